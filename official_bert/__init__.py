@@ -1,0 +1,1 @@
+"""BERT on TensorFlow 2 and Keras 3, faithful to the commands, files and numbers of the first release."""

@@ -1,0 +1,1 @@
+"""Checkpoints in the reference's format, read and written by variable name."""

@@ -1,0 +1,117 @@
+"""Reads and writes a checkpoint: a file of arrays by name, in the reference's format (TensorFlow's V2 bundle).
+
+A checkpoint is named by its prefix, `out/model.ckpt-1000`, which stands for `out/model.ckpt-1000.index` and
+`out/model.ckpt-1000.data-00000-of-00001`.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert import files
+from official_bert.errors import UserError
+
+_DATA_SUFFIX = ".data-00000-of-00001"
+GLOBAL_STEP = "global_step"
+_SLOTS = ("/adam_m", "/adam_v")
+
+
+class CheckpointReader:
+    """The arrays of one checkpoint.
+
+    Attributes:
+      prefix: the checkpoint's name.
+      shapes: name to shape, for every array.
+    """
+
+    def __init__(self, path: str, flag: str = "checkpoint"):
+        """Opens a checkpoint.
+
+        Args:
+          path: a prefix, or a folder with a `checkpoint` state file.
+          flag: the flag or file that named it, for messages.
+
+        Raises:
+          UserError: there is no such checkpoint, or it cannot be read.
+        """
+        self.prefix = _resolve(path, flag)
+        try:
+            self._reader = tf.train.load_checkpoint(self.prefix)
+        except (tf.errors.OpError, ValueError) as error:
+            raise UserError(f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}") from error
+        self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads one array.
+
+        Raises:
+          UserError: its bytes are damaged or cut off.
+        """
+        try:
+            return self._reader.get_tensor(name)
+        except (tf.errors.OpError, ValueError) as error:
+            raise UserError(f"{self.prefix}: {name} cannot be read: {_message(error)}") from error
+
+
+def _resolve(path: str, flag: str) -> str:
+    if files.is_folder(path):
+        state = tf.train.get_checkpoint_state(path)
+        if state is None:
+            raise UserError(
+                f"{flag} {path} is a folder without a `checkpoint` file; name a checkpoint, as in model.ckpt-100"
+            )
+        path = state.model_checkpoint_path
+    path = path.removesuffix(".index").removesuffix(_DATA_SUFFIX).removesuffix(".meta")
+    if not files.exists(path + ".index"):
+        raise UserError(f"{flag} {path}: no such checkpoint (there is no {path}.index)")
+    return path
+
+
+def _message(error: Exception) -> str:
+    return getattr(error, "message", None) or str(error)
+
+
+def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
+    """Writes a checkpoint that exists only when complete: data first, index last, each by renaming.
+
+    Args:
+      prefix: its name, without suffix.
+      tensors: name to array.
+    """
+    partial = files.partial_name(prefix)
+    try:
+        with tf.device("CPU"):
+            tf.raw_ops.SaveV2(
+                prefix=partial,
+                tensor_names=list(tensors),
+                shape_and_slices=[""] * len(tensors),
+                tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
+            )
+        for suffix in (_DATA_SUFFIX, ".index"):
+            files.rename(partial + suffix, prefix + suffix)
+    finally:
+        for suffix in (_DATA_SUFFIX, ".index"):  # gone already if all went well
+            files.remove(partial + suffix)
+
+
+def is_training_state(name: str) -> bool:
+    """Tells whether an array only serves to go on training: an optimizer slot or the step."""
+    return name == GLOBAL_STEP or name.endswith(_SLOTS)
+
+
+def copy_checkpoint(source: str, target: str, keep: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
+    """Copies the arrays of a checkpoint whose names pass a test.
+
+    Args:
+      source: the checkpoint to read.
+      target: prefix of the checkpoint to write.
+      keep: tells which names to copy.
+
+    Returns:
+      Name to shape of what was copied.
+    """
+    reader = CheckpointReader(source)
+    kept = {name: shape for name, shape in sorted(reader.shapes.items()) if keep(name)}
+    write_checkpoint(target, {name: reader.read(name) for name in kept})
+    return kept

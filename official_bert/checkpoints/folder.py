@@ -1,0 +1,111 @@
+"""The checkpoints of a run in its output folder, as users of the reference know them.
+
+`checkpoint` is a text file that names the last checkpoint and those still kept; `model.ckpt-1000.index` and
+`model.ckpt-1000.data-00000-of-00001` are the checkpoint of step 1000.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert import files
+from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.errors import UserError
+
+_STATE_FILE = "checkpoint"
+_NAME = re.compile(r"model\.ckpt-(\d+)")
+
+
+class CheckpointFolder:
+    """Saves checkpoints of a run and keeps the last few."""
+
+    def __init__(self, folder: str, *, keep_max: int):
+        """Looks at what the folder holds.
+
+        Args:
+          folder: output folder of the run; it must exist.
+          keep_max: how many checkpoints to keep; 0 keeps all.
+
+        Raises:
+          UserError: the folder holds checkpoints, but its state file is missing or names one that is not there.
+        """
+        self._folder, self._keep_max = folder, keep_max
+        self._kept = self._read_state()
+
+    @property
+    def latest(self) -> str | None:
+        """Prefix of the last checkpoint, None if there is none yet."""
+        return self._kept[-1] if self._kept else None
+
+    def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
+        """Writes the checkpoint of a step, names it the last one, and deletes those beyond `keep_max`.
+
+        Args:
+          step: steps taken so far; part of the name.
+          tensors: name to array.
+
+        Returns:
+          Its prefix.
+        """
+        self._remove_partials()
+        prefix = os.path.join(self._folder, f"model.ckpt-{step}")
+        write_checkpoint(prefix, tensors)
+        kept = [other for other in self._kept if other != prefix] + [prefix]
+        surplus = len(kept) - self._keep_max if self._keep_max else 0
+        self._kept = kept[max(surplus, 0) :]
+        self._write_state()
+        for old in kept[: max(surplus, 0)]:
+            self._delete(old)
+        return prefix
+
+    def _read_state(self) -> list[str]:
+        state = tf.train.get_checkpoint_state(self._folder)
+        if state is None:
+            found = [
+                match
+                for name in files.list_folder(self._folder)
+                if (match := _NAME.fullmatch(name.removesuffix(".index")))
+            ]
+            if found:
+                last = max(found, key=lambda match: int(match[1]))[0]
+                raise UserError(
+                    f"{self._folder} holds {last} but no readable file {_STATE_FILE!r}; to go on from it write the line "
+                    f'model_checkpoint_path: "{last}" into that file, or use another folder'
+                )
+            return []
+        latest = state.model_checkpoint_path
+        if not files.exists(latest + ".index"):
+            raise UserError(
+                f"{os.path.join(self._folder, _STATE_FILE)} names {latest}, which is not there; "
+                "correct the file or use another folder"
+            )
+        earlier = [path for path in state.all_model_checkpoint_paths if path != latest]
+        return [path for path in earlier if files.exists(path + ".index")] + [latest]
+
+    def _write_state(self) -> None:
+        names = [_quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in self._kept]
+        with files.atomic_write(os.path.join(self._folder, _STATE_FILE)) as sink:
+            sink.write(f"model_checkpoint_path: {names[-1]}\n")
+            sink.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)
+
+    def _delete(self, prefix: str) -> None:
+        """Deletes a checkpoint; one of the reference has a `.meta` file too."""
+        name = os.path.basename(prefix)
+        for entry in files.list_folder(self._folder):
+            if re.fullmatch(re.escape(name) + r"\.(index|meta|data-\d+-of-\d+)", entry):
+                files.remove(os.path.join(self._folder, entry))
+
+    def _remove_partials(self) -> None:
+        """Deletes what a killed run left half-written."""
+        for entry in files.list_folder(self._folder):
+            if entry.startswith(".model.ckpt-") and ".partial-" in entry:
+                files.remove(os.path.join(self._folder, entry))
+
+
+def _quoted(text: str) -> str:
+    """Quotes a string as the text form of protocol buffers wants it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,113 @@
+"""Brings the arrays of a checkpoint into variables, and says what came and what did not."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.errors import UserError
+
+_NAMES_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadReport:
+    """What an initial checkpoint brought.
+
+    Attributes:
+      source: the checkpoint.
+      matched: names of the variables that were set.
+      missing: names of variables that the checkpoint lacks; they keep their random start.
+      unused: names that the checkpoint has and the model has not, optimizer state apart.
+    """
+
+    source: str
+    matched: list[str]
+    missing: list[str]
+    unused: list[str]
+
+    def log(self) -> None:
+        """Logs one line for each of the three, names included."""
+        logging.info("%s set %d variables", self.source, len(self.matched))
+        if self.missing:
+            logging.info("  new, with random values (%d): %s", len(self.missing), ", ".join(self.missing))
+        if self.unused:
+            logging.info("  unused (%d): %s", len(self.unused), ", ".join(self.unused))
+
+
+def load_initial(path: str, variables: Sequence[keras.Variable], *, required: Callable[[str], bool]) -> LoadReport:
+    """Sets variables from `--init_checkpoint`; optimizer slots and step start anew.
+
+    Args:
+      path: a prefix, or a folder with a state file.
+      variables: the model's; the path of each is its name.
+      required: tells which names must be there; others, such as a new head, may be missing.
+
+    Returns:
+      A report.
+
+    Raises:
+      UserError: a required variable is missing, or any variable has another shape.
+    """
+    reader = CheckpointReader(path, "--init_checkpoint")
+    names = [variable.path for variable in variables]
+    missing = [name for name in names if name not in reader.shapes]
+    required_missing = [name for name in missing if required(name)]
+    if required_missing:
+        raise UserError(
+            f"--init_checkpoint {reader.prefix} lacks {len(required_missing)} variables of the encoder: "
+            f"{_some(required_missing)}; is it a BERT checkpoint, and does --bert_config_file belong to it?"
+        )
+    matched = {variable.path: variable for variable in variables if variable.path in reader.shapes}
+    _check_shapes(reader, matched, "--init_checkpoint")
+    for name, variable in matched.items():
+        variable.assign(reader.read(name))
+    unused = sorted(name for name in set(reader.shapes) - set(names) if not is_training_state(name))
+    return LoadReport(reader.prefix, list(matched), missing, unused)
+
+
+def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, tf.Variable]) -> None:
+    """Sets every variable from a checkpoint of the same run.
+
+    Args:
+      path: the checkpoint's prefix.
+      variables: the model's.
+      state: name to variable of what else is restored: optimizer slots and the step; may be empty.
+
+    Raises:
+      UserError: a variable is missing or has another shape; the message names it.
+    """
+    reader = CheckpointReader(path)
+    names = {**{variable.path: variable for variable in variables}, **state}
+    missing = [name for name in names if name not in reader.shapes]
+    if missing:
+        advice = (
+            "it was stripped of its training state, so use it as --init_checkpoint of a new --output_dir"
+            if all(map(is_training_state, missing))
+            else "it is of another model; use another --output_dir"
+        )
+        raise UserError(f"{reader.prefix} lacks {_some(missing)}: {advice}")
+    _check_shapes(reader, names, "checkpoint")
+    for name, variable in names.items():
+        variable.assign(reader.read(name))
+
+
+def _check_shapes(reader: CheckpointReader, variables: Mapping[str, keras.Variable | tf.Variable], what: str) -> None:
+    wrong = [
+        f"{name} is {list(reader.shapes[name])} there and {list(variable.shape)} here"
+        for name, variable in variables.items()
+        if reader.shapes[name] != tuple(variable.shape)
+    ]
+    if wrong:
+        raise UserError(
+            f"{what} {reader.prefix} does not fit the model: {_some(wrong)}; "
+            "use the bert_config.json that belongs to it, or another --output_dir"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

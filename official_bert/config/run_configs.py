@@ -1,0 +1,85 @@
+"""One frozen dataclass for each script: a field is a flag. The reference's flags come first, then ours."""
+
+import dataclasses
+
+from official_bert.config.options import check_options, option
+from official_bert.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataConfig:
+    """Flags of `create_pretraining_data.py`."""
+
+    input_file: str | None = option(None, "Text files: a comma-separated list of names and globs.", required=True)
+    output_file: str | None = option(
+        None, "TFRecord files to write: a comma-separated list; records go to them in turn.", required=True
+    )
+    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
+    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased vocabularies.")
+    do_whole_word_mask: bool = option(False, "Mask all wordpieces of a word or none.")
+    max_seq_length: int = option(128, "Wordpieces in a sequence, [CLS] and [SEP] included.", minimum=5)
+    max_predictions_per_seq: int = option(20, "Most masked wordpieces in a sequence.", minimum=1)
+    random_seed: int = option(12345, "Seed; the same seed, text and flags give the same records.")
+    dupe_factor: int = option(10, "How often each document is used, with other masks and pairs.", minimum=1)
+    masked_lm_prob: float = option(0.15, "Share of the wordpieces to mask.", minimum=0, maximum=1)
+    short_seq_prob: float = option(0.1, "Share of documents cut into shorter sequences.", minimum=0, maximum=1)
+
+    def __post_init__(self):
+        check_options(self)
+        outputs = self.output_files
+        if "" in outputs or len(set(outputs)) < len(outputs):
+            raise UserError(f"--output_file={self.output_file}: names a file twice, or an empty name")
+
+    @property
+    def output_files(self) -> list[str]:
+        """The TFRecord files to write."""
+        return [name.strip() for name in self.output_file.split(",")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Flags that say where to compute; every script that runs a model has them."""
+
+    use_tpu: bool = option(False, "Train on a TPU.")
+    tpu_name: str | None = option(None, "The TPU's name or grpc:// address, with --use_tpu.")
+    tpu_zone: str | None = option(None, "The TPU's zone in the cloud, with --use_tpu.")
+    gcp_project: str | None = option(None, "The TPU's project in the cloud, with --use_tpu.")
+    master: str | None = option(None, "The TPU's address, if --tpu_name is not given.")
+    num_tpu_cores: int = option(8, "Cores that the TPU must have, with --use_tpu.", minimum=1)
+
+    num_replicas: int = option(
+        0, "Devices to compute on: GPUs, or parts of the CPU; 0 for all GPUs, or one CPU.", minimum=0
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(DeviceOptions):
+    """Flags of `run_pretraining.py`."""
+
+    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
+    input_file: str | None = option(None, "TFRecord files: a comma-separated list of names and globs.", required=True)
+    output_dir: str | None = option(None, "Folder for checkpoints, results and logs.", required=True)
+    init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
+    max_seq_length: int = option(128, "Positions in a record; must match the records.", minimum=1)
+    max_predictions_per_seq: int = option(20, "Masked positions in a record; must match the records.", minimum=1)
+    do_train: bool = option(False, "Train.")
+    do_eval: bool = option(False, "Evaluate on the same records.")
+    train_batch_size: int = option(32, "Examples in a training step, over all devices.", minimum=1)
+    eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
+    learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
+    num_train_steps: int = option(100000, "Training steps.", minimum=1)
+    num_warmup_steps: int = option(10000, "Steps in which the learning rate rises.", minimum=0)
+    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
+    iterations_per_loop: int = option(
+        1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
+    )
+    max_eval_steps: int = option(100, "Most batches to evaluate.", minimum=1)
+
+    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+    log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
+    keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
+
+    def __post_init__(self):
+        check_options(self)
+        if not self.do_train and not self.do_eval:
+            raise UserError("nothing to do: give --do_train, --do_eval or both")

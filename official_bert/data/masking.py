@@ -1,0 +1,100 @@
+"""Chooses the masked-LM targets of a sequence and hides them: BERT's 80/10/10 rule, by piece or by whole word."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+from official_bert.data.randomness import shuffle
+from official_bert.tokenization import vocab
+from official_bert.tokenization.vocab import Vocabulary
+
+
+class MaskedSequence(NamedTuple):
+    """A sequence with some pieces hidden, and what they were.
+
+    Attributes:
+      ids: the sequence, hidden pieces replaced.
+      positions: where the hidden pieces are, ascending.
+      labels: their true ids, one a position.
+    """
+
+    ids: list[int]
+    positions: list[int]
+    labels: list[int]
+
+
+class Masker:
+    """Hides pieces at random.
+
+    Source: BERT paper, section 3.1, task 1, and the reference's whole-word variant.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, *, masked_lm_prob: float, max_predictions_per_seq: int, whole_word: bool
+    ):
+        """Prepares the ids that masking needs.
+
+        Args:
+          vocabulary: its [CLS] and [SEP] are never hidden.
+          masked_lm_prob: share of the pieces to hide, [CLS] and [SEP] counted in.
+          max_predictions_per_seq: most pieces to hide in a sequence.
+          whole_word: hide all pieces of a word or none.
+
+        Raises:
+          UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
+        """
+        *self._kept, self._mask = vocabulary.require(vocab.CLASSIFIER, vocab.SEPARATOR, vocab.MASK)
+        # In the reference's order: the pieces as the file first names them, a repeated one once.
+        self._replacements = list(vocabulary.pieces.values())
+        self._continues_word = {index for piece, index in vocabulary.pieces.items() if piece.startswith("##")}
+        self._masked_lm_prob = masked_lm_prob
+        self._max_predictions = max_predictions_per_seq
+        self._whole_word = whole_word
+
+    def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
+        """Hides pieces of one sequence.
+
+        Of the chosen pieces, 80% become [MASK], 10% stay and 10% become a random piece of the whole vocabulary.
+
+        Args:
+          ids: the packed sequence, [CLS] and [SEP] included.
+          rng: drawn from in the reference's order.
+
+        Returns:
+          At most `max_predictions_per_seq` hidden pieces; none if every word is longer than what may be hidden.
+        """
+        num_to_predict = min(self._max_predictions, max(1, round(len(ids) * self._masked_lm_prob)))
+        chosen = (
+            self._choose_words(ids, num_to_predict, rng) if self._whole_word else self._choose(ids, num_to_predict, rng)
+        )
+        masked = list(ids)
+        random, replacements = rng.random, self._replacements
+        for position in chosen:
+            if random() < 0.8:
+                masked[position] = self._mask
+            elif random() >= 0.5:
+                masked[position] = replacements[rng.randint(0, len(replacements) - 1)]
+        positions = sorted(chosen)
+        return MaskedSequence(masked, positions, [ids[position] for position in positions])
+
+    def _choose(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
+        kept = self._kept
+        candidates = [position for position, index in enumerate(ids) if index not in kept]
+        shuffle(candidates, rng)
+        return candidates[:num_to_predict]
+
+    def _choose_words(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
+        words: list[list[int]] = []
+        for position, index in enumerate(ids):
+            if index in self._kept:
+                continue
+            if words and index in self._continues_word:
+                words[-1].append(position)
+            else:
+                words.append([position])
+        shuffle(words, rng)
+        chosen: list[int] = []
+        for word in words:
+            if len(chosen) + len(word) <= num_to_predict:
+                chosen += word
+        return chosen

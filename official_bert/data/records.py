@@ -1,0 +1,166 @@
+"""TFRecord files: writing several at once without ever leaving a half-written one, counting, and finding damage."""
+
+import contextlib
+import mmap
+import os
+import struct
+import tempfile
+from array import array
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import tensorflow as tf
+
+from official_bert import files
+from official_bert.data.randomness import shuffle
+from official_bert.data.schema import RecordSchema
+from official_bert.errors import UserError
+
+# A record on disk: uint64 length, uint32 checksum of the length, the bytes, uint32 checksum of the bytes.
+_LENGTH = struct.Struct("<Q")
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+
+
+class RecordWriter:
+    """Writes records round robin to several TFRecord files, which appear only when all are complete.
+
+    A context manager: when the block ends without an error the files get their names, otherwise they vanish. A process
+    that is killed leaves hidden `.NAME.partial-PID` files, which no glob takes for data.
+    """
+
+    def __init__(self, paths: Sequence[str]):
+        """Opens the files under temporary names; their folders must exist."""
+        self._paths = list(paths)
+        self._num_written = 0
+
+    def __enter__(self) -> "RecordWriter":
+        self._writers = [tf.io.TFRecordWriter(files.partial_name(path)) for path in self._paths]
+        return self
+
+    def write(self, record: bytes) -> None:
+        """Writes a record to the file whose turn it is."""
+        self._writers[self._num_written % len(self._writers)].write(record)
+        self._num_written += 1
+
+    def __exit__(self, error_type, error, traceback) -> None:
+        partials = [files.partial_name(path) for path in self._paths]
+        try:
+            for writer in self._writers:
+                writer.close()
+            if error_type is None:
+                for partial, path in zip(partials, self._paths, strict=True):
+                    files.rename(partial, path)
+        finally:
+            for partial in partials:  # gone already if all went well
+                files.remove(partial)
+
+
+class RecordSpool:
+    """Records on disk, in the order they were made, to be read again in a random order.
+
+    Holds 8 bytes of memory a record; the rest is the operating system's file cache.
+    """
+
+    def __init__(self, folder: str | None):
+        """Opens a nameless temporary file.
+
+        Args:
+          folder: where to put it, None for the system's folder for temporary files.
+        """
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=1 << 20)
+        self._ends = array("q", [0])
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self._ends) - 1
+
+    def append(self, record: bytes) -> None:
+        """Adds a record."""
+        self._file.write(record)
+        self._ends.append(self._ends[-1] + len(record))
+
+    def shuffled(self, rng: Random) -> Iterator[bytes]:
+        """Reads all records in the order that `rng.shuffle` gives a list of them."""
+        order = array("q", range(len(self)))
+        shuffle(order, rng)
+        self._file.flush()
+        with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as records:
+            for index in order:
+                yield records[self._ends[index] : self._ends[index + 1]]
+
+
+def count_records(path: str) -> int:
+    """Counts the records of a TFRecord file by its length fields.
+
+    Raises:
+      UserError: the file is empty, or ends inside a record; the message gives the record's number from 0.
+    """
+    if files.is_remote(path):  # a seek a record would be a request a record; reading it all is faster
+        with explained_damage([path]):
+            return sum(1 for _ in tf.data.TFRecordDataset([path]))
+    total = os.path.getsize(path)
+    if total == 0:
+        raise UserError(f"{path} is empty; was it written completely?")
+    num_records = position = 0
+    with open(path, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        while position < total:
+            if position + _HEADER_BYTES <= total:
+                (length,) = _LENGTH.unpack_from(data, position)
+                position += _HEADER_BYTES + length + _FOOTER_BYTES
+            else:
+                position = total + 1
+            if position > total:
+                raise UserError(
+                    f"{path}: record {num_records} (counted from 0) is damaged or cut off; "
+                    "is this a complete TFRecord file? Make it again"
+                )
+            num_records += 1
+    return num_records
+
+
+@contextlib.contextmanager
+def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
+    """Turns TensorFlow's errors about unreadable records into a message with file and record number.
+
+    Args:
+      paths: the files that are read inside the block.
+      schema: also finds records that are whole but do not fit it.
+
+    Raises:
+      UserError: a record is damaged, cut off, or does not fit the schema.
+    """
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        for path in paths:
+            _find_damage(path, schema, error)
+        raise
+
+
+def _find_damage(path: str, schema: RecordSchema | None, cause: Exception) -> None:
+    number = 0
+    try:
+        for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
+            if schema is not None:
+                schema.check(record)
+            number += 1
+    except tf.errors.DataLossError:
+        raise UserError(
+            f"{path}: record {number} (counted from 0) is damaged or cut off; make the file again"
+        ) from cause
+    except UserError as error:
+        raise UserError(f"{path}: record {number} (counted from 0): {error}") from cause
+
+
+def check_first_record(path: str, schema: RecordSchema) -> None:
+    """Checks the first record of a file, which tells files made with other flags.
+
+    Raises:
+      UserError: it does not fit; the message holds the file and both lengths.
+    """
+    with explained_damage([path]):
+        for record in tf.data.TFRecordDataset([path]).take(1).as_numpy_iterator():
+            try:
+                schema.check(record)
+            except UserError as error:
+                raise UserError(f"{path}: record 0 (counted from 0): {error}") from error

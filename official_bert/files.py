@@ -1,0 +1,194 @@
+"""Opens, finds and replaces files, local or remote.
+
+Local paths are served by the standard library, so that tokenization and `--help` never pay for TensorFlow; paths with a
+scheme (`gs://`, `s3://`, `hdfs://`) go through `tf.io.gfile`, imported on first use. Nobody else touches `tf.io.gfile`.
+"""
+
+import contextlib
+import glob as local_glob
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+from official_bert.errors import UserError
+
+
+def is_remote(path: str) -> bool:
+    """Tells whether `path` names a file behind a scheme such as `gs://`."""
+    return "://" in path
+
+
+def _gfile():
+    import tensorflow as tf  # seconds to import: only remote paths need it
+
+    return tf.io.gfile
+
+
+def open_file(path: str, mode: str = "r") -> IO[Any]:
+    """Opens a local or remote file; text is UTF-8 and line ends are left as they are."""
+    if is_remote(path):
+        return _gfile().GFile(path, mode)
+    if "b" in mode:
+        return open(path, mode)
+    return open(path, mode, encoding="utf-8", newline="")
+
+
+def exists(path: str) -> bool:
+    """Tells whether a file or folder is there."""
+    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def is_folder(path: str) -> bool:
+    """Tells whether `path` is an existing folder."""
+    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+
+
+def make_folders(path: str) -> None:
+    """Creates a folder and its parents; an existing one is fine.
+
+    Raises:
+      UserError: the folder cannot be created.
+    """
+    try:
+        if is_remote(path):
+            _gfile().makedirs(path)
+        else:
+            os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create the folder {path}: {error.strerror or error}") from error
+
+
+def list_folder(path: str) -> list[str]:
+    """Names of the entries of a folder, sorted."""
+    return sorted(_gfile().listdir(path) if is_remote(path) else os.listdir(path))
+
+
+def size(path: str) -> int:
+    """Length of a file in bytes."""
+    return _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
+
+
+def is_same(first: str, second: str) -> bool:
+    """Tells whether two paths name the same existing file."""
+    if is_remote(first) or is_remote(second):
+        return first == second
+    return os.path.samefile(first, second)
+
+
+def rename(source: str, target: str) -> None:
+    """Moves a file over another one; on a local disk in one step."""
+    if is_remote(source) or is_remote(target):
+        _gfile().rename(source, target, overwrite=True)
+    else:
+        os.replace(source, target)
+
+
+def remove(path: str) -> None:
+    """Deletes a file; one that is gone already is fine."""
+    if is_remote(path):
+        if exists(path):
+            _gfile().remove(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def find(patterns: str) -> list[str]:
+    """Finds the files that a comma-separated list of names and globs stands for.
+
+    The names keep the list's order; the matches of one glob are sorted, and hidden files never match.
+
+    Args:
+      patterns: for example `"a.txt,books/*.txt"`.
+
+    Returns:
+      Paths, at least one a pattern.
+
+    Raises:
+      UserError: a pattern matches no file; the message names it.
+    """
+    found = []
+    for pattern in patterns.split(","):
+        matches = _match(pattern.strip())
+        if not matches:
+            raise UserError(f"no file matches {pattern.strip()!r}; check the path (given: {patterns!r})")
+        found.extend(matches)
+    return found
+
+
+def _match(pattern: str) -> list[str]:
+    if is_remote(pattern):
+        paths = _gfile().glob(pattern)
+        paths = [path for path in paths if not os.path.basename(path).startswith(".")]
+    elif os.path.isfile(pattern):  # a name that holds [ or * itself
+        paths = [pattern]
+    else:
+        paths = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]
+    return sorted(paths)
+
+
+class LineReader:
+    r"""The lines of a UTF-8 text file, as the reference reads them.
+
+    A line ends at `\n` alone (U+2028, form feed and the like are part of it) and loses every `\r`. The `\n` is removed.
+    Iterating raises UserError if the file is missing, unreadable or not UTF-8; the message gives the line.
+
+    Attributes:
+      bytes_read: bytes of the lines given out so far.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self.bytes_read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            with open_file(self.path, "rb") as source:
+                for number, line in enumerate(source, start=1):
+                    self.bytes_read += len(line)
+                    yield self._decode(line, number).removesuffix("\n").replace("\r", "")
+        except OSError as error:
+            raise UserError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+    def _decode(self, line: bytes, number: int) -> str:
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{self.path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
+                "not UTF-8; convert the file to UTF-8 (for example with iconv)"
+            ) from error
+
+
+def partial_name(path: str) -> str:
+    """A hidden name beside `path`, to write to before renaming; globs do not match it."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name}.partial-{os.getpid()}")
+
+
+@contextlib.contextmanager
+def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
+    """Opens a file that appears under its name only when the block ends without an error."""
+    partial = partial_name(path)
+    try:
+        with open_file(partial, mode) as sink:
+            yield sink
+        rename(partial, path)
+    except BaseException:
+        remove(partial)
+        raise
+
+
+def check_writable_folder(path: str, flag: str) -> None:
+    """Raises unless files can be created in the folder that will hold `path`.
+
+    Raises:
+      UserError: the folder is missing or not writable; the message names the flag.
+    """
+    folder = os.path.dirname(path) or "."
+    if not is_folder(folder):
+        raise UserError(f"--{flag}={path}: the folder {folder} does not exist; create it first")
+    if is_folder(path):
+        raise UserError(f"--{flag}={path} is a folder; give a file name")
+    if not is_remote(folder) and not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"--{flag}={path}: the folder {folder} is not writable")

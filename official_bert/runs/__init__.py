@@ -1,0 +1,1 @@
+"""What each script does, as a story; the scripts bind flags and call `run(config)`."""

@@ -1,0 +1,103 @@
+"""`run_pretraining.py`: records in; checkpoints and evaluation results out."""
+
+import math
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import PretrainingConfig
+from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.records import check_first_record, count_records, explained_damage
+from official_bert.errors import UserError
+from official_bert.tasks.pretraining import PretrainingTask
+from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.strategy import create_strategy
+from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+
+
+def run(config: PretrainingConfig) -> None:
+    """Trains, evaluates, or both.
+
+    Raises:
+      UserError: a flag, a record or a checkpoint is wrong.
+    """
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    paths = files.find(config.input_file)
+    task = PretrainingTask(
+        bert_config,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        eval_batch_size=config.eval_batch_size,
+        use_one_hot_embeddings=config.use_tpu,
+    )
+    for path in paths:
+        check_first_record(path, task.schema)
+    num_records = sum(count_records(path) for path in paths)
+    logging.info("%d records in %d files", num_records, len(paths))
+
+    strategy = create_strategy(config)
+    files.make_folders(config.output_dir)
+    write_run_config(config.output_dir, config)
+    trainer = Trainer(task, strategy, seed=config.random_seed)
+    with explained_damage(paths, task.schema):
+        if config.do_train and not _train(config, trainer, task, paths, num_records):
+            return  # stopped by SIGTERM
+        if config.do_eval:
+            _evaluate(config, trainer, task, paths, num_records)
+
+
+def _train(
+    config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
+) -> bool:
+    plan = TrainingPlan(
+        batch_size=config.train_batch_size,
+        num_train_steps=config.num_train_steps,
+        num_warmup_steps=config.num_warmup_steps,
+        learning_rate=config.learning_rate,
+        seed=config.random_seed,
+        iterations_per_loop=config.iterations_per_loop,
+        save_checkpoints_steps=config.save_checkpoints_steps,
+        keep_checkpoint_max=config.keep_checkpoint_max,
+        log_steps=config.log_steps,
+    )
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        return training_batches(
+            paths,
+            task.schema,
+            batch_size=config.train_batch_size,
+            num_records=num_records,
+            seed=config.random_seed,
+            start_record=start_record,
+        )
+
+    return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
+
+
+def _evaluate(
+    config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
+) -> None:
+    latest = CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).latest
+    if latest:
+        step = trainer.restore(latest)
+        logging.info("evaluating %s", latest)
+    elif config.init_checkpoint:
+        trainer.load_initial(config.init_checkpoint)
+        step = 0
+    else:
+        raise UserError(f"--do_eval: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
+    num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
+    batches = evaluation_batches(paths, task.schema, batch_size=config.eval_batch_size, max_batches=num_batches)
+    scores = task.scores(trainer.predict(batches, num_batches=num_batches))
+    ScalarLog(config.output_dir).write("eval", step, scores)
+    results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+    for name in sorted(results):
+        logging.info("%s = %s", name, results[name])
+    write_results(os.path.join(config.output_dir, "eval_results.txt"), results)

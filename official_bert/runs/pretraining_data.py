@@ -1,0 +1,60 @@
+"""`create_pretraining_data.py`: text files in, shuffled TFRecord files of masked sentence pairs out."""
+
+import os
+import random
+
+from absl import logging
+
+from official_bert import files
+from official_bert.config.run_configs import PretrainingDataConfig
+from official_bert.data.records import RecordSpool, RecordWriter
+from official_bert.errors import UserError
+from official_bert.tasks.pretraining_data import RecordMaker, read_corpus, warn_about_corpus
+from official_bert.tokenization import FullTokenizer, vocab
+
+
+def run(config: PretrainingDataConfig) -> None:
+    """Makes the records.
+
+    Raises:
+      UserError: an input is missing or unreadable, or an output cannot be written.
+    """
+    input_files = files.find(config.input_file)
+    _check_outputs(input_files, config.output_files)
+    logging.info("reading %d input files: %s", len(input_files), ", ".join(input_files))
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
+    (unknown,) = tokenizer.vocabulary.require(vocab.UNKNOWN)
+
+    corpus = read_corpus(input_files, tokenizer)
+    unknown_share = corpus.ids.count(unknown) / len(corpus.ids)
+    warn_about_corpus(corpus, unknown_share=unknown_share, do_lower_case=config.do_lower_case)
+
+    # One stream for everything, drawn from in the reference's order: documents, pairs and masks, records.
+    rng = random.Random(config.random_seed)
+    corpus.shuffle_documents(rng)
+    maker = RecordMaker(
+        corpus,
+        tokenizer,
+        rng,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        masked_lm_prob=config.masked_lm_prob,
+        short_seq_prob=config.short_seq_prob,
+        do_whole_word_mask=config.do_whole_word_mask,
+    )
+    with RecordWriter(config.output_files) as writer:
+        spool = RecordSpool(os.path.dirname(config.output_files[0]))
+        for record in maker.records(config.dupe_factor):
+            spool.append(record)
+        for record in spool.shuffled(rng):
+            writer.write(record)
+    logging.info("%s", maker.summary(unknown_share))
+    logging.info("wrote %s", ", ".join(config.output_files))
+
+
+def _check_outputs(input_files: list[str], output_files: list[str]) -> None:
+    for path in output_files:
+        files.check_writable_folder(path, flag="output_file")
+        for input_file in input_files:
+            if files.exists(path) and files.is_same(path, input_file):
+                raise UserError(f"--output_file={path} is also an input; it would be overwritten")

@@ -1,0 +1,1 @@
+"""What is learnt: each task joins records, a model, losses and scores."""

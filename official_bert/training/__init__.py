@@ -1,0 +1,1 @@
+"""The training loop: one for every task and every distribution strategy."""

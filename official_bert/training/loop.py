@@ -1,0 +1,303 @@
+"""`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
+
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.loading import load_initial, restore
+from official_bert.data.pipeline import IS_REAL_EXAMPLE
+from official_bert.errors import UserError
+from official_bert.progress import Progress
+from official_bert.training.step import TrainingSteps
+from official_bert.training.summaries import ScalarLog
+from official_bert.training.task import Task
+
+# On CPU and GPU a compiled call is cut to about this long, so that the progress stays fresh and SIGTERM is heeded.
+_SECONDS_PER_CALL = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlan:
+    """How long and how fast to train, and what to leave behind.
+
+    Attributes:
+      batch_size: examples in a step, over all replicas.
+      num_train_steps: steps in all, those before a resume included.
+      num_warmup_steps: steps of rising learning rate.
+      learning_rate: its peak.
+      seed: of dropout.
+      iterations_per_loop: most steps in one compiled call.
+      save_checkpoints_steps: steps between checkpoints.
+      keep_checkpoint_max: checkpoints to keep, 0 for all.
+      log_steps: steps between log lines.
+    """
+
+    batch_size: int
+    num_train_steps: int
+    num_warmup_steps: int
+    learning_rate: float
+    seed: int
+    iterations_per_loop: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    log_steps: int
+
+
+class Trainer:
+    """A task's model on a strategy's devices.
+
+    Attributes:
+      model: the model; its weights are random until training or `restore` sets them.
+    """
+
+    def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int):
+        """Builds the model.
+
+        Args:
+          task: what to learn.
+          strategy: where to compute.
+          seed: of the random weights.
+        """
+        self._task, self._strategy = task, strategy
+        keras.utils.set_random_seed(seed)
+        with strategy.scope():
+            self.model = task.build_model()
+
+    def train(
+        self,
+        plan: TrainingPlan,
+        batches: Callable[[int], tf.data.Dataset],
+        *,
+        output_dir: str,
+        init_checkpoint: str | None,
+    ) -> bool:
+        """Trains from the last checkpoint of the output folder, or from the start if there is none.
+
+        Args:
+          plan: how to train.
+          batches: called with the number of examples used so far; gives the batches from there on, without end.
+          output_dir: where checkpoints, events and `metrics.jsonl` go.
+          init_checkpoint: where the first weights come from; None for random ones.
+
+        Returns:
+          Whether training reached its end; False if SIGTERM stopped it, after saving a checkpoint.
+
+        Raises:
+          UserError: a checkpoint does not fit, or a loss is not finite.
+        """
+        check_divisible(plan.batch_size, self._strategy, "--train_batch_size")
+        folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
+        steps = TrainingSteps(
+            self._task,
+            self.model,
+            self._strategy,
+            learning_rate=plan.learning_rate,
+            num_train_steps=plan.num_train_steps,
+            num_warmup_steps=plan.num_warmup_steps,
+            seed=plan.seed,
+        )
+        if folder.latest:
+            restore(folder.latest, self.model.trainable_variables, {**steps.slots, GLOBAL_STEP: steps.step})
+            logging.info("going on from %s", folder.latest)
+        else:
+            if init_checkpoint:
+                self.load_initial(init_checkpoint)
+            self._save(folder, steps)
+        start = int(steps.step.numpy())
+        if start >= plan.num_train_steps:
+            logging.info("%s already has the %d steps of --num_train_steps", folder.latest, plan.num_train_steps)
+            return True
+
+        logging.info(
+            "training %s parameters from step %d to %d on %d device(s)",
+            f"{sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables):,}",
+            start,
+            plan.num_train_steps,
+            self._strategy.num_replicas_in_sync,
+        )
+        iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
+        with Progress("training", plan.num_train_steps, "steps", start=start) as progress, _SigtermNotice() as sigterm:
+            return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm)
+
+    def _loop(
+        self,
+        plan: TrainingPlan,
+        steps: TrainingSteps,
+        iterator: Iterator,
+        folder: CheckpointFolder,
+        scalar_log: ScalarLog,
+        progress: Progress,
+        sigterm: "_SigtermNotice",
+    ) -> bool:
+        step = int(steps.step.numpy())
+        scalar_log.forget_after(step)
+        pace = _Pace(plan.iterations_per_loop, is_cut_short=not isinstance(self._strategy, tf.distribute.TPUStrategy))
+        window = _Window(plan.batch_size)
+        while step < plan.num_train_steps:
+            event = min(_next_multiple(step, every) for every in (plan.log_steps, plan.save_checkpoints_steps))
+            num_steps = min(pace.num_steps, event - step, plan.num_train_steps - step)
+            began = time.monotonic()
+            history = steps.take(iterator, num_steps)
+            seconds = time.monotonic() - began
+            pace.add(num_steps, seconds)
+            window.add(history, seconds)
+            step = int(steps.step.numpy())
+            if not all(np.isfinite(values[-1]) for values in history.values()):
+                raise UserError(
+                    f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}; the "
+                    f"last good checkpoint is {folder.latest}; try a lower --learning_rate or a longer warm-up"
+                )
+            is_end = step == plan.num_train_steps
+            is_logged = is_end or step % plan.log_steps == 0
+            scalars = window.scalars()
+            progress.update(step, _describe(step, scalars), log=is_logged)
+            if is_logged:
+                scalar_log.write("train", step, scalars)
+                window = _Window(plan.batch_size)
+            if is_end or sigterm.is_set or step % plan.save_checkpoints_steps == 0:
+                progress.clear()
+                self._save(folder, steps)
+            if sigterm.is_set and not is_end:
+                logging.info("SIGTERM: stopped after step %d; the same command goes on from there", step)
+                return False
+        return True
+
+    def _save(self, folder: CheckpointFolder, steps: TrainingSteps) -> None:
+        step = int(steps.step.numpy())
+        tensors = {variable.path: variable.value for variable in self.model.trainable_variables}
+        prefix = folder.save(step, {**tensors, **steps.slots, GLOBAL_STEP: steps.step})
+        logging.info("saved %s", prefix)
+
+    def load_initial(self, path: str) -> None:
+        """Sets the weights from `--init_checkpoint` and logs what came; see `checkpoints.loading.load_initial`."""
+        load_initial(path, self.model.trainable_variables, required=lambda name: name.startswith("bert/")).log()
+
+    def restore(self, path: str) -> int:
+        """Sets the weights from a checkpoint of a run, without optimizer state.
+
+        Args:
+          path: the checkpoint's prefix.
+
+        Returns:
+          Its step.
+        """
+        step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        restore(path, self.model.trainable_variables, {GLOBAL_STEP: step})
+        return int(step.numpy())
+
+    def predict(self, batches: tf.data.Dataset, *, num_batches: int | None = None) -> dict[str, np.ndarray]:
+        """Computes the task's predictions of every record.
+
+        Args:
+          batches: as `evaluation_batches` gives them.
+          num_batches: how many there are, for the progress.
+
+        Returns:
+          Name to array, one row a record, in their order; what filled up the last batch is gone.
+        """
+
+        @tf.function(reduce_retracing=True)
+        def predict_batch(batch):
+            def on_replica(part):
+                predictions = self._task.predictions(self.model(part, training=False), part)
+                return {**predictions, IS_REAL_EXAMPLE: part[IS_REAL_EXAMPLE]}
+
+            results = self._strategy.run(on_replica, args=(batch,))
+            return {
+                name: tf.concat(self._strategy.experimental_local_results(value), axis=0)
+                for name, value in results.items()
+            }
+
+        rows: list[dict[str, np.ndarray]] = []
+        with Progress("evaluating", num_batches or 0, "batches", log_every_seconds=10) as progress:
+            for batch in self._strategy.experimental_distribute_dataset(batches):
+                predictions = {name: value.numpy() for name, value in predict_batch(batch).items()}
+                is_real = predictions.pop(IS_REAL_EXAMPLE) == 1
+                rows.append({name: value[is_real] for name, value in predictions.items()})
+                progress.update(len(rows))
+        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+
+
+def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> None:
+    """Raises unless the replicas of a strategy can share a batch evenly.
+
+    Raises:
+      UserError: they cannot; the message names the flag.
+    """
+    num_replicas = strategy.num_replicas_in_sync
+    if batch_size % num_replicas:
+        raise UserError(f"{flag}={batch_size} is not a multiple of the {num_replicas} devices")
+
+
+class _Pace:
+    """Chooses how many steps the next compiled call takes."""
+
+    def __init__(self, limit: int, *, is_cut_short: bool):
+        self._limit, self._is_cut_short = limit, is_cut_short
+        self.num_steps = 1 if is_cut_short else limit
+
+    def add(self, num_steps: int, seconds: float) -> None:
+        """Learns from a call; grows slowly, since the first one compiles and says little."""
+        if self._is_cut_short:
+            fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
+            self.num_steps = max(1, min(self._limit, fitting, 2 * self.num_steps))
+
+
+class _Window:
+    """Averages over the steps since the last log line."""
+
+    def __init__(self, batch_size: int):
+        self._batch_size = batch_size
+        self._histories: list[dict[str, np.ndarray]] = []
+        self._seconds = 0.0
+
+    def add(self, history: dict[str, np.ndarray], seconds: float) -> None:
+        self._histories.append(history)
+        self._seconds += seconds
+
+    def scalars(self) -> dict[str, float]:
+        """Means of the losses and the gradient norm, the last learning rate, and the speed."""
+        columns = {name: np.concatenate([part[name] for part in self._histories]) for name in self._histories[0]}
+        tokens = columns.pop("tokens")
+        learning_rate = columns.pop("learning_rate")[-1]
+        return {
+            **{name: float(np.mean(values)) for name, values in columns.items()},
+            "learning_rate": float(learning_rate),
+            "examples_per_second": len(tokens) * self._batch_size / self._seconds,
+            "tokens_per_second": float(np.sum(tokens)) / self._seconds,
+        }
+
+
+class _SigtermNotice:
+    """Notices SIGTERM instead of dying of it, while the block runs."""
+
+    def __enter__(self) -> "_SigtermNotice":
+        self.is_set = False
+        self._previous = signal.signal(signal.SIGTERM, self._notice)
+        return self
+
+    def _notice(self, *_) -> None:
+        self.is_set = True
+
+    def __exit__(self, *_) -> None:
+        signal.signal(signal.SIGTERM, self._previous)
+
+
+def _next_multiple(step: int, every: int) -> int:
+    return (step // every + 1) * every
+
+
+def _describe(step: int, scalars: dict[str, float]) -> str:
+    losses = ", ".join(f"{name} {value:.4f}" for name, value in scalars.items() if name.endswith("loss"))
+    return (
+        f"step {step:,}: {losses}, rate {scalars['learning_rate']:.2e}, gradient norm {scalars['gradient_norm']:.2f}, "
+        f"{scalars['examples_per_second']:,.1f} examples/s, {scalars['tokens_per_second']:,.0f} tokens/s"
+    )

@@ -1,0 +1,126 @@
+"""The compiled training step, looped on the device."""
+
+from collections.abc import Iterator, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.optimization.adam_weight_decay import CLIP_NORM, AdamWeightDecay
+from official_bert.optimization.schedules import linear_warmup_then_decay
+from official_bert.training.task import Task
+
+_SEED_STATE = "seed_generator_state"  # how Keras names the state of a dropout layer
+_MAX_SEED = 2**31 - 2  # Keras reduces seeds modulo this number
+
+
+class TrainingSteps:
+    """Takes training steps; holds what they change beside the weights.
+
+    Attributes:
+      step: int64 variable, steps taken.
+      slots: name to variable, the optimizer's.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        *,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int,
+        seed: int,
+    ):
+        """Creates the optimizer.
+
+        Args:
+          task: gives the losses.
+          model: what to train; created in the scope of the strategy.
+          strategy: where to compute.
+          learning_rate: peak of the schedule.
+          num_train_steps: where the schedule ends.
+          num_warmup_steps: where its peak is.
+          seed: of dropout.
+        """
+        self._task, self._model, self._strategy, self._seed = task, model, strategy, seed
+        self._schedule = {
+            "peak": learning_rate,
+            "num_train_steps": num_train_steps,
+            "num_warmup_steps": num_warmup_steps,
+        }
+        with strategy.scope():
+            self._optimizer = AdamWeightDecay(model.trainable_variables)
+            self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+        self.slots = self._optimizer.slots
+        self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
+        self._scalar_names: list[str] = []
+
+    def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
+        """Takes steps in one compiled call; ends it early at a step whose loss or gradient is not finite.
+
+        Args:
+          iterator: gives the batches, distributed by the strategy.
+          num_steps: how many steps to take.
+
+        Returns:
+          Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
+          tokens (real positions in the batch).
+        """
+        history = self._compiled(iterator, tf.constant(num_steps)).numpy()
+        return {name: history[:, column] for column, name in enumerate(self._scalar_names)}
+
+    @tf.function(reduce_retracing=True)
+    def _compiled(self, iterator, num_steps):
+        history = tf.TensorArray(tf.float32, size=num_steps)
+        num_taken = 0
+        is_finite = True
+        while num_taken < num_steps and is_finite:
+            scalars = self._strategy.run(self._replica_step, args=(next(iterator), self.step + 1))
+            row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
+            self.step.assign_add(1)
+            history = history.write(num_taken, row)
+            num_taken += 1
+            is_finite = tf.reduce_all(tf.math.is_finite(row))
+        return history.stack()[:num_taken]
+
+    def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
+        """Takes one step on one replica; `step` counts from 1."""
+        context = tf.distribute.get_replica_context()
+
+        def sum_over_replicas(tensors):
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            with keras.StatelessScope(self._dropout_seeds(step, context.replica_id_in_sync_group)):
+                outputs = self._model(batch, training=True)
+            losses = self._task.losses(outputs, batch)
+            weights = sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
+            # This replica's part of each mean over the whole batch.
+            means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
+            total = tf.add_n(list(means.values()))
+        gradients = tape.gradient(total, [variable.value for variable in variables])
+        used = [index for index, gradient in enumerate(gradients) if gradient is not None]
+        # Dense first, so that a word's gradient counts once in the norm however often the word occurs.
+        reduced = sum_over_replicas([tf.convert_to_tensor(gradients[index]) for index in used])
+        clipped, norm = tf.clip_by_global_norm(reduced, CLIP_NORM)
+        learning_rate = linear_warmup_then_decay(step, **self._schedule)
+        self._optimizer.apply([variables[index] for index in used], clipped, learning_rate)
+
+        tokens = tf.cast(tf.reduce_sum(batch["input_mask"]), tf.float32)
+        scalars = sum_over_replicas(
+            {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}, "tokens": tokens}
+        )
+        scalars = {**scalars, "learning_rate": learning_rate, "gradient_norm": norm}
+        self._scalar_names = list(scalars)
+        return tf.stack(list(scalars.values()))
+
+    def _dropout_seeds(self, step: tf.Tensor, replica: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Seeds that depend on the run's seed, the layer, the step and the replica, and on nothing that came before."""
+        counter = step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64)
+        return [
+            (state, tf.stack([tf.constant((self._seed + index * 1_000_003) % _MAX_SEED, tf.int64), counter]))
+            for index, state in enumerate(self._seed_states)
+        ]

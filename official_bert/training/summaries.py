@@ -1,0 +1,84 @@
+"""Writes the numbers of a run: TensorBoard events, `metrics.jsonl`, and the settings it was started with."""
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from official_bert import files
+
+_METRICS_FILE = "metrics.jsonl"
+
+
+class ScalarLog:
+    """The scalars of a run, each written twice: as TensorBoard events and as a line of `metrics.jsonl`.
+
+    Training events lie in the output folder and evaluation events in its folder `eval`, as in the reference.
+    """
+
+    def __init__(self, output_dir: str):
+        """Opens the log of an output folder; nothing is written yet."""
+        self._output_dir = output_dir
+        self._path = os.path.join(output_dir, _METRICS_FILE)
+        self._writers: dict[str, tf.summary.SummaryWriter] = {}
+
+    def forget_after(self, step: int) -> None:
+        """Drops the lines of `metrics.jsonl` beyond a step, for a run that goes on from there."""
+        if not files.exists(self._path):
+            return
+        with files.open_file(self._path) as source:
+            lines = source.read().splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        with files.atomic_write(self._path) as sink:
+            sink.writelines(kept)
+
+    def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes the scalars of a step.
+
+        Args:
+          split: "train" or "eval".
+          step: steps taken.
+          scalars: name to number.
+        """
+        # `tf.summary.scalar` needs the package tensorboard; the event that the reference wrote does not.
+        values = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        writer = self._writer(split)
+        with writer.as_default():
+            tf.summary.experimental.write_raw_pb(tf.compat.v1.Summary(value=values).SerializeToString(), step=step)
+        writer.flush()
+        with files.open_file(self._path, "a") as sink:
+            sink.write(json.dumps({"split": split, "step": step, **scalars}) + "\n")
+
+    def _writer(self, split: str) -> tf.summary.SummaryWriter:
+        if split not in self._writers:
+            folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
+            self._writers[split] = tf.summary.create_file_writer(folder)
+        return self._writers[split]
+
+
+def write_run_config(output_dir: str, config: Any) -> None:
+    """Writes `run_config.json`: the command line, the flags with their defaults, and the versions at work.
+
+    Args:
+      output_dir: output folder of the run.
+      config: its frozen dataclass.
+    """
+    settings = {
+        "command": sys.argv,
+        "flags": dataclasses.asdict(config),
+        "versions": {"python": sys.version.split()[0], "tensorflow": tf.__version__, "keras": keras.__version__},
+    }
+    with files.atomic_write(os.path.join(output_dir, "run_config.json")) as sink:
+        sink.write(json.dumps(settings, indent=2) + "\n")
+
+
+def write_results(path: str, results: Mapping[str, Any]) -> None:
+    """Writes `eval_results.txt` as the reference does: sorted lines `key = value`."""
+    with files.atomic_write(path) as sink:
+        for key in sorted(results):
+            sink.write(f"{key} = {results[key]}\n")

@@ -1,0 +1,41 @@
+"""What the Trainer needs to know of a task."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.data.schema import RecordSchema
+
+
+class WeightedSum(NamedTuple):
+    """A mean not yet divided, so that batches and replicas add up exactly.
+
+    Attributes:
+      total: float scalar, sum of loss times weight.
+      weight: float scalar, sum of the weights.
+    """
+
+    total: tf.Tensor
+    weight: tf.Tensor
+
+
+class Task(Protocol):
+    """A model with its records, losses and scores."""
+
+    schema: RecordSchema
+    """What lies on disk and enters the step."""
+
+    def build_model(self) -> keras.Model:
+        """Creates the model, variables included; inputs and outputs are dicts of named tensors."""
+
+    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """The losses of a batch by name; what is minimized is the sum of their means."""
+
+    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """What evaluation needs of each example: name to tensor [B, ...]."""
+
+    def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Scores the predictions of the whole evaluation set, in the order of its records."""

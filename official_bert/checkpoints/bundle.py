@@ -4,7 +4,7 @@ A checkpoint is named by its prefix, `out/model.ckpt-1000`, which stands for `ou
 `out/model.ckpt-1000.data-00000-of-00001`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -98,20 +98,3 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
 def is_training_state(name: str) -> bool:
     """Tells whether an array only serves to go on training: an optimizer slot or the step."""
     return name == GLOBAL_STEP or name.endswith(_SLOTS)
-
-
-def copy_checkpoint(source: str, target: str, keep: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
-    """Copies the arrays of a checkpoint whose names pass a test.
-
-    Args:
-      source: the checkpoint to read.
-      target: prefix of the checkpoint to write.
-      keep: tells which names to copy.
-
-    Returns:
-      Name to shape of what was copied.
-    """
-    reader = CheckpointReader(source)
-    kept = {name: shape for name, shape in sorted(reader.shapes.items()) if keep(name)}
-    write_checkpoint(target, {name: reader.read(name) for name in kept})
-    return kept

@@ -83,3 +83,44 @@ class PretrainingConfig(DeviceOptions):
         check_options(self)
         if not self.do_train and not self.do_eval:
             raise UserError("nothing to do: give --do_train, --do_eval or both")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabConfig:
+    """Flags of `tools/build_vocab.py`."""
+
+    input_file: str | None = option(None, "Text files: a comma-separated list of names and globs.", required=True)
+    vocab_file: str | None = option(None, "The vocabulary to write.", required=True)
+    vocab_size: int = option(30000, "Most wordpieces, special ones and single characters included.", minimum=10)
+    do_lower_case: bool = option(True, "Lower-case and strip accents.")
+    min_frequency: int = option(2, "How often a wordpiece must occur, single characters apart.", minimum=1)
+    max_characters: int = option(1000, "Most different characters; raise it for Chinese.", minimum=1)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FillMaskConfig:
+    """Flags of `tools/fill_mask.py`."""
+
+    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
+    vocab_file: str | None = option(None, "The model's vocabulary.", required=True)
+    init_checkpoint: str | None = option(None, "The model's weights.", required=True)
+    text: str | None = option(None, "Text with one [MASK] for each hidden wordpiece.", required=True)
+    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
+    top_k: int = option(5, "How many candidates to print for each mask.", minimum=1)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StripCheckpointConfig:
+    """Flags of `tools/strip_checkpoint.py`."""
+
+    checkpoint: str | None = option(None, "Checkpoint of a training run.", required=True)
+    output: str | None = option(None, "Name of the checkpoint to write, as in bert_model.ckpt.", required=True)
+
+    def __post_init__(self):
+        check_options(self)

@@ -1,6 +1,5 @@
 """Small pieces that the whole model is made of."""
 
-
 import keras
 
 LAYER_NORM_EPSILON = 1e-12  # reference value; Keras's default of 1e-3 misses the golden activations

@@ -63,6 +63,11 @@ class BertEncoder(keras.layers.Layer):
         """Variable [V, D]."""
         return self.embeddings.word_embeddings
 
+    @property
+    def max_length(self) -> int:
+        """Most positions of a sequence."""
+        return self.embeddings.position_embeddings.shape[0]
+
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Encodes sequences.
 

@@ -1,0 +1,85 @@
+"""Learns a wordpiece vocabulary from text, with the learner of tensorflow-text.
+
+Words are counted as `BasicTokenizer` splits them: a vocabulary learnt from other words than those it will be asked for
+would be a poor one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from official_bert.errors import UserError
+from official_bert.tokenization import BasicTokenizer, vocab
+
+SPECIAL_PIECES = (vocab.PAD, vocab.UNKNOWN, vocab.CLASSIFIER, vocab.SEPARATOR, vocab.MASK)
+
+
+def count_words(lines: Iterable[str], *, do_lower_case: bool) -> Counter[str]:
+    """Counts the words of a text.
+
+    Args:
+      lines: the text.
+      do_lower_case: whether to lower-case and strip accents.
+
+    Returns:
+      Word to number of occurrences.
+    """
+    tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+    # White-space separated words repeat so often that counting them first and splitting each once is much faster.
+    spaced = Counter(word for line in lines for word in line.split(" "))
+    counts: Counter[str] = Counter()
+    for text, count in spaced.items():
+        for word in tokenizer.tokenize(text):
+            counts[word] += count
+    return counts
+
+
+def learn_vocab(
+    word_counts: Counter[str], *, vocab_size: int, min_frequency: int = 2, max_characters: int = 1000
+) -> list[str]:
+    """Learns wordpieces; equal counts give equal vocabularies, whatever the order of the text.
+
+    Args:
+      word_counts: word to number of occurrences.
+      vocab_size: most pieces; the result comes as near to it as one threshold on the frequency allows.
+      min_frequency: how often a piece must occur, single characters apart.
+      max_characters: most different characters; words with rarer ones are left out.
+
+    Returns:
+      The pieces: first the special ones, then single characters, then by falling frequency.
+
+    Raises:
+      UserError: there are no words, or the single characters alone are more than `vocab_size`.
+    """
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+
+    if not word_counts:
+        raise UserError("the text has no words")
+    in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+
+    def learn(threshold: int) -> list[str]:
+        """The pieces that occur at least `threshold` times, and every single character."""
+        return learner.learn(
+            in_fixed_order,
+            vocab_size=vocab_size,
+            reserved_tokens=list(SPECIAL_PIECES),
+            lower_thresh=threshold,
+            upper_thresh=threshold,
+            max_unique_chars=max_characters,
+        )
+
+    # The lowest threshold that keeps to the size; the learner's own search may end one above or below it.
+    low, high = min_frequency, max(in_fixed_order[0][1], min_frequency)
+    pieces = learn(high)
+    if len(pieces) > vocab_size:
+        raise UserError(
+            f"--vocab_size={vocab_size} is too small: the single characters of this text alone make {len(pieces)} pieces; "
+            f"raise it or lower --max_characters={max_characters}"
+        )
+    while low < high:
+        middle = (low + high) // 2
+        candidates = learn(middle)
+        if len(candidates) <= vocab_size:
+            pieces, high = candidates, middle
+        else:
+            low = middle + 1
+    return pieces

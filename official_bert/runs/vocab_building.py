@@ -1,0 +1,29 @@
+"""`tools/build_vocab.py`: text files in, a `vocab.txt` out."""
+
+from absl import logging
+
+from official_bert import files
+from official_bert.config.run_configs import VocabConfig
+from official_bert.data.vocab_learner import count_words, learn_vocab
+
+
+def run(config: VocabConfig) -> None:
+    """Learns a vocabulary and writes it.
+
+    Raises:
+      UserError: an input is missing, or the output cannot be written.
+    """
+    paths = files.find(config.input_file)
+    files.check_writable_folder(config.vocab_file, flag="vocab_file")
+    lines = (line for path in paths for line in files.LineReader(path))
+    word_counts = count_words(lines, do_lower_case=config.do_lower_case)
+    logging.info("%d different words in %d files", len(word_counts), len(paths))
+    pieces = learn_vocab(
+        word_counts,
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        max_characters=config.max_characters,
+    )
+    with files.atomic_write(config.vocab_file) as sink:
+        sink.writelines(f"{piece}\n" for piece in pieces)
+    logging.info("wrote %d wordpieces to %s", len(pieces), config.vocab_file)

@@ -72,8 +72,8 @@ class CheckpointFolder:
             if found:
                 last = max(found, key=lambda match: int(match[1]))[0]
                 raise UserError(
-                    f"{self._folder} holds {last} but no readable file {_STATE_FILE!r}; to go on from it write the line "
-                    f'model_checkpoint_path: "{last}" into that file, or use another folder'
+                    f"{self._folder} holds {last} but no readable file {_STATE_FILE!r}; to go on from it, write "
+                    f'the line model_checkpoint_path: "{last}" into that file, or use another folder'
                 )
             return []
         latest = state.model_checkpoint_path

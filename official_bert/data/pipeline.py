@@ -17,8 +17,8 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Shuffles and repeats records without end; each epoch holds each record exactly once.
 
-    The order is a function of the seed and the epoch's number, so a run can begin anywhere: the batches of a resumed run
-    are those that the uninterrupted run would have seen.
+    The order is a function of the seed and the epoch's number, so a run can begin anywhere: the batches of a resumed
+    run are those that the uninterrupted run would have seen.
 
     Args:
       paths: TFRecord files.

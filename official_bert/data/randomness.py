@@ -7,8 +7,8 @@ from random import Random
 def shuffle(items: MutableSequence, rng: Random) -> None:
     """Shuffles in place; draws the same bits, and gives the same order, as `rng.shuffle(items)`.
 
-    `Random.shuffle` calls a Python method for each element, which rejects draws that are too large; that loop is written
-    out here. Two thirds of the time of making a record went into those calls.
+    `Random.shuffle` calls a Python method for each element, which draws until the number is small enough; here that
+    loop is written out, since shuffling the positions of a sequence is most of the work of masking it.
     """
     getrandbits = rng.getrandbits
     for last in range(len(items) - 1, 0, -1):

@@ -58,17 +58,25 @@ class RecordWriter:
 class RecordSpool:
     """Records on disk, in the order they were made, to be read again in a random order.
 
-    Holds 8 bytes of memory a record; the rest is the operating system's file cache.
+    A context manager; the file is gone when the block ends. Holds 8 bytes of memory a record; the rest is the operating
+    system's file cache.
     """
 
     def __init__(self, folder: str | None):
-        """Opens a nameless temporary file.
+        """Chooses the place.
 
         Args:
-          folder: where to put it, None for the system's folder for temporary files.
+          folder: where to put the nameless temporary file, None for the system's folder for temporary files.
         """
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=1 << 20)
+        self._folder = folder
         self._ends = array("q", [0])
+
+    def __enter__(self) -> "RecordSpool":
+        self._file = tempfile.TemporaryFile(dir=self._folder, buffering=1 << 20)
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._file.close()
 
     def __len__(self) -> int:
         """Number of records."""

@@ -72,8 +72,8 @@ def learn_vocab(
     pieces = learn(high)
     if len(pieces) > vocab_size:
         raise UserError(
-            f"--vocab_size={vocab_size} is too small: the single characters of this text alone make {len(pieces)} pieces; "
-            f"raise it or lower --max_characters={max_characters}"
+            f"--vocab_size={vocab_size} is too small: the single characters of this text alone make {len(pieces)} "
+            f"pieces; raise it or lower --max_characters={max_characters}"
         )
     while low < high:
         middle = (low + high) // 2

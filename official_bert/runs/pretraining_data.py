@@ -42,8 +42,7 @@ def run(config: PretrainingDataConfig) -> None:
         short_seq_prob=config.short_seq_prob,
         do_whole_word_mask=config.do_whole_word_mask,
     )
-    with RecordWriter(config.output_files) as writer:
-        spool = RecordSpool(os.path.dirname(config.output_files[0]))
+    with RecordWriter(config.output_files) as writer, RecordSpool(_local_folder(config.output_files[0])) as spool:
         for record in maker.records(config.dupe_factor):
             spool.append(record)
         for record in spool.shuffled(rng):
@@ -58,3 +57,8 @@ def _check_outputs(input_files: list[str], output_files: list[str]) -> None:
         for input_file in input_files:
             if files.exists(path) and files.is_same(path, input_file):
                 raise UserError(f"--output_file={path} is also an input; it would be overwritten")
+
+
+def _local_folder(path: str) -> str | None:
+    """The folder of a local output, which has room for its records; None for a remote one."""
+    return None if files.is_remote(path) else os.path.dirname(path) or "."

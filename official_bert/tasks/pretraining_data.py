@@ -87,8 +87,8 @@ def warn_about_corpus(corpus: Corpus, *, unknown_share: float, do_lower_case: bo
         )
     elif num_single > _DUBIOUS_SHARE_SINGLE_SENTENCES * num_documents:
         logging.warning(
-            "%d of %d documents are a single sentence, and each of their pairs is a random one; write a sentence a line "
-            "and a blank line only between documents",
+            "%d of %d documents are a single sentence, so each of their pairs is a random one; write one sentence a "
+            "line and blank lines only between documents",
             num_single,
             num_documents,
         )

@@ -13,8 +13,9 @@ PAD, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", 
 def load_vocab(vocab_file: str) -> dict[str, int]:
     r"""Reads a vocabulary file: one piece a line, its id is the line's number from 0.
 
-    As in the reference, a line ends at `\n` alone and is stripped of white space, so a line of only U+2028 (the released
-    Chinese vocabulary has one) is the empty piece; of pieces that occur twice the last id counts, with a warning.
+    As in the reference, a line ends at `\n` alone and is stripped of white space, so a line of only U+2028 (the
+    released Chinese vocabulary has one) is the empty piece; of pieces that occur twice the last id counts, with a
+    warning.
 
     Returns:
       Piece to id, in the order of the file.

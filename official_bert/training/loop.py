@@ -206,6 +206,7 @@ class Trainer:
 
         @tf.function(reduce_retracing=True)
         def predict_batch(batch):
+            @tf.autograph.experimental.do_not_convert
             def on_replica(part):
                 predictions = self._task.predictions(self.model(part, training=False), part)
                 return {**predictions, IS_REAL_EXAMPLE: part[IS_REAL_EXAMPLE]}

@@ -85,6 +85,7 @@ class TrainingSteps:
             is_finite = tf.reduce_all(tf.math.is_finite(row))
         return history.stack()[:num_taken]
 
+    @tf.autograph.experimental.do_not_convert
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Takes one step on one replica; `step` counts from 1."""
         context = tf.distribute.get_replica_context()

@@ -12,6 +12,8 @@ import tensorflow as tf
 from official_bert import files
 from official_bert.errors import UserError
 
+# What TensorFlow raises for damaged files depends on where the damage is.
+_READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 _DATA_SUFFIX = ".data-00000-of-00001"
 GLOBAL_STEP = "global_step"
 _SLOTS = ("/adam_m", "/adam_v")
@@ -38,7 +40,7 @@ class CheckpointReader:
         self.prefix = _resolve(path, flag)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
-        except (tf.errors.OpError, ValueError) as error:
+        except _READ_ERRORS as error:
             raise UserError(f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}") from error
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
 
@@ -50,7 +52,7 @@ class CheckpointReader:
         """
         try:
             return self._reader.get_tensor(name)
-        except (tf.errors.OpError, ValueError) as error:
+        except _READ_ERRORS as error:
             raise UserError(f"{self.prefix}: {name} cannot be read: {_message(error)}") from error
 
 

@@ -19,7 +19,8 @@ def gather_positions(sequence, positions):
     """
     batch_size, length, width = ops.shape(sequence)
     first_row = ops.expand_dims(ops.arange(batch_size, dtype="int32") * length, axis=1)  # [B, 1]
-    return ops.take(ops.reshape(sequence, (-1, width)), positions + first_row, axis=0)  # [B, P, D]
+    rows = ops.cast(positions, "int32") + first_row  # [B, P]
+    return ops.take(ops.reshape(sequence, (-1, width)), rows, axis=0)  # [B, P, D]
 
 
 class MaskedLmHead(keras.layers.Layer):

@@ -30,6 +30,7 @@ def run(config: PretrainingConfig) -> None:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     paths = files.find(config.input_file)
+    strategy = create_strategy(config)  # before anything else touches a device
     task = PretrainingTask(
         bert_config,
         max_seq_length=config.max_seq_length,
@@ -42,7 +43,6 @@ def run(config: PretrainingConfig) -> None:
     num_records = sum(count_records(path) for path in paths)
     logging.info("%d records in %d files", num_records, len(paths))
 
-    strategy = create_strategy(config)
     files.make_folders(config.output_dir)
     write_run_config(config.output_dir, config)
     trainer = Trainer(task, strategy, seed=config.random_seed)

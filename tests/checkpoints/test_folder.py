@@ -1,0 +1,82 @@
+"""The checkpoints of an output folder."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.errors import UserError
+
+ARRAYS = {"bert/kernel": np.zeros([2], np.float32)}
+
+
+def checkpoints(folder):
+    return sorted(name.removesuffix(".index") for name in os.listdir(folder) if name.endswith(".index"))
+
+
+def test_the_last_few_are_kept_and_named_as_the_reference_names_them(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), keep_max=2)
+    assert folder.latest is None
+    for step in (0, 10, 20):
+        folder.save(step, ARRAYS)
+    assert folder.latest == str(tmp_path / "model.ckpt-20")
+    assert sorted(os.listdir(tmp_path)) == [
+        "checkpoint",
+        "model.ckpt-10.data-00000-of-00001",
+        "model.ckpt-10.index",
+        "model.ckpt-20.data-00000-of-00001",
+        "model.ckpt-20.index",
+    ]
+    assert (tmp_path / "checkpoint").read_text() == (
+        'model_checkpoint_path: "model.ckpt-20"\n'
+        'all_model_checkpoint_paths: "model.ckpt-10"\n'
+        'all_model_checkpoint_paths: "model.ckpt-20"\n'
+    )
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
+
+
+def test_zero_keeps_all(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), keep_max=0)
+    for step in range(8):
+        folder.save(step, ARRAYS)
+    assert len(checkpoints(tmp_path)) == 8
+
+
+def test_a_later_run_goes_on_counting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("out")
+    CheckpointFolder("out", keep_max=2).save(1, ARRAYS)
+    (tmp_path / "out" / "model.ckpt-1.meta").write_text("as the reference leaves it")
+    folder = CheckpointFolder("out", keep_max=2)
+    assert folder.latest == "out/model.ckpt-1"
+    folder.save(2, ARRAYS)
+    folder.save(2, ARRAYS)
+    folder.save(3, ARRAYS)
+    assert checkpoints("out") == ["model.ckpt-2", "model.ckpt-3"]
+    assert "model.ckpt-1.meta" not in os.listdir("out")
+
+
+def test_what_a_killed_run_left_is_swept_away(tmp_path):
+    (tmp_path / ".model.ckpt-5.partial-123.index").write_text("half")
+    (tmp_path / ".other").write_text("not ours")
+    CheckpointFolder(str(tmp_path), keep_max=5).save(6, ARRAYS)
+    assert ".model.ckpt-5.partial-123.index" not in os.listdir(tmp_path)
+    assert ".other" in os.listdir(tmp_path)
+
+
+def test_checkpoints_that_no_state_file_names_are_not_ignored(tmp_path):
+    CheckpointFolder(str(tmp_path), keep_max=5).save(40, ARRAYS)
+    CheckpointFolder(str(tmp_path), keep_max=5).save(200, ARRAYS)
+    os.remove(tmp_path / "checkpoint")
+    with pytest.raises(
+        UserError, match=r'holds model\.ckpt-200 but no readable file .*model_checkpoint_path: "model\.ckpt-200"'
+    ):
+        CheckpointFolder(str(tmp_path), keep_max=5)
+
+
+def test_a_state_file_that_names_nothing_is_refused(tmp_path):
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
+    with pytest.raises(UserError, match=r"names .*model\.ckpt-9, which is not there"):
+        CheckpointFolder(str(tmp_path), keep_max=5)

@@ -1,0 +1,108 @@
+"""Choosing and hiding masked words."""
+
+import math
+import random
+
+import pytest
+
+from official_bert.data.masking import Masker
+from official_bert.errors import UserError
+from official_bert.tokenization import Vocabulary
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
+VOCABULARY = Vocabulary({piece: index for index, piece in enumerate(PIECES)})
+CLS, SEP, MASK = 2, 3, 4
+FIRST_WORD, FIRST_SUFFIX = 5, 55
+
+
+def masker(**changes):
+    options = {"masked_lm_prob": 0.15, "max_predictions_per_seq": 20, "whole_word": False}
+    return Masker(VOCABULARY, **{**options, **changes})
+
+
+def sequence(rng, length=100):
+    body = [rng.randrange(FIRST_WORD, len(PIECES)) for _ in range(length - 3)]
+    middle = length // 2
+    return [CLS, *body[:middle], SEP, *body[middle:], SEP]
+
+
+def test_unmasking_gives_the_sequence_back():
+    rng = random.Random(1)
+    for whole_word in (False, True):
+        for _ in range(200):
+            ids = sequence(rng)
+            masked = masker(whole_word=whole_word).mask(ids, rng)
+            restored = list(masked.ids)
+            for position, label in zip(masked.positions, masked.labels, strict=True):
+                restored[position] = label
+            assert restored == ids
+            assert masked.ids != ids
+            assert masked.positions == sorted(set(masked.positions))
+            assert not {ids[position] for position in masked.positions} & {CLS, SEP}
+
+
+@pytest.mark.parametrize(
+    ("length", "share", "most", "expected"),
+    [(100, 0.15, 20, 15), (100, 0.15, 10, 10), (5, 0.01, 20, 1), (30, 0.15, 20, 4), (50, 0.15, 20, 8)],
+)
+def test_the_number_of_masks(length, share, most, expected):
+    # 30 * 0.15 = 4.5 and 50 * 0.15 = 7.5 round to the even number, as in the reference on Python 3.
+    rng = random.Random(2)
+    masked = masker(masked_lm_prob=share, max_predictions_per_seq=most).mask(sequence(rng, length), rng)
+    assert len(masked.positions) == expected
+
+
+def test_80_10_10():
+    rng = random.Random(3)
+    num_mask = num_kept = num_other = 0
+    for _ in range(1500):
+        ids = sequence(rng)
+        masked = masker().mask(ids, rng)
+        for position in masked.positions:
+            if masked.ids[position] == MASK:
+                num_mask += 1
+            elif masked.ids[position] == ids[position]:
+                num_kept += 1
+            else:
+                num_other += 1
+    total = num_mask + num_kept + num_other
+    assert total == 1500 * 15
+    # A random piece is the true one, or [MASK], once in len(PIECES) times.
+    share_other = 0.1 * (1 - 2 / len(PIECES))
+    for count, share in (
+        (num_mask, 0.8 + 0.1 / len(PIECES)),
+        (num_kept, 0.1 + 0.1 / len(PIECES)),
+        (num_other, share_other),
+    ):
+        assert abs(count / total - share) < 3 * math.sqrt(share * (1 - share) / total)
+
+
+def test_whole_words_stay_whole():
+    rng = random.Random(4)
+    for _ in range(300):
+        ids = sequence(rng)
+        masked = masker(whole_word=True).mask(ids, rng)
+        hidden = set(masked.positions)
+        assert len(hidden) <= 15
+        words = []
+        for position, index in enumerate(ids):
+            if index in (CLS, SEP):
+                continue
+            if words and index >= FIRST_SUFFIX:
+                words[-1].append(position)
+            else:
+                words.append([position])
+        for word in words:
+            assert set(word) <= hidden or not set(word) & hidden
+
+
+def test_a_word_longer_than_what_may_be_hidden_stays():
+    ids = [CLS, FIRST_WORD, *[FIRST_SUFFIX] * 30, SEP]
+    masked = masker(whole_word=True).mask(ids, random.Random(5))
+    assert masked.positions == []
+    assert masked.ids == ids
+
+
+def test_a_vocabulary_without_mask_is_refused():
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
+        Masker(Vocabulary({"[CLS]": 0, "[SEP]": 1}), masked_lm_prob=0.1, max_predictions_per_seq=1, whole_word=False)

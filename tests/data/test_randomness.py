@@ -1,0 +1,16 @@
+"""Shuffling with the reference's bits."""
+
+import random
+
+from official_bert.data.randomness import shuffle
+
+
+def test_shuffle_is_random_shuffle_bit_for_bit():
+    for seed in range(200):
+        length = random.Random(seed).randrange(0, 300)
+        expected, ours = list(range(length)), list(range(length))
+        first, second = random.Random(seed), random.Random(seed)
+        first.shuffle(expected)
+        shuffle(ours, second)
+        assert ours == expected
+        assert second.random() == first.random()

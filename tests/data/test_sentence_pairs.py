@@ -1,0 +1,92 @@
+"""Documents to sentence pairs."""
+
+import random
+
+import pytest
+
+from official_bert.data.sentence_pairs import Corpus, sentence_pairs
+
+MAX_NUM_PIECES = 20
+
+
+def make_corpus(rng, num_documents=8):
+    """Documents whose ids tell where they come from: document * 10,000 + running number."""
+    corpus = Corpus()
+    for document in range(num_documents):
+        number = 0
+        for _ in range(rng.randint(1, 12)):
+            length = rng.randint(1, 15)
+            corpus.add_sentence(document * 10_000 + n for n in range(number, number + length))
+            number += length
+        corpus.end_document()
+    return corpus
+
+
+def pairs_of(corpus, index, rng, short_seq_prob=0.2):
+    return list(sentence_pairs(corpus, index, max_num_pieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng))
+
+
+def is_stretch(ids):
+    return list(ids) == list(range(ids[0], ids[0] + len(ids)))
+
+
+def test_pairs_are_stretches_of_text_and_never_too_long():
+    rng = random.Random(1)
+    num_random = num_pairs = 0
+    for _ in range(100):
+        corpus = make_corpus(rng)
+        for index in range(len(corpus.documents)):
+            for pair in pairs_of(corpus, index, rng):
+                assert 1 <= len(pair.first) and 1 <= len(pair.second)
+                assert len(pair.first) + len(pair.second) <= MAX_NUM_PIECES
+                assert is_stretch(pair.first) and is_stretch(pair.second)
+                assert pair.first[0] // 10_000 == index
+                if not pair.is_random_next:
+                    assert pair.second[0] // 10_000 == index
+                    assert pair.second[0] > pair.first[-1]
+                else:
+                    assert pair.second[0] // 10_000 != index  # ten tries among eight documents
+                num_pairs += 1
+                num_random += pair.is_random_next
+    assert 0.5 < num_random / num_pairs < 0.7
+
+
+def test_every_sentence_is_used():
+    rng = random.Random(2)
+    corpus = make_corpus(rng)
+    for index, document in enumerate(corpus.documents):
+        pairs = list(sentence_pairs(corpus, index, max_num_pieces=10_000, short_seq_prob=0.0, rng=rng))
+        used = {
+            piece for pair in pairs for part in (pair.first, pair.second) for piece in part if piece // 10_000 == index
+        }
+        assert used == set(corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]])
+
+
+def test_a_single_document_pairs_with_itself():
+    corpus = make_corpus(random.Random(3), num_documents=1)
+    rng = random.Random(4)
+    assert any(pair.is_random_next for _ in range(20) for pair in pairs_of(corpus, 0, rng))
+
+
+def test_empty_sentences_and_documents_are_left_out():
+    corpus = Corpus()
+    corpus.end_document()
+    corpus.add_sentence([])
+    corpus.add_sentence([1, 2])
+    corpus.add_sentence([])
+    corpus.end_document()
+    corpus.end_document()
+    corpus.add_sentence([3])
+    corpus.end_document()
+    assert corpus.documents == [range(1), range(1, 2)]
+    assert corpus.num_sentences == 2
+    assert list(corpus.starts) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_documents_are_shuffled_as_a_list_would_be(seed):
+    corpus = make_corpus(random.Random(seed))
+    expected = list(corpus.documents)
+    random.Random(seed).shuffle(expected)
+    corpus.shuffle_documents(random.Random(seed))
+    assert corpus.documents == expected

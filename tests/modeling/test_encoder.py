@@ -1,0 +1,192 @@
+"""The model against the reference's activations, and its properties."""
+
+import dataclasses
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import ACTIVATION_NAMES, BertConfig
+from official_bert.modeling.blocks import ACTIVATIONS
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from tests.conftest import GOLDEN, golden_arrays, script_environment
+
+LAYER_TOLERANCE, STACK_TOLERANCE = 1e-6, 1e-5
+
+
+@pytest.fixture(scope="module")
+def config(model_dir):
+    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+
+
+def golden_model(config, model_dir, **options):
+    model = PretrainingModel(config, **options)
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(config, model_dir):
+    return golden_model(config, model_dir)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return golden_arrays("pretraining_model/activations.npz")
+
+
+@pytest.fixture(scope="module")
+def batch(golden):
+    return {name.removeprefix("in/"): values for name, values in golden.items() if name.startswith("in/")}
+
+
+def encode(model, batch):
+    return model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+
+
+def test_variables_are_those_of_the_reference_checkpoint(model, model_dir):
+    reader = tf.train.load_checkpoint(str(model_dir / "bert_model.ckpt"))
+    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    assert {variable.path: tuple(variable.shape) for variable in model.trainable_variables} == shapes
+
+
+def test_encoder_gives_the_reference_activations(model, batch, golden):
+    encoded = encode(model, batch)
+    np.testing.assert_allclose(encoded["embedding_output"], golden["out/embedding_output"], atol=LAYER_TOLERANCE)
+    layers = np.stack(encoded["encoder_layers"])
+    np.testing.assert_allclose(layers, golden["out/all_encoder_layers"], atol=STACK_TOLERANCE)
+    np.testing.assert_allclose(encoded["sequence_output"], golden["out/sequence_output"], atol=STACK_TOLERANCE)
+    np.testing.assert_allclose(encoded["pooled_output"], golden["out/pooled_output"], atol=STACK_TOLERANCE)
+
+
+def test_heads_give_the_reference_log_probabilities(model, batch, golden):
+    outputs = model(batch)
+    masked_lm = keras.ops.reshape(keras.ops.log_softmax(outputs["masked_lm_logits"]), (-1, 1182))
+    np.testing.assert_allclose(masked_lm, golden["out/masked_lm_log_probs"], atol=STACK_TOLERANCE)
+    next_sentence = keras.ops.log_softmax(outputs["next_sentence_logits"])
+    np.testing.assert_allclose(next_sentence, golden["out/next_sentence_log_probs"], atol=STACK_TOLERANCE)
+
+
+def test_one_hot_and_gather_lookup_agree(config, model_dir, model, batch):
+    one_hot = golden_model(config, model_dir, use_one_hot_embeddings=True)
+    np.testing.assert_allclose(
+        encode(one_hot, batch)["sequence_output"], encode(model, batch)["sequence_output"], atol=LAYER_TOLERANCE
+    )
+
+
+def test_attention_looks_at_real_positions_only(model, batch):
+    for probabilities in encode(model, batch)["attention_probabilities"]:
+        probabilities = np.asarray(probabilities)  # [B, N, F, T]
+        np.testing.assert_allclose(probabilities.sum(axis=-1), 1.0, atol=1e-5)
+        padding = np.broadcast_to(batch["input_mask"][:, None, None, :] == 0, probabilities.shape)
+        assert padding.any()
+        assert probabilities[padding].max() == 0.0
+        assert probabilities[~padding].min() > 0.0
+
+
+def test_longer_padding_leaves_real_positions_alone(model, batch):
+    longer = {name: np.pad(batch[name], [[0, 0], [0, 9]]) for name in ("input_ids", "input_mask", "segment_ids")}
+    longer["input_ids"][:, -9:] = 77  # whatever stands under the padding
+    real = batch["input_mask"] == 1
+    short_output = np.asarray(encode(model, batch)["sequence_output"])
+    long_output = np.asarray(encode(model, longer)["sequence_output"])[:, : real.shape[1]]
+    np.testing.assert_allclose(long_output[real], short_output[real], atol=LAYER_TOLERANCE)
+
+
+def test_missing_mask_and_segments_mean_all_real_and_first(model, batch):
+    ids = batch["input_ids"]
+    given = model.encoder(ids, np.ones_like(ids), np.zeros_like(ids))
+    np.testing.assert_array_equal(model.encoder(ids)["pooled_output"], given["pooled_output"])
+
+
+def test_dropout_acts_in_training_alone(config, batch):
+    keras.utils.set_random_seed(1)
+    encoder = BertEncoder(config)
+    inputs = (batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    first, second = (np.asarray(encoder(*inputs, training=True)["sequence_output"]) for _ in range(2))
+    assert np.abs(first - second).max() > 0.1
+    calm = [np.asarray(encoder(*inputs)["sequence_output"]) for _ in range(2)]
+    np.testing.assert_array_equal(*calm)
+    silent = BertEncoder(dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    for variable, other in zip(silent.trainable_variables, encoder.trainable_variables, strict=True):
+        variable.assign(other)
+    np.testing.assert_allclose(silent(*inputs, training=True)["sequence_output"], calm[0], atol=LAYER_TOLERANCE)
+
+
+def test_weights_begin_as_the_reference_begins_them(config):
+    keras.utils.set_random_seed(2)
+    model = PretrainingModel(dataclasses.replace(config, hidden_size=128, intermediate_size=256))
+    for variable in model.trainable_variables:
+        values = np.asarray(variable)
+        if variable.path.endswith("gamma"):
+            assert (values == 1.0).all()
+        elif variable.path.endswith(("beta", "bias")):
+            assert (values == 0.0).all()
+        else:  # truncated at two standard deviations of 0.02
+            assert np.abs(values).max() <= 0.04
+            assert 0.016 < values.std() < 0.019, variable.path
+    kernels = [np.asarray(variable) for variable in model.trainable_variables if variable.path.endswith("query/kernel")]
+    assert np.abs(kernels[0] - kernels[1]).max() > 0.02
+
+
+def test_activations():
+    assert set(ACTIVATIONS) == set(ACTIVATION_NAMES)
+    x = np.array([-3.0, -1.0, 0.0, 0.5, 2.0], np.float32)
+    tanh_form = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    erf = np.array([-0.9973002, -0.6826895, 0.0, 0.3829249, 0.9544997])  # of x / sqrt(2), from tables
+    np.testing.assert_allclose(ACTIVATIONS["gelu"](x), tanh_form, atol=1e-6)
+    np.testing.assert_allclose(ACTIVATIONS["gelu_erf"](x), 0.5 * x * (1 + erf), atol=1e-6)
+    assert np.abs(np.asarray(ACTIVATIONS["gelu"](x)) - np.asarray(ACTIVATIONS["gelu_erf"](x))).max() > 1e-4
+    np.testing.assert_array_equal(ACTIVATIONS["relu"](x), np.maximum(x, 0))
+    np.testing.assert_allclose(ACTIVATIONS["tanh"](x), np.tanh(x), atol=1e-6)
+    np.testing.assert_array_equal(ACTIVATIONS["linear"](x), x)
+
+
+JAX_PROGRAM = """
+import sys
+import numpy as np
+import keras
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.pretraining import PretrainingModel
+
+assert keras.backend.backend() == "jax"
+weights = np.load(sys.argv[2])
+model = PretrainingModel(BertConfig.from_json_file(sys.argv[1]))
+for variable in model.trainable_variables:
+    variable.assign(weights[variable.path])
+golden = np.load(sys.argv[3])
+batch = {name[3:]: golden[name] for name in golden.files if name.startswith("in/")}
+encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+layers = np.stack([np.asarray(layer) for layer in encoded["encoder_layers"]])
+np.testing.assert_allclose(layers, golden["out/all_encoder_layers"], atol=1e-5)
+logits = keras.ops.log_softmax(model(batch)["masked_lm_logits"])
+np.testing.assert_allclose(np.asarray(logits).reshape(-1, 1182), golden["out/masked_lm_log_probs"], atol=1e-5)
+assert "tensorflow" not in sys.modules
+print("equal on", keras.backend.backend())
+"""
+
+
+@pytest.mark.slow
+def test_the_same_model_runs_on_jax(model, model_dir, tmp_path):
+    weights = tmp_path / "weights.npz"
+    np.savez(weights, **{variable.path: np.asarray(variable) for variable in model.trainable_variables})
+    process = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            JAX_PROGRAM,
+            str(model_dir / "bert_config.json"),
+            str(weights),
+            str(GOLDEN / "pretraining_model" / "activations.npz"),
+        ],
+        env={**script_environment(), "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "equal on jax\n"

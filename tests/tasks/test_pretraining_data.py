@@ -1,0 +1,139 @@
+"""Records against the reference's, and the warnings about text that makes bad ones."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.run_configs import PretrainingDataConfig
+from official_bert.errors import UserError
+from official_bert.runs import pretraining_data
+from official_bert.tasks.pretraining_data import RecordMaker, read_corpus
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import GOLDEN, golden_arrays
+
+CASES = json.loads((GOLDEN / "pretraining_data" / "pretraining_cases.json").read_text())
+FLAGS = [
+    "do_lower_case",
+    "do_whole_word_mask",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "random_seed",
+    "dupe_factor",
+    "masked_lm_prob",
+    "short_seq_prob",
+]
+
+
+def read_records(path):
+    """Every record of a file, in order: one array [records, length] for each feature."""
+    columns = {}
+    for record in tf.data.TFRecordDataset([str(path)]).as_numpy_iterator():
+        for name, feature in tf.train.Example.FromString(record).features.feature.items():
+            values = feature.float_list.value or feature.int64_list.value
+            columns.setdefault(name, []).append(list(values))
+    return {name: np.array(rows) for name, rows in columns.items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_records_are_those_of_the_reference_in_order(case, tmp_path, corpus_file, vocab_file):
+    outputs = [tmp_path / f"{number}.tfrecord" for number in range(case["num_outputs"])]
+    pretraining_data.run(
+        PretrainingDataConfig(
+            input_file=corpus_file,
+            output_file=",".join(map(str, outputs)),
+            vocab_file=vocab_file,
+            **{name: case[name] for name in FLAGS},
+        )
+    )
+    total = 0
+    for number, output in enumerate(outputs):
+        expected = golden_arrays(f"pretraining_data/pretraining_{case['name']}_{number}.npz")
+        records = read_records(output)
+        assert records.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(records[name], values, err_msg=name)
+        total += len(records["input_ids"])
+    assert total == case["total_instances"]
+
+
+def make_run(tmp_path, vocab_file, text, **flags):
+    (tmp_path / "text").write_text(text)
+    options = {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 2, **flags}
+    pretraining_data.run(
+        PretrainingDataConfig(
+            input_file=str(tmp_path / "text"), output_file=str(tmp_path / "out"), vocab_file=vocab_file, **options
+        )
+    )
+    return read_records(tmp_path / "out")
+
+
+SENTENCES = ("the harbour woke before the town did .", "the town did not wake .", "gulls argued over the boats .")
+
+
+def test_a_single_document_is_warned_of(tmp_path, vocab_file, caplog):
+    make_run(tmp_path, vocab_file, "\n".join(SENTENCES))
+    assert "the input is a single document" in caplog.text
+
+
+def test_a_blank_line_after_each_sentence_is_warned_of(tmp_path, vocab_file, caplog):
+    records = make_run(tmp_path, vocab_file, "\n\n".join(SENTENCES * 4))
+    assert "12 of 12 documents are a single sentence" in caplog.text
+    assert records["next_sentence_labels"].all()
+
+
+def test_a_wrong_vocabulary_is_warned_of(tmp_path, vocab_file, caplog):
+    text = "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES)
+    make_run(tmp_path, vocab_file, text)
+    assert "[UNK]" not in caplog.text
+    make_run(tmp_path, vocab_file, text.upper(), do_lower_case=False)
+    assert (
+        "% of the wordpieces are [UNK]; is this the right --vocab_file, and --do_lower_case=false right" in caplog.text
+    )
+
+
+def test_good_text_is_not_warned_of(tmp_path, vocab_file, caplog):
+    make_run(tmp_path, vocab_file, "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n \n", "\u200b\n"])
+def test_input_without_text_is_refused(tmp_path, vocab_file, text):
+    with pytest.raises(UserError, match="no text in"):
+        make_run(tmp_path, vocab_file, text)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    paths = []
+    for name, text in (("a", "the town\n\nthe harbour"), ("b", "the boats\n\n"), ("c", "the sky\n")):
+        (tmp_path / name).write_text(text)
+        paths.append(str(tmp_path / name))
+    assert [len(document) for document in read_corpus(paths, tokenizer).documents] == [1, 2, 1]
+
+
+def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    maker = RecordMaker(
+        read_corpus([corpus_file], tokenizer),
+        tokenizer,
+        random.Random(1),
+        max_seq_length=48,
+        max_predictions_per_seq=6,
+        masked_lm_prob=0.15,
+        short_seq_prob=0.3,
+        do_whole_word_mask=False,
+    )
+    examples = [tf.train.Example.FromString(record).features.feature for record in maker.records(3)]
+    sums = {
+        name: sum(sum(example[name].int64_list.value) for example in examples)
+        for name in ("input_mask", "next_sentence_labels")
+    }
+    assert maker.num_records == len(examples)
+    assert maker.num_positions == 48 * len(examples)
+    assert maker.num_pieces == sums["input_mask"]
+    assert maker.num_random_next == sums["next_sentence_labels"]
+    assert maker.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)

@@ -1,0 +1,88 @@
+"""Opening, finding and replacing files."""
+
+import os
+
+import pytest
+
+from official_bert import files
+from official_bert.errors import UserError
+
+
+def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("a\rb\r\nc\x0bd\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
+    # What tf.gfile.GFile of TensorFlow 1.11 gives, line by line, its "\n" taken off.
+    assert list(files.LineReader(str(path))) == ["ab", "c\x0bd", "", "", "e\u2028f\x00g", "last"]
+
+
+def test_undecodable_bytes_are_reported_with_file_and_line(tmp_path):
+    path = tmp_path / "latin1.txt"
+    path.write_bytes(b"good\ncaf\xe9\n")
+    with pytest.raises(UserError, match=r"latin1\.txt, line 2: byte 0xe9 at byte 4 .* not UTF-8"):
+        list(files.LineReader(str(path)))
+
+
+def test_missing_file_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        list(files.LineReader(str(tmp_path / "absent")))
+
+
+def test_find_keeps_the_order_of_the_list_and_sorts_each_glob(tmp_path):
+    for name in ("z.txt", "b.txt", "a.txt", ".hidden.txt"):
+        (tmp_path / name).write_text("x")
+    found = files.find(f"{tmp_path}/z.txt,{tmp_path}/*.txt")
+    assert [os.path.basename(path) for path in found] == ["z.txt", "a.txt", "b.txt", "z.txt"]
+
+
+def test_find_names_the_pattern_that_matches_nothing(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(UserError, match=r"no file matches '.*absent\*'"):
+        files.find(f"{tmp_path}/a.txt,{tmp_path}/absent*")
+
+
+def test_find_takes_a_name_with_brackets_literally(tmp_path):
+    (tmp_path / "part[1].txt").write_text("x")
+    assert files.find(f"{tmp_path}/part[1].txt") == [f"{tmp_path}/part[1].txt"]
+
+
+def test_atomic_write_replaces_only_at_the_end(tmp_path):
+    path = tmp_path / "result"
+    path.write_text("old")
+    with files.atomic_write(str(path)) as sink:
+        sink.write("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+def test_atomic_write_leaves_the_old_file_after_an_error(tmp_path):
+    path = tmp_path / "result"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), files.atomic_write(str(path)) as sink:
+        sink.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["result"]
+
+
+def test_output_folder_is_checked(tmp_path):
+    with pytest.raises(UserError, match="--output_file.*does not exist"):
+        files.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
+    with pytest.raises(UserError, match="is a folder"):
+        files.check_writable_folder(str(tmp_path), "output_file")
+
+
+def test_remote_paths_go_through_tensorflow():
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile("ram://folder/b.txt", "w") as sink:
+        sink.write("one\ntwo\n")
+    assert files.exists("ram://folder/b.txt")
+    assert files.size("ram://folder/b.txt") == 8
+    assert list(files.LineReader("ram://folder/b.txt")) == ["one", "two"]
+    with files.atomic_write("ram://folder/c.txt") as sink:
+        sink.write("three")
+    with files.open_file("ram://folder/c.txt") as source:
+        assert source.read() == "three"
+    assert files.find("ram://folder/*.txt") == ["ram://folder/b.txt", "ram://folder/c.txt"]
+    files.remove("ram://folder/c.txt")
+    assert not files.exists("ram://folder/c.txt")

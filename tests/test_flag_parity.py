@@ -1,0 +1,56 @@
+"""The flags of the scripts against those of the reference."""
+
+import json
+
+import pytest
+from absl import flags
+
+from official_bert.config.flag_binding import define_flags, from_flags
+from official_bert.config.run_configs import PretrainingConfig, PretrainingDataConfig
+from tests.conftest import GOLDEN
+
+CONFIGS = {"create_pretraining_data": PretrainingDataConfig, "run_pretraining": PretrainingConfig}
+REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
+
+
+def flag_values(config_class, *arguments):
+    values = flags.FlagValues()
+    define_flags(config_class, values)
+    values(["script", *arguments], known_only=False)
+    return values
+
+
+REQUIRED = {
+    "create_pretraining_data": ("--input_file=a", "--output_file=b", "--vocab_file=c"),
+    "run_pretraining": ("--input_file=a", "--output_dir=b", "--bert_config_file=c", "--do_train"),
+}
+
+
+@pytest.mark.parametrize("script", CONFIGS)
+def test_every_reference_flag_is_there_with_its_type_and_default(script):
+    values = flags.FlagValues()
+    define_flags(CONFIGS[script], values)
+    types = {"bool": "bool", "integer": "int", "float": "float", "string": "string"}
+    for name, wanted in REFERENCE[script].items():
+        assert values[name].default == wanted["default"], name
+        assert values[name].flag_type() == types[wanted["type"]], name
+
+
+@pytest.mark.parametrize("script", CONFIGS)
+def test_required_flags_are_those_of_the_reference(script):
+    required = {name for name, wanted in REFERENCE[script].items() if wanted.get("required")}
+    given = {argument.split("=")[0].removeprefix("--") for argument in REQUIRED[script]}
+    assert required <= given
+    for name in required:
+        arguments = [argument for argument in REQUIRED[script] if not argument.startswith(f"--{name}=")]
+        with pytest.raises(flags.IllegalFlagValueError, match=name):
+            flag_values(CONFIGS[script], *arguments)
+
+
+@pytest.mark.parametrize("script", CONFIGS)
+def test_flags_become_the_config(script):
+    config_class = CONFIGS[script]
+    config = from_flags(config_class, flag_values(config_class, *REQUIRED[script], "--max_seq_length=77"))
+    assert config.max_seq_length == 77
+    assert config.input_file == "a"
+    assert config.random_seed == 12345

@@ -1,0 +1,48 @@
+"""The progress of long jobs."""
+
+import io
+import sys
+
+from official_bert.progress import Progress, format_seconds
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_seconds_are_written_as_a_clock():
+    assert format_seconds(3725) == "1:02:05"
+    assert format_seconds(59.6) == "0:01:00"
+
+
+def test_terminal_line_is_redrawn_and_wiped(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    with Progress("reading", 200, "lines") as progress:
+        progress.update(50, "7 documents", log=True)
+        drawn = terminal.getvalue()
+    assert drawn.startswith("\r[=====               ] reading:  25% of 200 lines, 7 documents, 0:00:")
+    assert "\n" not in drawn
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_without_terminal_lines_are_logged_only_when_due(caplog):
+    caplog.set_level("INFO", logger="absl")
+    with Progress("reading", 10, "lines", log_every_seconds=3600) as progress:
+        progress.update(1)
+        assert caplog.messages == []
+        progress.update(2, log=True)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("reading:  20% of 10 lines, 0:00:0")
+
+
+def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = Progress("training", 100, "steps", start=50)
+    now[0] += 10.0
+    progress.update(60, log=True)
+    assert caplog.messages[0].endswith("0:00:40 left")

@@ -1,0 +1,356 @@
+"""The scripts as processes: help, mistakes, and small runs from end to end."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from tests.conftest import ROOT, assert_fails, run_script, script_environment
+from tests.tasks.test_pretraining_data import read_records
+
+SCRIPTS = (
+    "create_pretraining_data.py",
+    "run_pretraining.py",
+    "tools/build_vocab.py",
+    "tools/fill_mask.py",
+    "tools/strip_checkpoint.py",
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_lists_the_flags_within_a_second(script):
+    times = []
+    for _ in range(3):
+        began = time.monotonic()
+        result = run_script(script, "--help")
+        times.append(time.monotonic() - began)
+    assert min(times) < 1.0
+    assert f"{os.path.basename(script)}:\n" in result.output
+    assert "Required." in result.output
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script):
+    program = (
+        f"import sys, importlib.util as u; spec = u.spec_from_file_location('script', {str(ROOT / script)!r});"
+        "module = u.module_from_spec(spec); spec.loader.exec_module(module);"
+        "from absl import flags; assert 'tensorflow' not in sys.modules; assert 'input_file' not in flags.FLAGS"
+    )
+    process = subprocess.run([sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_missing_flag_is_named(script):
+    result = run_script(script)
+    assert result.code == 1
+    assert "Traceback" not in result.errors
+    assert "must have a value other than None" in result.errors
+
+
+def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_path):
+    flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
+    result = run_script("create_pretraining_data.py", "--do_lower_case", "False", **flags)
+    assert result.code == 1
+    assert "unexpected argument 'False'; flags are written --name=value" in result.output + result.errors
+    assert not (tmp_path / "out").exists()
+
+
+class TestCreatePretrainingData:
+    """Mistakes that only a process shows; the records themselves are in tests/tasks."""
+
+    @pytest.fixture
+    def flags(self, corpus_file, vocab_file, tmp_path):
+        return {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
+
+    def test_a_run_says_what_it_made_and_starts_quietly(self, flags):
+        result = run_script("create_pretraining_data.py", **flags, dupe_factor=1, max_seq_length=64)
+        assert result.code == 0, result
+        for part in ("10 documents gave", "records with", "padding", "masked 1", "unknown", "random next"):
+            assert part in result.errors
+        records = read_records(flags["output_file"])
+        assert f"gave {len(records['input_ids'])} records with {records['input_mask'].sum():,} tokens" in result.errors
+        # Nothing but our own lines: no notes of TensorFlow about CPUs and GPUs.
+        assert all(line[2] == ":" for line in result.errors.splitlines()), result
+
+    @pytest.mark.parametrize(
+        ("changes", "parts"),
+        [
+            ({"input_file": "absent*.txt"}, ["no file matches 'absent*.txt'"]),
+            ({"max_seq_length": 4}, ["--max_seq_length=4: must be at least 5"]),
+            ({"vocab_file": "absent.txt"}, ["cannot read absent.txt: No such file"]),
+            ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
+        ],
+    )
+    def test_mistakes(self, flags, changes, parts):
+        assert_fails(run_script("create_pretraining_data.py", **{**flags, **changes}), *parts)
+
+    def test_an_output_that_is_an_input_is_refused(self, flags, tmp_path, corpus_file):
+        copy = tmp_path / "corpus.txt"
+        copy.write_bytes(open(corpus_file, "rb").read())
+        link = tmp_path / "link.txt"
+        link.symlink_to(copy)
+        result = run_script("create_pretraining_data.py", **{**flags, "input_file": copy, "output_file": link})
+        assert_fails(result, "is also an input")
+        assert copy.read_bytes() == open(corpus_file, "rb").read()
+
+    def test_bytes_that_are_not_utf8_are_located(self, flags, tmp_path):
+        text = tmp_path / "text.txt"
+        text.write_bytes(b"good\n\nbad \xff line\n")
+        result = run_script("create_pretraining_data.py", **{**flags, "input_file": text})
+        assert_fails(result, "text.txt, line 3: byte 0xff")
+        assert sorted(os.listdir(tmp_path)) == ["text.txt"]
+
+    def test_a_killed_run_leaves_nothing_that_looks_complete(self, flags, tmp_path, corpus_file):
+        flags.update(dupe_factor=100_000)
+        command = [sys.executable, str(ROOT / "create_pretraining_data.py")]
+        command += [f"--{name}={value}" for name, value in flags.items()]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
+            for line in process.stderr:
+                if "for example" in line:  # records are being made
+                    break
+            time.sleep(1)
+            process.kill()
+        assert all(name.startswith(".") for name in os.listdir(tmp_path)), os.listdir(tmp_path)
+
+
+class TestRunPretraining:
+    """Training and evaluation runs; what happens inside is in tests/training."""
+
+    @pytest.fixture
+    def flags(self, records_file, model_dir, tmp_path):
+        return {
+            "input_file": records_file,
+            "output_dir": tmp_path / "out",
+            "bert_config_file": model_dir / "bert_config.json",
+            "max_seq_length": 64,
+            "max_predictions_per_seq": 10,
+            "train_batch_size": 8,
+            "num_train_steps": 12,
+            "num_warmup_steps": 4,
+            "learning_rate": 1e-3,
+            "log_steps": 4,
+        }
+
+    @pytest.mark.slow
+    def test_train_and_evaluate(self, flags, tmp_path, model_dir):
+        out = tmp_path / "out"
+        result = run_script(
+            "run_pretraining.py",
+            "--do_train",
+            "--do_eval",
+            **flags,
+            init_checkpoint=model_dir / "bert_model.ckpt",
+            save_checkpoints_steps=5,
+            keep_checkpoint_max=2,
+            max_eval_steps=3,
+        )
+        assert result.code == 0, result
+        assert "set 62 variables" in result.errors
+        for part in (
+            "step 4:",
+            "step 8:",
+            "step 12:",
+            "loss",
+            "rate",
+            "gradient norm",
+            "examples/s",
+            "tokens/s",
+            "left",
+        ):
+            assert part in result.errors
+        names = set(os.listdir(out))
+        assert {"checkpoint", "eval", "eval_results.txt", "metrics.jsonl", "run_config.json"} <= names
+        assert {name for name in names if name.endswith(".index")} == {"model.ckpt-10.index", "model.ckpt-12.index"}
+
+        results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
+        assert list(results) == [
+            "global_step",
+            "loss",
+            "masked_lm_accuracy",
+            "masked_lm_loss",
+            "next_sentence_accuracy",
+            "next_sentence_loss",
+        ]
+        assert results["global_step"] == "12"
+        assert all(np.isfinite(float(value)) for value in results.values())
+
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        assert [(line["split"], line["step"]) for line in lines] == [
+            ("train", 4),
+            ("train", 8),
+            ("train", 12),
+            ("eval", 12),
+        ]
+        assert lines[-1]["masked_lm_loss"] == pytest.approx(float(results["masked_lm_loss"]), rel=1e-5)
+        for folder, step, tag in (
+            (out, 4, "loss"),
+            (out, 12, "learning_rate"),
+            (out / "eval", 12, "masked_lm_accuracy"),
+        ):
+            assert event_value(folder, step, tag) == pytest.approx(
+                next(line[tag] for line in lines if line["step"] == step and tag in line), rel=1e-6, abs=1e-9
+            )
+        settings = json.loads((out / "run_config.json").read_text())
+        assert settings["flags"]["num_train_steps"] == 12
+        assert settings["flags"]["eval_batch_size"] == 8
+        assert "--do_train" in settings["command"]
+
+    @pytest.mark.slow
+    def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order(self, flags, tmp_path, model_dir):
+        scores = []
+        for max_eval_steps, eval_batch_size in ((3, 8), (6, 4)):  # the same 24 records
+            result = run_script(
+                "run_pretraining.py",
+                "--do_eval",
+                **flags,
+                init_checkpoint=model_dir / "bert_model.ckpt",
+                max_eval_steps=max_eval_steps,
+                eval_batch_size=eval_batch_size,
+            )
+            assert result.code == 0, result
+            text = (tmp_path / "out" / "eval_results.txt").read_text()
+            scores.append(dict(line.split(" = ") for line in text.splitlines()))
+        assert scores[0]["global_step"] == "0"
+        for name in ("masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss"):
+            assert float(scores[0][name]) == pytest.approx(float(scores[1][name]), rel=1e-5), name
+        assert float(scores[0]["loss"]) != pytest.approx(float(scores[1]["loss"]), rel=1e-6)  # a mean over batches
+
+    @pytest.mark.parametrize(
+        ("changes", "parts"),
+        [
+            ({"max_seq_length": 128}, ["--max_seq_length=128 exceeds max_position_embeddings=64"]),
+            ({"max_seq_length": 32}, ["train.tfrecord: record 0", "input_ids has 64 values, expected 32"]),
+            ({"max_predictions_per_seq": 20}, ["record 0", "masked_lm_positions has 10 values, expected 20"]),
+            ({"init_checkpoint": "absent.ckpt"}, ["--init_checkpoint absent.ckpt: no such checkpoint"]),
+            ({"input_file": "absent"}, ["no file matches 'absent'"]),
+            ({"use_tpu": True}, ["--use_tpu: no TPU answers"]),
+            ({"use_tpu": True, "tpu_name": "grpc://127.0.0.1:9"}, ["no TPU answers at grpc://127.0.0.1:9"]),
+            ({"master": "grpc://elsewhere:1"}, ["--master=grpc://elsewhere:1", "no session masters"]),
+            ({"num_replicas": 3}, ["--train_batch_size=8 is not a multiple of the 3 devices"]),
+        ],
+    )
+    def test_mistakes(self, flags, changes, parts):
+        assert_fails(run_script("run_pretraining.py", "--do_train", **{**flags, **changes}), *parts)
+
+    def test_nothing_to_do_is_a_mistake(self, flags):
+        assert_fails(run_script("run_pretraining.py", **flags), "give --do_train, --do_eval or both")
+
+    def test_evaluation_without_any_checkpoint_is_a_mistake(self, flags):
+        assert_fails(run_script("run_pretraining.py", "--do_eval", **flags), "no checkpoint in --output_dir")
+
+    def test_ids_beyond_the_model_are_located(self, flags, model_dir, tmp_path):
+        smaller = json.loads((model_dir / "bert_config.json").read_text())
+        smaller["vocab_size"] = 1100
+        (tmp_path / "smaller.json").write_text(json.dumps(smaller))
+        flags.update(bert_config_file=tmp_path / "smaller.json")
+        result = run_script("run_pretraining.py", "--do_train", **flags)
+        assert_fails(result, "train.tfrecord: record ", "which is not from 0 to 1099")
+
+    def test_a_cut_off_record_file_is_located(self, flags, tmp_path):
+        data = open(flags["input_file"], "rb").read()
+        (tmp_path / "cut.tfrecord").write_bytes(data[:-100])
+        result = run_script("run_pretraining.py", "--do_train", **{**flags, "input_file": tmp_path / "cut.tfrecord"})
+        assert_fails(result, "cut.tfrecord: record ", "damaged or cut off")
+
+    def test_a_damaged_record_is_located(self, flags, tmp_path):
+        data = bytearray(open(flags["input_file"], "rb").read())
+        data[-100] ^= 1
+        (tmp_path / "bad.tfrecord").write_bytes(data)
+        result = run_script("run_pretraining.py", "--do_train", **{**flags, "input_file": tmp_path / "bad.tfrecord"})
+        assert_fails(result, "bad.tfrecord: record ", "damaged or cut off")
+
+    def test_an_output_folder_of_another_model_is_refused(self, flags, tmp_path):
+        (tmp_path / "out").mkdir()
+        write_checkpoint(str(tmp_path / "out" / "model.ckpt-3"), {"bert/embeddings/word_embeddings": tf.zeros([10, 4])})
+        (tmp_path / "out" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+        assert_fails(run_script("run_pretraining.py", "--do_train", **flags), "model.ckpt-3 lacks", "another model")
+
+    @pytest.mark.slow
+    def test_a_loss_that_is_not_finite_stops_the_run(self, flags, tmp_path, model_dir):
+        reader = CheckpointReader(str(model_dir / "bert_model.ckpt"))
+        arrays = {name: reader.read(name) for name in reader.shapes}
+        arrays["bert/pooler/dense/bias"][0] = np.nan
+        write_checkpoint(str(tmp_path / "nan.ckpt"), arrays)
+        result = run_script("run_pretraining.py", "--do_train", **flags, init_checkpoint=tmp_path / "nan.ckpt")
+        assert_fails(result, "loss nan", "at step 1;", "the last good checkpoint is", "model.ckpt-0")
+        assert [name for name in os.listdir(tmp_path / "out") if name.endswith(".index")] == ["model.ckpt-0.index"]
+
+
+def event_value(folder, step, tag):
+    """The value of a scalar in the TensorBoard events of a folder."""
+    for name in os.listdir(folder):
+        if name.startswith("events.out.tfevents"):
+            for event in tf.compat.v1.train.summary_iterator(os.path.join(folder, name)):
+                for value in event.summary.value:
+                    if event.step == step and value.tag == tag:
+                        return value.simple_value
+    raise AssertionError(f"no event {tag} of step {step} in {folder}")
+
+
+class TestTools:
+    """The tools beside the scripts."""
+
+    @pytest.mark.slow
+    def test_build_vocab_is_reproducible_byte_for_byte(self, corpus_file, tmp_path):
+        for number in range(2):
+            result = run_script(
+                "tools/build_vocab.py", input_file=corpus_file, vocab_file=tmp_path / f"{number}.txt", vocab_size=300
+            )
+            assert result.code == 0, result
+        first, second = ((tmp_path / f"{number}.txt").read_bytes() for number in range(2))
+        assert first == second
+        assert 200 < len(first.splitlines()) <= 300
+
+    def test_build_vocab_mistakes(self, corpus_file, tmp_path):
+        result = run_script(
+            "tools/build_vocab.py", input_file=corpus_file, vocab_file=tmp_path / "v.txt", vocab_size=20
+        )
+        assert_fails(result, "--vocab_size=20 is too small")
+        assert os.listdir(tmp_path) == []
+
+    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file):
+        flags = {
+            "bert_config_file": model_dir / "bert_config.json",
+            "vocab_file": vocab_file,
+            "init_checkpoint": model_dir / "trained_model.ckpt-12",
+        }
+        result = run_script("tools/fill_mask.py", **flags, text="The [MASK] woke before the town.", top_k=3)
+        assert result.code == 0, result
+        lines = result.output.splitlines()
+        assert lines[0] == "The [MASK] woke before the town."
+        assert len(lines) == 4
+        assert all(0 < float(line.split()[-1]) < 1 for line in lines[1:])
+        assert_fails(run_script("tools/fill_mask.py", **flags, text="no mask"), "has no [MASK]")
+
+    def test_fill_mask_needs_the_masked_lm_head(self, model_dir, vocab_file, tmp_path):
+        reader = CheckpointReader(str(model_dir / "bert_model.ckpt"))
+        arrays = {name: reader.read(name) for name in reader.shapes if not name.startswith("cls/predictions")}
+        write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
+        result = run_script(
+            "tools/fill_mask.py",
+            bert_config_file=model_dir / "bert_config.json",
+            vocab_file=vocab_file,
+            init_checkpoint=tmp_path / "encoder.ckpt",
+            text="[MASK]",
+        )
+        assert_fails(result, "lacks", "cls/predictions/")
+
+    def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
+        source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
+        result = run_script("tools/strip_checkpoint.py", checkpoint=source, output=target)
+        assert result.code == 0, result
+        before, after = CheckpointReader(source), CheckpointReader(target)
+        assert len(after.shapes) == 62
+        assert not any("adam" in name or name == "global_step" for name in after.shapes)
+        for name in after.shapes:
+            np.testing.assert_array_equal(after.read(name), before.read(name))
+        assert_fails(
+            run_script("tools/strip_checkpoint.py", checkpoint=target, output=target), "is the checkpoint itself"
+        )

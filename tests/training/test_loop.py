@@ -1,0 +1,84 @@
+"""The Trainer and its small helpers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.pipeline import evaluation_batches
+from official_bert.errors import UserError
+from official_bert.tasks.pretraining import PretrainingTask
+from official_bert.training.loop import Trainer, _Pace, _Window, check_divisible
+
+
+def make_trainer(model_dir, *, seed=1, strategy=None):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    task = PretrainingTask(
+        config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8, use_one_hot_embeddings=False
+    )
+    return task, Trainer(task, strategy or tf.distribute.get_strategy(), seed=seed)
+
+
+def weights(trainer):
+    return np.concatenate([np.asarray(variable).ravel() for variable in trainer.model.trainable_variables])
+
+
+def test_the_seed_decides_the_random_weights(model_dir):
+    first, again, other = (weights(make_trainer(model_dir, seed=seed)[1]) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.01
+
+
+def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(model_dir, records_file):
+    predictions = []
+    for strategy in (None, tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+        task, trainer = make_trainer(model_dir, strategy=strategy)
+        trainer.load_initial(str(model_dir / "bert_model.ckpt"))
+        for batch_size in (8, 22):
+            batches = evaluation_batches([records_file], task.schema, batch_size=batch_size)
+            predictions.append(trainer.predict(batches))
+    num_records = sum(1 for _ in tf.data.TFRecordDataset([records_file]))
+    assert num_records % 8 and num_records % 22 == 0  # a last batch that is filled up, and none
+    for other in predictions:
+        assert other["masked_lm_loss"].shape == (num_records, 10)
+        assert other["next_sentence_hit"].shape == (num_records,)
+        for name in other:
+            np.testing.assert_allclose(other[name], predictions[0][name], atol=1e-4, err_msg=name)
+
+
+def test_batches_must_divide_among_devices():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    check_divisible(6, strategy, "--train_batch_size")
+    with pytest.raises(UserError, match="--train_batch_size=7 is not a multiple of the 2 devices"):
+        check_divisible(7, strategy, "--train_batch_size")
+
+
+def test_calls_grow_to_a_second_but_not_beyond_the_limit():
+    pace = _Pace(limit=12, is_cut_short=True)
+    assert pace.num_steps == 1
+    pace.add(1, 8.0)  # the call that compiles
+    assert pace.num_steps == 1
+    pace.add(1, 0.1)
+    assert pace.num_steps == 2
+    pace.add(2, 0.2)
+    pace.add(4, 0.4)
+    assert pace.num_steps == 8
+    pace.add(8, 0.8)
+    assert pace.num_steps == 10
+    pace.add(10, 0.1)
+    assert pace.num_steps == 12
+    assert _Pace(limit=1000, is_cut_short=False).num_steps == 1000
+
+
+def test_a_window_averages_over_all_its_steps():
+    window = _Window(batch_size=4)
+    part = {"loss": [1.0, 3.0], "gradient_norm": [2.0, 2.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0]}
+    window.add({name: np.array(values) for name, values in part.items()}, seconds=1.0)
+    window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=1.0)
+    assert window.scalars() == {
+        "loss": pytest.approx(5 / 3),
+        "gradient_norm": 2.0,
+        "learning_rate": 0.1,
+        "examples_per_second": 6.0,
+        "tokens_per_second": 25.0,
+    }

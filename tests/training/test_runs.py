@@ -1,0 +1,111 @@
+"""Training runs as processes: interrupted, resumed, and on several devices."""
+
+import json
+import os
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from tests.conftest import run_script, script_command, script_environment
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def flags(records_file, model_dir):
+    return {
+        "input_file": records_file,
+        "bert_config_file": model_dir / "bert_config.json",
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "train_batch_size": 8,
+        "num_warmup_steps": 4,
+        "learning_rate": 1e-3,
+        "do_train": True,
+    }
+
+
+def arrays(folder, step):
+    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.read(name) for name in reader.shapes}
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def losses(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"], line["gradient_norm"]) for line in lines if line["split"] == "train"]
+
+
+def interrupt(flags, sign, wanted_line):
+    """Starts a run, sends a signal when a line appears in its log, and returns its exit code and log."""
+    command = script_command("run_pretraining.py", flags)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
+        log = []
+        for line in process.stderr:
+            log.append(line)
+            if wanted_line in line:
+                process.send_signal(sign)
+        return process.wait(), "".join(log)
+
+
+def test_a_run_killed_and_resumed_equals_one_uninterrupted(flags, tmp_path):
+    # With dropout, over several epochs, killed between two checkpoints; the seed alone makes two processes equal.
+    flags.update(num_train_steps=60, save_checkpoints_steps=20, log_steps=10)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert run_script("run_pretraining.py", **flags, output_dir=whole).code == 0
+    code, log = interrupt({**flags, "output_dir": broken}, signal.SIGKILL, "step 30:")
+    assert code == -signal.SIGKILL
+    assert "model.ckpt-60.index" not in os.listdir(broken)
+    result = run_script("run_pretraining.py", **flags, output_dir=broken)
+    assert result.code == 0
+    assert "going on from" in result.errors and "model.ckpt-20" in result.errors
+    assert_equal(arrays(broken, 60), arrays(whole, 60))
+    assert losses(broken) == losses(whole)
+    assert log.count("step 20:") == 1
+
+
+def test_sigterm_saves_and_exits_cleanly(flags, tmp_path):
+    flags.update(num_train_steps=100_000, save_checkpoints_steps=50_000, log_steps=10, do_eval=True)
+    out = tmp_path / "out"
+    code, log = interrupt({**flags, "output_dir": out}, signal.SIGTERM, "step 10:")
+    assert code == 0
+    assert "Traceback" not in log
+    assert "SIGTERM: stopped after step" in log
+    step = int(log.split("SIGTERM: stopped after step ")[1].split(";")[0])
+    assert arrays(out, step)["global_step"] == step
+    assert not (out / "eval_results.txt").exists()
+
+
+@pytest.mark.multi_process
+def test_two_devices_equal_one(flags, tmp_path, quiet_config_file, model_dir):
+    # Without dropout, whose masks differ between devices on purpose.
+    flags.update(
+        bert_config_file=quiet_config_file,
+        init_checkpoint=model_dir / "bert_model.ckpt",
+        num_train_steps=10,
+        log_steps=5,
+        do_eval=True,
+        max_eval_steps=4,
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run_script("run_pretraining.py", **flags, output_dir=one).code == 0
+    result = run_script("run_pretraining.py", **flags, output_dir=two, num_replicas=2)
+    assert result.code == 0, result
+    assert "on 2 device(s)" in result.errors
+    np.testing.assert_allclose(losses(two), losses(one), rtol=1e-4)
+    first, second = arrays(one, 10), arrays(two, 10)
+    for name in first:
+        tolerance = max(1e-3 * np.abs(first[name]).max(), 1e-9)  # ten steps, 1e-3 relative; 1e-9 is rounding noise
+        np.testing.assert_allclose(second[name], first[name], atol=tolerance, err_msg=name)
+    results = [(folder / "eval_results.txt").read_text().splitlines() for folder in (one, two)]
+    for line, other in zip(*results, strict=True):
+        assert line.split(" = ")[0] == other.split(" = ")[0]
+        assert float(line.split(" = ")[1]) == pytest.approx(float(other.split(" = ")[1]), rel=1e-3)

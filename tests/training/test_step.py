@@ -1,0 +1,145 @@
+"""The compiled step against the reference's trajectory."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.tasks.pretraining import PretrainingTask
+from official_bert.training.step import TrainingSteps
+from tests.conftest import golden_arrays
+
+NUM_STEPS = 12
+# The gradient of a key bias is 0 but for rounding (softmax does not see it), so its slots are noise below this.
+NOISE = 1e-9
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return golden_arrays("pretraining_model/trajectory.npz")
+
+
+def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1):
+    strategy = strategy or tf.distribute.get_strategy()
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    task = PretrainingTask(
+        config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=6, use_one_hot_embeddings=False
+    )
+    with strategy.scope():
+        model = task.build_model()
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    steps = TrainingSteps(
+        task,
+        model,
+        strategy,
+        learning_rate=float(golden["learning_rate"]),
+        num_train_steps=int(golden["num_train_steps"]),
+        num_warmup_steps=int(golden["num_warmup_steps"]),
+        seed=seed,
+    )
+    return model, steps
+
+
+def golden_batches(golden):
+    names = sorted({name.split("/")[1] for name in golden if name.startswith("batch")})
+    columns = {name: np.stack([golden[f"batch{number:02d}/{name}"] for number in range(NUM_STEPS)]) for name in names}
+    columns["next_sentence_labels"] = columns["next_sentence_labels"][:, :, 0]  # as RecordSchema.decode gives it
+    columns = {
+        name: values.astype(np.float32 if name == "masked_lm_weights" else np.int32) for name, values in columns.items()
+    }
+    return tf.data.Dataset.from_tensor_slices(columns)
+
+
+def test_twelve_steps_follow_the_reference(model_dir, golden):
+    model, steps = make_steps(model_dir, golden)
+    iterator = iter(golden_batches(golden))
+    # Five steps in one compiled call, then seven: how steps are grouped must not matter.
+    history = [steps.take(iterator, count) for count in (5, 7)]
+    losses = np.concatenate([part["loss"] for part in history])
+    np.testing.assert_allclose(losses, golden["loss"], rtol=1e-4)
+    np.testing.assert_allclose(history[0]["gradient_norm"][0], golden["grad_global_norm"][0], rtol=1e-5)
+    assert steps.step.numpy() == NUM_STEPS
+
+    reference = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
+    ours = {**{variable.path: variable for variable in model.trainable_variables}, **steps.slots}
+    assert set(reference.shapes) == {*ours, "global_step"}
+    for name, variable in ours.items():
+        expected = reference.read(name)
+        np.testing.assert_allclose(variable, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
+
+
+def test_reported_scalars_belong_together(model_dir, golden):
+    _, steps = make_steps(model_dir, golden)
+    history = steps.take(iter(golden_batches(golden)), NUM_STEPS)
+    np.testing.assert_allclose(history["loss"], history["masked_lm_loss"] + history["next_sentence_loss"], rtol=1e-6)
+    np.testing.assert_allclose(history["next_sentence_loss"], golden["next_sentence_loss"], rtol=1e-3)
+    assert history["tokens"].tolist() == [golden[f"batch{n:02d}/input_mask"].sum() for n in range(NUM_STEPS)]
+    expected_rates = [0.25e-3, 0.5e-3, 0.75e-3, *(1e-3 * (1 - n / 12) for n in range(4, 13))]
+    np.testing.assert_allclose(history["learning_rate"], expected_rates, atol=1e-9)
+
+
+def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden):
+    model, steps = make_steps(model_dir, golden)
+    bad = np.array(model.encoder.word_embeddings)
+    bad[5] = np.nan  # [MASK], which every batch holds
+    batches = golden_batches(golden)
+    iterator = iter(batches)
+    steps.take(iterator, 3)
+    model.encoder.word_embeddings.assign(bad)
+    history = steps.take(iterator, 9)
+    assert len(history["loss"]) == 1
+    assert np.isnan(history["loss"][0])
+    assert steps.step.numpy() == 4
+
+
+def seeds(steps, step, replica):
+    """The dropout seeds of all layers at a step on a replica."""
+    pairs = steps._dropout_seeds(tf.constant(step, tf.int64), tf.constant(replica))
+    return [tuple(value.numpy().tolist()) for _, value in pairs]
+
+
+def test_every_layer_step_and_replica_drops_out_by_itself(model_dir, golden):
+    two_devices = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    _, steps = make_steps(model_dir, golden, strategy=two_devices, dropout=0.1)
+    drawn = [seed for step in range(1, 6) for replica in range(2) for seed in seeds(steps, step, replica)]
+    assert len(drawn) == 5 * 2 * (1 + 3 * 3)  # the embeddings' dropout, and three in each of three layers
+    assert len(set(drawn)) == len(drawn)
+    assert seeds(steps, 3, 1) == seeds(steps, 3, 1)
+    _, other = make_steps(model_dir, golden, strategy=two_devices, dropout=0.1, seed=2)
+    assert not set(seeds(other, 1, 0)) & set(seeds(steps, 1, 0))
+
+
+def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, golden):
+    first_batch = golden_batches(golden).take(1).repeat()
+
+    def losses(seed):
+        # Warm-up that never moves: the weights stay, only dropout can change the loss.
+        _, steps = make_steps(model_dir, {**golden, "learning_rate": 0.0}, dropout=0.1, seed=seed)
+        return steps.take(iter(first_batch), 3)["loss"].tolist()
+
+    assert len(set(losses(1))) == 3
+    assert losses(1) == losses(1)
+    assert losses(1) != losses(2)
+
+
+def test_two_devices_take_the_steps_of_one(model_dir, golden):
+    results = []
+    for strategy in (tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
+        model, steps = make_steps(model_dir, golden, strategy=strategy)
+        iterator = iter(strategy.experimental_distribute_dataset(golden_batches(golden)))
+        results.append((steps.take(iterator, 10), model, steps))
+    (one, model, steps), (two, other_model, other_steps) = results
+    for name in one:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-3, err_msg=name)
+    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
+    for variable, other in zip(model.trainable_variables, other_model.trainable_variables, strict=True):
+        tolerance = 1e-3 * np.abs(np.asarray(variable)).max()
+        np.testing.assert_allclose(other, variable, atol=tolerance, err_msg=variable.path)
+    for name, slot in steps.slots.items():
+        tolerance = max(1e-3 * np.abs(slot.numpy()).max(), NOISE)
+        np.testing.assert_allclose(other_steps.slots[name].numpy(), slot, atol=tolerance, err_msg=name)

@@ -92,9 +92,9 @@ class RecordSpool:
         order = array("q", range(len(self)))
         shuffle(order, rng)
         self._file.flush()
-        with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as records:
-            for index in order:
-                yield records[self._ends[index] : self._ends[index + 1]]
+        file, ends = self._file.fileno(), self._ends
+        for index in order:
+            yield os.pread(file, ends[index + 1] - ends[index], ends[index])
 
 
 def count_records(path: str) -> int:

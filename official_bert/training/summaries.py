@@ -80,5 +80,4 @@ def write_run_config(output_dir: str, config: Any) -> None:
 def write_results(path: str, results: Mapping[str, Any]) -> None:
     """Writes `eval_results.txt` as the reference does: sorted lines `key = value`."""
     with files.atomic_write(path) as sink:
-        for key in sorted(results):
-            sink.write(f"{key} = {results[key]}\n")
+        sink.writelines(f"{key} = {results[key]!s}\n" for key in sorted(results))

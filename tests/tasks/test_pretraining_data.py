@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from official_bert.config.run_configs import PretrainingDataConfig
 from official_bert.errors import UserError
+from official_bert.files import LineReader
 from official_bert.runs import pretraining_data
 from official_bert.tasks.pretraining_data import RecordMaker, read_corpus
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, load_vocab
 from tests.conftest import GOLDEN, golden_arrays
+from tests.tasks.plain_pretraining_data import plain_records
 
 CASES = json.loads((GOLDEN / "pretraining_data" / "pretraining_cases.json").read_text())
 NOT_FLAGS = {"vocab_file", "num_outputs", "input_files", "name", "total_instances"}
@@ -48,6 +50,49 @@ def test_records_are_those_of_the_reference_in_order(case, tmp_path, corpus_file
             np.testing.assert_array_equal(records[name], values, err_msg=name)
         total += len(records["input_ids"])
     assert total == case["total_instances"]
+
+
+def random_lines(rng, words):
+    """Documents with everything that is hard: empty and nearly empty lines, long ones, odd characters."""
+    lines = []
+    for _ in range(rng.randint(2, 60)):
+        kind = rng.random()
+        if kind < 0.15:
+            lines.append(rng.choice(["", "  ", "\u00a0", "\x0c", "\u200b", "\t"]))
+        else:
+            length = rng.choice([1, 3, 10, 30, 120])
+            lines.append(" ".join(rng.choice(words) for _ in range(rng.randint(1, length))))
+    return lines
+
+
+def test_records_are_those_of_the_plain_rules_for_any_flags(tmp_path, corpus_file, vocab_file):
+    vocab = load_vocab(vocab_file)
+    words = [*" ".join(LineReader(corpus_file)).split(), "unknowable", "中文", "ΟΔΟΣ", "a\x1cb", "e\u2028f"]
+    rng = random.Random(7)
+    num_records = 0
+    for _ in range(80):
+        flags = {
+            "do_lower_case": rng.random() < 0.7,
+            "do_whole_word_mask": rng.random() < 0.5,
+            "max_seq_length": rng.choice([5, 6, 16, 64, 130]),
+            "max_predictions_per_seq": rng.choice([1, 5, 20]),
+            "random_seed": rng.randrange(1000),
+            "dupe_factor": rng.choice([1, 3]),
+            "masked_lm_prob": rng.choice([0.01, 0.15, 0.8]),
+            "short_seq_prob": rng.choice([0.0, 0.3, 1.0]),
+        }
+        lines = random_lines(rng, words)
+        (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8", newline="")
+        pretraining_data.run(
+            PretrainingDataConfig(
+                input_file=str(tmp_path / "text"), output_file=str(tmp_path / "out"), vocab_file=vocab_file, **flags
+            )
+        )
+        expected = [tf.train.Example.FromString(record) for record in plain_records(lines, vocab, flags)]
+        records = tf.data.TFRecordDataset([str(tmp_path / "out")]).as_numpy_iterator()
+        assert [tf.train.Example.FromString(record) for record in records] == expected, flags
+        num_records += len(expected)
+    assert num_records > 2000
 
 
 def make_run(tmp_path, vocab_file, text, **flags):

@@ -62,6 +62,14 @@ def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_an_unknown_flag_is_refused(corpus_file, vocab_file, tmp_path):
+    flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
+    result = run_script("create_pretraining_data.py", **flags, max_seq_lenght=64)
+    assert result.code == 1
+    assert "Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length ?" in result.errors
+    assert not (tmp_path / "out").exists()
+
+
 class TestCreatePretrainingData:
     """Mistakes that only a process shows; the records themselves are in tests/tasks."""
 
@@ -205,7 +213,7 @@ class TestRunPretraining:
     @pytest.mark.slow
     def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order(self, flags, tmp_path, model_dir):
         scores = []
-        for max_eval_steps, eval_batch_size in ((3, 8), (6, 4)):  # the same 24 records
+        for max_eval_steps, eval_batch_size in ((3, 8), (6, 4), (100, 8)):  # twice the same 24 records, then all
             result = run_script(
                 "run_pretraining.py",
                 "--do_eval",
@@ -221,6 +229,9 @@ class TestRunPretraining:
         for name in ("masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss"):
             assert float(scores[0][name]) == pytest.approx(float(scores[1][name]), rel=1e-5), name
         assert float(scores[0]["loss"]) != pytest.approx(float(scores[1]["loss"]), rel=1e-6)  # a mean over batches
+        num_hits = 110 * float(scores[2]["next_sentence_accuracy"])  # each of 110 records counts once
+        assert num_hits == pytest.approx(round(num_hits), abs=1e-3)
+        assert scores[2]["masked_lm_loss"] != scores[0]["masked_lm_loss"]
 
     @pytest.mark.parametrize(
         ("changes", "parts"),

@@ -48,7 +48,7 @@ class DeviceOptions:
     num_tpu_cores: int = option(8, "Cores that the TPU must have, with --use_tpu.", minimum=1)
 
     num_replicas: int = option(
-        0, "Devices to compute on: GPUs, or parts of the CPU; 0 for all GPUs, or one CPU.", minimum=0
+        1, "Devices to compute on: GPUs, or parts of the CPU if there is none; 0 for all GPUs.", minimum=0
     )
 
 

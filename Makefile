@@ -1,0 +1,37 @@
+# Two commands do everything: `make demo` and `make test`. Both create .venv when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# What `make bench` reads; give real text and a real vocabulary for figures that mean something.
+TEXT ?= data/demo/train.txt
+VOCAB ?= vocab/demo_uncased.txt
+
+.PHONY: install demo test lint bench clean
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+demo: install
+	$(BIN)/python tools/demo.py
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: install
+	$(BIN)/python -m pip install --quiet --editable ".[bench]"
+	$(BIN)/python benchmarks/start_up.py
+	$(BIN)/python benchmarks/tokenization.py --text $(TEXT) --vocab_file $(VOCAB)
+	$(BIN)/python benchmarks/record_making.py --text $(firstword $(TEXT)) --vocab_file $(VOCAB)
+	$(BIN)/python benchmarks/training_step.py
+
+clean:
+	rm -rf $(VENV) demo_output

@@ -1,0 +1,39 @@
+"""What the benchmarks share: alternating rounds of two sides, and the line that reports them."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+
+ROUNDS = 5
+
+
+def compare(
+    unit: str, ours: Callable[[], float], peer: Callable[[], float], peer_name: str, rounds: int = ROUNDS
+) -> None:
+    """Measures both sides in turn and prints medians and their ratio.
+
+    Args:
+      unit: what a measurement counts, such as "wordpieces/s"; more is better.
+      ours: makes one measurement of this project.
+      peer: makes one measurement of the other one.
+      peer_name: the other one's name.
+      rounds: how often each side is measured.
+    """
+    pairs = [(ours(), peer()) for _ in range(rounds)]
+    our_median, peer_median = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratios = sorted(first / second for first, second in pairs)
+    print(f"  ours          {our_median:>14,.2f} {unit}")
+    print(f"  {peer_name:<13} {peer_median:>14,.2f} {unit}")
+    print(f"  ratio         {our_median / peer_median:>14.2f}   (rounds: {ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
+def measure_in_process(script: str, *arguments: str) -> dict:
+    """Runs a script in a process of its own; its last line of output is JSON with the measurements."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+    process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+    if process.returncode:
+        sys.exit(f"{script} {' '.join(arguments)} failed")
+    return json.loads(process.stdout.splitlines()[-1])

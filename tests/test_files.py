@@ -10,9 +10,9 @@ from official_bert.errors import UserError
 
 def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
     path = tmp_path / "text"
-    path.write_bytes("a\rb\r\nc\x0bd\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
+    path.write_bytes("a\rb\r\nc\x0bd \t\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
     # What tf.gfile.GFile of TensorFlow 1.11 gives, line by line, its "\n" taken off.
-    assert list(files.LineReader(str(path))) == ["ab", "c\x0bd", "", "", "e\u2028f\x00g", "last"]
+    assert list(files.LineReader(str(path))) == ["ab", "c\x0bd \t", "", "", "e\u2028f\x00g", "last"]
 
 
 def test_undecodable_bytes_are_reported_with_file_and_line(tmp_path):

@@ -54,6 +54,7 @@ def learn_vocab(
 
     if not word_counts:
         raise UserError("the text has no words")
+    # The learner looks at five million words at most; the order decides between equally frequent ones.
     in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
 
     def learn(threshold: int) -> list[str]:

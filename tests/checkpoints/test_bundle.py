@@ -27,6 +27,13 @@ def test_what_is_written_is_read_again(tmp_path):
         assert reader.read(name).dtype == array.dtype
 
 
+def test_a_failed_write_leaves_nothing_half_written(tmp_path):
+    (tmp_path / "model.ckpt-7.index").mkdir()  # cannot be replaced by a file
+    with pytest.raises(OSError):
+        write_checkpoint(str(tmp_path / "model.ckpt-7"), ARRAYS)
+    assert not [name for name in os.listdir(tmp_path) if "partial" in name]
+
+
 def test_the_v1_saver_reads_what_we_write(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
     write_checkpoint(prefix, ARRAYS)

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 
+from official_bert.data import pipeline
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import RecordWriter
 from official_bert.data.schema import Field, RecordSchema
@@ -39,6 +40,15 @@ def test_each_epoch_visits_each_record_once_in_another_order(paths):
     for epoch in epochs:
         assert collections.Counter(epoch) == collections.Counter(range(NUM_RECORDS))
     assert len({tuple(epoch) for epoch in epochs}) == 5
+
+
+def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
+    # Data larger than the shuffle buffer would else always begin with the same file.
+    monkeypatch.setattr(pipeline, "_SHUFFLE_BUFFER", 1)
+    monkeypatch.setattr(pipeline, "_FILES_READ_TOGETHER", 1)
+    batches = numbers(batches_from(paths), NUM_RECORDS)
+    stream = [number for batch in batches for number in batch]
+    assert len({stream[start] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)}) > 1
 
 
 @pytest.mark.parametrize("steps", [1, 4, 5, 9, 14])

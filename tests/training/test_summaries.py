@@ -1,0 +1,31 @@
+"""The numbers that a run writes."""
+
+import json
+
+from official_bert.training.summaries import ScalarLog, write_results
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_resumed_run_forgets_what_lies_ahead_of_it(tmp_path):
+    log = ScalarLog(str(tmp_path))
+    log.forget_after(0)  # nothing written yet
+    for step in (10, 20, 30):
+        log.write("train", step, {"loss": step / 10})
+    with open(tmp_path / "metrics.jsonl", "a") as sink:
+        sink.write('{"split": "train", "st')  # as a killed run may leave it
+    resumed = ScalarLog(str(tmp_path))
+    resumed.forget_after(20)
+    resumed.write("train", 30, {"loss": 7.0})
+    assert lines(tmp_path) == [
+        {"split": "train", "step": 10, "loss": 1.0},
+        {"split": "train", "step": 20, "loss": 2.0},
+        {"split": "train", "step": 30, "loss": 7.0},
+    ]
+
+
+def test_results_are_sorted_lines(tmp_path):
+    write_results(str(tmp_path / "eval_results.txt"), {"loss": 0.5, "global_step": 7})
+    assert (tmp_path / "eval_results.txt").read_text() == "global_step = 7\nloss = 0.5\n"

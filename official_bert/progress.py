@@ -15,7 +15,7 @@ class Progress:
     Example:
       >>> with Progress("making records", total=100, unit="documents", log_every_seconds=10) as progress:
       ...     progress.update(40, "9,120 records/s")
-      making records:  40% of 100 documents, 9,120 records/s, 0:00:12 left
+      making records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
     """
 
     def __init__(self, label: str, total: int, unit: str, *, start: int = 0, log_every_seconds: float | None = None):
@@ -33,13 +33,15 @@ class Progress:
         self._log_every_seconds = log_every_seconds
         self._is_terminal = sys.stderr.isatty()
         self._began = self._last_shown = time.monotonic()
-        self._is_drawn = False
+        self._line = ""
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_) -> None:
-        self.clear()
+        if self._is_terminal and self._line:
+            self._draw()  # the last state stays to be read
+            sys.stderr.write("\n")
 
     @property
     def seconds(self) -> float:
@@ -55,40 +57,42 @@ class Progress:
           log: without a terminal, log this line whatever the time.
         """
         self._done = done
-        now = time.monotonic()
+        self._line = self._describe(details)
+        seconds = time.monotonic() - self._last_shown
         if self._is_terminal:
-            if log or now - self._last_shown >= _SECONDS_BETWEEN_REDRAWS:
-                self._last_shown = now
-                self._draw(self._line(details))
-        elif log or (self._log_every_seconds is not None and now - self._last_shown >= self._log_every_seconds):
-            self._last_shown = now
-            logging.info("%s", self._line(details))
+            is_due = seconds >= _SECONDS_BETWEEN_REDRAWS
+        else:
+            is_due = self._log_every_seconds is not None and seconds >= self._log_every_seconds
+        if log or is_due:
+            self._last_shown = time.monotonic()
+            if self._is_terminal:
+                self._draw()
+            else:
+                logging.info("%s", self._line)
 
     def clear(self) -> None:
         """Wipes the terminal's line, so that something else can be printed."""
-        if self._is_drawn:
+        if self._is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-            self._is_drawn = False
 
-    def _line(self, details: str) -> str:
+    def _describe(self, details: str) -> str:
         share = self._done / self._total if self._total else 1.0
         parts = [f"{self._label}: {share:4.0%} of {self._total:,} {self._unit}"]
-        if details:
-            parts.append(details)
         if self._done > self._start:
             left = self.seconds / (self._done - self._start) * (self._total - self._done)
             parts.append(f"{format_seconds(left)} left")
+        if details:
+            parts.append(details)
         return ", ".join(parts)
 
-    def _draw(self, line: str) -> None:
+    def _draw(self) -> None:
         width = shutil.get_terminal_size().columns
         bar_width = 20
         filled = bar_width * self._done // self._total if self._total else bar_width
         bar = "=" * filled + " " * (bar_width - filled)
-        sys.stderr.write(f"\r[{bar}] {line}"[:width] + "\x1b[K")
+        sys.stderr.write(f"\r[{bar}] {self._line}"[:width] + "\x1b[K")
         sys.stderr.flush()
-        self._is_drawn = True
 
 
 def format_seconds(seconds: float) -> str:

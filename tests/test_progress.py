@@ -16,16 +16,22 @@ def test_seconds_are_written_as_a_clock():
     assert format_seconds(59.6) == "0:01:00"
 
 
-def test_terminal_line_is_redrawn_and_wiped(monkeypatch):
+def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "200")
     with Progress("reading", 200, "lines") as progress:
         progress.update(50, "7 documents", log=True)
         drawn = terminal.getvalue()
-    assert drawn.startswith("\r[=====               ] reading:  25% of 200 lines, 7 documents, 0:00:")
-    assert "\n" not in drawn
-    assert terminal.getvalue().endswith("\r\x1b[K")
+        assert drawn.startswith("\r[=====               ] reading:  25% of 200 lines, 0:00:")
+        assert drawn.endswith(" left, 7 documents\x1b[K")
+        assert "\n" not in drawn
+        progress.update(200, "9 documents")  # too soon to be drawn
+        assert terminal.getvalue() == drawn
+        progress.clear()
+        assert terminal.getvalue() == drawn + "\r\x1b[K"
+    last_line = terminal.getvalue().split("\r")[-1]
+    assert last_line == "[====================] reading: 100% of 200 lines, 0:00:00 left, 9 documents\x1b[K\n"
 
 
 def test_without_terminal_lines_are_logged_only_when_due(caplog):

@@ -160,7 +160,7 @@ class TestRunPretraining:
             max_eval_steps=3,
         )
         assert result.code == 0, result
-        assert "set 62 variables" in result.errors
+        assert "62 variables matched, 0 missing, 0 unused" in result.errors
         for part in (
             "step 4:",
             "step 8:",

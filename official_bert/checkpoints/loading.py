@@ -30,12 +30,21 @@ class LoadReport:
     unused: list[str]
 
     def log(self) -> None:
-        """Logs one line for each of the three, names included."""
-        logging.info("%s set %d variables", self.source, len(self.matched))
-        if self.missing:
-            logging.info("  new, with random values (%d): %s", len(self.missing), ", ".join(self.missing))
-        if self.unused:
-            logging.info("  unused (%d): %s", len(self.unused), ", ".join(self.unused))
+        """Logs a line with the counts, then a line for each name."""
+        logging.info(
+            "%s: %d variables matched, %d missing, %d unused",
+            self.source,
+            len(self.matched),
+            len(self.missing),
+            len(self.unused),
+        )
+        for status, names in (
+            ("matched", self.matched),
+            ("missing, begins at random", self.missing),
+            ("unused", self.unused),
+        ):
+            for name in names:
+                logging.info("  %s: %s", status, name)
 
 
 def load_initial(path: str, variables: Sequence[keras.Variable], *, required: Callable[[str], bool]) -> LoadReport:

@@ -297,8 +297,11 @@ def _next_multiple(step: int, every: int) -> int:
 
 
 def _describe(step: int, scalars: dict[str, float]) -> str:
-    losses = ", ".join(f"{name} {value:.4f}" for name, value in scalars.items() if name.endswith("loss"))
+    parts = ", ".join(
+        f"{name.removesuffix('_loss')} {value:.4f}" for name, value in scalars.items() if name.endswith("_loss")
+    )
     return (
-        f"step {step:,}: {losses}, rate {scalars['learning_rate']:.2e}, gradient norm {scalars['gradient_norm']:.2f}, "
-        f"{scalars['examples_per_second']:,.1f} examples/s, {scalars['tokens_per_second']:,.0f} tokens/s"
+        f"step {step:,}: loss {scalars['loss']:.4f} ({parts}), learning rate {scalars['learning_rate']:.2e}, "
+        f"gradient norm {scalars['gradient_norm']:.2f}, {scalars['examples_per_second']:,.0f} examples/s, "
+        f"{scalars['tokens_per_second']:,.0f} tokens/s"
     )

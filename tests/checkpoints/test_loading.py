@@ -50,9 +50,10 @@ def test_an_initial_checkpoint_sets_weights_and_reports(model, arrays, write, ca
         if variable.path in report.matched:
             np.testing.assert_array_equal(variable, arrays[variable.path])
     report.log()
-    assert "set 61 variables" in caplog.text
-    assert "new, with random values (1): cls/seq_relationship/output_bias" in caplog.text
-    assert "unused (1): cls/squad/output_bias" in caplog.text
+    assert "given.ckpt: 61 variables matched, 1 missing, 1 unused" in caplog.text
+    assert "matched: bert/embeddings/word_embeddings" in caplog.text
+    assert "missing, begins at random: cls/seq_relationship/output_bias" in caplog.text
+    assert "unused: cls/squad/output_bias" in caplog.text
 
 
 def test_a_missing_encoder_variable_is_an_error(model, arrays, write):

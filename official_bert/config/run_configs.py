@@ -124,3 +124,14 @@ class StripCheckpointConfig:
 
     def __post_init__(self):
         check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Flags of `tools/demo.py`."""
+
+    output_dir: str = option("demo_output", "Folder for all that the demo makes; it is emptied first.")
+    random_seed: int = option(12345, "Seed of records, weights and the order of records.", minimum=0)
+
+    def __post_init__(self):
+        check_options(self)

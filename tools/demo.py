@@ -1,0 +1,312 @@
+r"""Shows BERT's pretraining from end to end: a small model learns from data/demo in two to four minutes on two cores.
+
+Each command is printed as it could be typed, then run: vocabulary, records, training, evaluation on documents that
+training never saw, and filling in masked words. Exit code 1 if a command fails or an accuracy is too low.
+
+python tools/demo.py
+"""
+
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from official_bert import files
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import DemoConfig
+from official_bert.errors import UserError
+from official_bert.progress import format_seconds
+from official_bert.script import run_script
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LINE_WIDTH = 100
+
+VOCAB_SIZE = 1200
+# Short sequences: a small model learns what stands beside a word long before it learns what stands far away.
+MAX_SEQ_LENGTH = 40
+MAX_PREDICTIONS_PER_SEQ = 6  # 15% of 40
+TRAIN_DUPE_FACTOR = 20
+HELDOUT_DUPE_FACTOR = 10  # more masks and pairs of each document, for steadier accuracies
+TRAIN_BATCH_SIZE = 48
+EVAL_BATCH_SIZE = 32
+LEARNING_RATE = 1.5e-3
+NUM_TRAIN_STEPS = 2000
+NUM_WARMUP_STEPS = 600
+
+# Key in eval_results.txt, what it is, the least it must be.
+DEMANDS = (
+    ("masked_lm_accuracy", "masked-LM accuracy", 0.5),
+    ("next_sentence_accuracy", "next-sentence accuracy", 0.8),
+)
+
+# The sentences with the mask are not in train.txt.
+MASKED_TEXTS = (
+    "Nora is the baker of Ivydale. Then she kneads the [MASK] for nut bread with both hands.",
+    "The sheepdog Moss never lets a lamb out of sight. Twice she counts the [MASK], and twice she gets sixty.",
+    "Passengers for the night train buy tickets. The [MASK] for the night train turns green.",
+)
+
+# The demo deletes only these, and only in a folder that holds the marker.
+MARKER = "made_by_tools_demo"
+MADE_FILES = (
+    MARKER,
+    "vocab.txt",
+    "bert_config.json",
+    "*.tfrecord",
+    ".*.partial-*",
+    "pretraining/checkpoint",
+    "pretraining/model.ckpt-*",
+    "pretraining/eval_results.txt",
+    "pretraining/metrics.jsonl",
+    "pretraining/run_config.json",
+    "pretraining/events.out.tfevents.*",
+    "pretraining/eval/events.out.tfevents.*",
+    "pretraining/.*.partial-*",
+)
+
+
+def main(config: DemoConfig) -> None:
+    """Runs the demo.
+
+    Raises:
+      UserError: the folder is not the demo's, a command fails, or an accuracy is too low.
+    """
+    began = time.monotonic()
+    prepare_folder(Path(config.output_dir))
+    made = {
+        "vocabulary": os.path.join(config.output_dir, "vocab.txt"),
+        "training records": os.path.join(config.output_dir, "train.tfrecord"),
+        "held-out records": os.path.join(config.output_dir, "heldout.tfrecord"),
+        "model config": os.path.join(config.output_dir, "bert_config.json"),
+        "checkpoint": os.path.join(config.output_dir, "pretraining", f"model.ckpt-{NUM_TRAIN_STEPS}"),
+        "training log": os.path.join(config.output_dir, "pretraining", "metrics.jsonl"),
+        "results": os.path.join(config.output_dir, "pretraining", "eval_results.txt"),
+    }
+
+    say_title("1. Learn a vocabulary of wordpieces from the training text")
+    train_text = os.path.relpath(REPOSITORY / "data/demo/train.txt")
+    run_command("tools/build_vocab.py", input_file=train_text, vocab_file=made["vocabulary"], vocab_size=VOCAB_SIZE)
+
+    say_title("2. Make training records: sentence pairs with masked words")
+    lengths = {"max_seq_length": MAX_SEQ_LENGTH, "max_predictions_per_seq": MAX_PREDICTIONS_PER_SEQ}
+    run_command(
+        "create_pretraining_data.py",
+        input_file=train_text,
+        output_file=made["training records"],
+        vocab_file=made["vocabulary"],
+        **lengths,
+        dupe_factor=TRAIN_DUPE_FACTOR,
+        random_seed=config.random_seed,
+    )
+
+    say_title("3. Make records of the held-out documents in the same way")
+    run_command(
+        "create_pretraining_data.py",
+        input_file=os.path.relpath(REPOSITORY / "data/demo/heldout.txt"),
+        output_file=made["held-out records"],
+        vocab_file=made["vocabulary"],
+        **lengths,
+        dupe_factor=HELDOUT_DUPE_FACTOR,
+        random_seed=config.random_seed,
+    )
+
+    say_title(f"4. Describe a small model in {made['model config']}")
+    write_model_config(made["vocabulary"], made["model config"])
+
+    say_title("5. Train: it begins to fill in words after some 500 steps, to see what belongs together after 800")
+    model = {"bert_config_file": made["model config"], "output_dir": os.path.dirname(made["checkpoint"]), **lengths}
+    run_command(
+        "run_pretraining.py",
+        do_train=True,
+        input_file=made["training records"],
+        **model,
+        train_batch_size=TRAIN_BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
+        num_train_steps=NUM_TRAIN_STEPS,
+        num_warmup_steps=NUM_WARMUP_STEPS,
+        random_seed=config.random_seed,
+    )
+
+    say_title("6. Evaluate the last checkpoint on all held-out records")
+    run_command(
+        "run_pretraining.py",
+        do_eval=True,
+        input_file=made["held-out records"],
+        **model,
+        eval_batch_size=EVAL_BATCH_SIZE,
+        max_eval_steps=count_eval_steps(made["held-out records"]),
+    )
+
+    for number, text in enumerate(MASKED_TEXTS, start=7):
+        say_title(f"{number}. Fill in a masked word")
+        run_command(
+            "tools/fill_mask.py",
+            bert_config_file=made["model config"],
+            vocab_file=made["vocabulary"],
+            init_checkpoint=made["checkpoint"],
+            text=text,
+        )
+
+    report(read_results(made["results"]), made, seconds=time.monotonic() - began)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Creates the output folder, or empties one that an earlier demo made.
+
+    Args:
+      folder: the demo's; nothing is deleted if it holds anything else.
+
+    Raises:
+      UserError: there are files that the demo did not make.
+    """
+    files.make_folders(str(folder))
+    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    made = {path for pattern in MADE_FILES for path in folder.glob(pattern)} & present
+    if present and folder / MARKER not in present:
+        raise UserError(f"--output_dir={folder} is not empty and the demo did not make it; give a new folder")
+    if present != made:
+        foreign = min(present - made)
+        raise UserError(f"{foreign} was not made by the demo; move it away or give another --output_dir")
+    for path in made - {folder / MARKER}:
+        path.unlink()
+    (folder / MARKER).write_text("tools/demo.py made the files in this folder and deletes them when it starts again.\n")
+
+
+def run_command(script: str, **flag_values: str | int | float | bool) -> None:
+    """Prints a command as it could be typed, and runs it.
+
+    Args:
+      script: its path in the repository.
+      **flag_values: flags in their order; True stands for a flag without a value.
+
+    Raises:
+      UserError: it fails; what went wrong is on standard error already.
+    """
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
+    arguments = [os.path.relpath(REPOSITORY / script), *flags]
+    python = "python" if shutil.which("python") == sys.executable else sys.executable
+    say("$ " + wrapped(python, *arguments))
+    exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
+    if exit_code:
+        raise UserError(f"{script} failed with exit code {exit_code}; its message is above")
+
+
+def wrapped(*words: str) -> str:
+    """Writes a command over several lines, so that a shell still takes it as one.
+
+    Args:
+      *words: the program and its arguments.
+
+    Returns:
+      The words, quoted, with a backslash where a line ends.
+    """
+    lines = [""]
+    for word in map(quoted, words):
+        if lines[-1] and len(lines[-1]) + len(word) > LINE_WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
+
+
+def quoted(word: str) -> str:
+    """Quotes an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
+    name, equals, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
+
+
+def write_model_config(vocab_file: str, config_file: str) -> None:
+    """Writes and shows the config of a model of two layers.
+
+    Args:
+      vocab_file: the vocabulary, which says how many wordpieces there are.
+      config_file: where to write.
+    """
+    config = BertConfig(
+        vocab_size=sum(1 for _ in files.LineReader(vocab_file)),
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+        max_position_embeddings=MAX_SEQ_LENGTH,
+        type_vocab_size=2,
+        # Without dropout and with larger first weights so small a model learns in far fewer steps.
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.05,
+    )
+    text = config.to_json_string()
+    with files.atomic_write(config_file) as sink:
+        sink.write(text)
+    say(text.rstrip("\n"))
+
+
+def count_eval_steps(records_file: str) -> int:
+    """Counts the batches that all records make.
+
+    Args:
+      records_file: a TFRecord file.
+
+    Returns:
+      How many there are, a last one that is not full included.
+    """
+    from official_bert.data.records import count_records  # imports TensorFlow; --help must not
+
+    return math.ceil(count_records(records_file) / EVAL_BATCH_SIZE)
+
+
+def read_results(path: str) -> dict[str, float]:
+    """Reads the lines `key = value` of eval_results.txt.
+
+    Args:
+      path: the file.
+
+    Returns:
+      Key to number.
+    """
+    results = {}
+    for line in files.LineReader(path):
+        key, value = line.split(" = ")
+        results[key] = float(value)
+    return results
+
+
+def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
+    """Shows the accuracies, the time and the files.
+
+    Args:
+      results: what eval_results.txt says.
+      made: what a file is, to its path.
+      seconds: how long it all took.
+
+    Raises:
+      UserError: an accuracy is too low.
+    """
+    say_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
+    say(f"{'on held-out documents':<24}{'reached':>9}{'demanded':>10}")
+    for key, label, demanded in DEMANDS:
+        say(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
+    say("")
+    for label, path in made.items():
+        say(f"{label:<24}{path}")
+    missed = [f"{label} {results[key]:.3f}" for key, label, demanded in DEMANDS if results[key] < demanded]
+    if missed:
+        raise UserError(f"below what is demanded: {', '.join(missed)}")
+
+
+def say_title(text: str) -> None:
+    """Writes the title of a step."""
+    say(f"\n== {text}")
+
+
+def say(text: str) -> None:
+    """Writes to standard output, before the next command writes anything."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    run_script(DemoConfig, main)

@@ -43,6 +43,11 @@ class Progress:
             self._draw()  # the last state stays to be read
             sys.stderr.write("\n")
 
+    def restart(self, done: int) -> None:
+        """Begins the clock again, with `done` units done: what came before says nothing about the speed."""
+        self._start = done
+        self._began = time.monotonic()
+
     @property
     def seconds(self) -> float:
         """Seconds since the job began."""

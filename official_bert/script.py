@@ -20,7 +20,7 @@ Config = TypeVar("Config")
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 
-def run_script(config_class: type[Config], run: Callable[[Config], None]) -> None:
+def run_script(config_class: type[Config], run: Callable[[Config], None], *, uses_tensorflow: bool = True) -> None:
     """Runs a script: defines and parses its flags, calls `run(config)`, ends the process.
 
     A mistake of the user (`UserError`, a file that cannot be opened, a full disk) becomes one line on standard error
@@ -29,6 +29,7 @@ def run_script(config_class: type[Config], run: Callable[[Config], None]) -> Non
     Args:
       config_class: dataclass made with `option()`; its fields become the flags.
       run: called with the config.
+      uses_tensorflow: whether to import TensorFlow before, quietly.
     """
 
     def main(arguments: Sequence[str]) -> None:
@@ -38,7 +39,8 @@ def run_script(config_class: type[Config], run: Callable[[Config], None]) -> Non
             )
         try:
             config = from_flags(config_class, flags.FLAGS)
-            _import_tensorflow()
+            if uses_tensorflow:
+                _import_tensorflow()
             run(config)
         except UserError as error:
             _exit_with(str(error))

@@ -52,3 +52,15 @@ def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, ca
     now[0] += 10.0
     progress.update(60, log=True)
     assert caplog.messages[0].endswith("0:00:40 left")
+
+
+def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = Progress("training", 100, "steps")
+    now[0] += 60.0  # compiling
+    progress.restart(1)
+    now[0] += 9.0
+    progress.update(10, log=True)
+    assert "0:01:30 left" in caplog.messages[0]

@@ -6,7 +6,6 @@ training never saw, and filling in masked words. Exit code 1 if a command fails 
 python tools/demo.py
 """
 
-import math
 import os
 import shlex
 import shutil
@@ -33,6 +32,7 @@ TRAIN_DUPE_FACTOR = 20
 HELDOUT_DUPE_FACTOR = 10  # more masks and pairs of each document, for steadier accuracies
 TRAIN_BATCH_SIZE = 48
 EVAL_BATCH_SIZE = 32
+MAX_EVAL_STEPS = 1000  # more than there are; evaluation ends with the records
 LEARNING_RATE = 1.5e-3
 NUM_TRAIN_STEPS = 2000
 NUM_WARMUP_STEPS = 600
@@ -65,6 +65,7 @@ MADE_FILES = (
     "pretraining/run_config.json",
     "pretraining/events.out.tfevents.*",
     "pretraining/eval/events.out.tfevents.*",
+    "pretraining/eval/run_config.json",
     "pretraining/.*.partial-*",
 )
 
@@ -138,7 +139,7 @@ def main(config: DemoConfig) -> None:
         input_file=made["held-out records"],
         **model,
         eval_batch_size=EVAL_BATCH_SIZE,
-        max_eval_steps=count_eval_steps(made["held-out records"]),
+        max_eval_steps=MAX_EVAL_STEPS,
     )
 
     for number, text in enumerate(MASKED_TEXTS, start=7):
@@ -244,20 +245,6 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
     say(text.rstrip("\n"))
 
 
-def count_eval_steps(records_file: str) -> int:
-    """Counts the batches that all records make.
-
-    Args:
-      records_file: a TFRecord file.
-
-    Returns:
-      How many there are, a last one that is not full included.
-    """
-    from official_bert.data.records import count_records  # imports TensorFlow; --help must not
-
-    return math.ceil(count_records(records_file) / EVAL_BATCH_SIZE)
-
-
 def read_results(path: str) -> dict[str, float]:
     """Reads the lines `key = value` of eval_results.txt.
 
@@ -309,4 +296,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    run_script(DemoConfig, main)
+    run_script(DemoConfig, main, uses_tensorflow=False)

@@ -7,7 +7,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import FillMaskConfig
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.mask_filling import MaskFiller
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, vocab
 
 
 def run(config: FillMaskConfig) -> None:
@@ -23,8 +23,10 @@ def run(config: FillMaskConfig) -> None:
         required=lambda name: name.startswith(("bert/", "cls/predictions/")),
     )
     tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
-    filler = MaskFiller(model, tokenizer)
-    for candidates in filler.fill(config.text, config.top_k):
-        sys.stdout.write(f"{config.text}\n")
+    masks = MaskFiller(model, tokenizer).fill(config.text, config.top_k)
+    sys.stdout.write(f"{config.text}\n")
+    for number, candidates in enumerate(masks, start=1):
+        if len(masks) > 1:
+            sys.stdout.write(f"{vocab.MASK} {number} of {len(masks)}:\n")
         for candidate in candidates:
             sys.stdout.write(f"  {candidate.piece:<20} {candidate.probability:.4f}\n")

@@ -44,7 +44,8 @@ def run(config: PretrainingConfig) -> None:
     logging.info("%d records in %d files", num_records, len(paths))
 
     files.make_folders(config.output_dir)
-    write_run_config(config.output_dir, config)
+    # Evaluation must not overwrite the settings that the checkpoints were trained with.
+    write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
     trainer = Trainer(task, strategy, seed=config.random_seed)
     with explained_damage(paths, task.schema):
         if config.do_train and not _train(config, trainer, task, paths, num_records):
@@ -56,6 +57,12 @@ def run(config: PretrainingConfig) -> None:
 def _train(
     config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
 ) -> bool:
+    if config.num_warmup_steps >= config.num_train_steps:
+        logging.warning(
+            "--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never reaches its peak",
+            config.num_warmup_steps,
+            config.num_train_steps,
+        )
     plan = TrainingPlan(
         batch_size=config.train_batch_size,
         num_train_steps=config.num_train_steps,
@@ -87,16 +94,19 @@ def _evaluate(
     latest = CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).latest
     if latest:
         step = trainer.restore(latest)
-        logging.info("evaluating %s", latest)
     elif config.init_checkpoint:
         trainer.load_initial(config.init_checkpoint)
         step = 0
     else:
         raise UserError(f"--do_eval: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
     num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
+    num_evaluated = min(num_records, num_batches * config.eval_batch_size)
+    logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
     batches = evaluation_batches(paths, task.schema, batch_size=config.eval_batch_size, max_batches=num_batches)
     scores = task.scores(trainer.predict(batches, num_batches=num_batches))
-    ScalarLog(config.output_dir).write("eval", step, scores)
+    scalar_log = ScalarLog(config.output_dir)
+    scalar_log.forget("eval", step)
+    scalar_log.write("eval", step, scores)
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
     for name in sorted(results):
         logging.info("%s = %s", name, results[name])

@@ -26,4 +26,10 @@ def run(config: VocabConfig) -> None:
     )
     with files.atomic_write(config.vocab_file) as sink:
         sink.writelines(f"{piece}\n" for piece in pieces)
-    logging.info("wrote %d wordpieces to %s", len(pieces), config.vocab_file)
+    logging.info(
+        "wrote %d wordpieces to %s (at most %d were wanted, each at least %d times in the text)",
+        len(pieces),
+        config.vocab_file,
+        config.vocab_size,
+        config.min_frequency,
+    )

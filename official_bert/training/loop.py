@@ -147,9 +147,11 @@ class Trainer:
             began = time.monotonic()
             history = steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
-            pace.add(num_steps, seconds)
-            window.add(history, seconds)
             step = int(steps.step.numpy())
+            window.add(history, None if pace.is_first_call else seconds)
+            if pace.is_first_call:
+                progress.restart(step)
+            pace.add(num_steps, seconds)
             if not all(np.isfinite(values[-1]) for values in history.values()):
                 raise UserError(
                     f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}; the "
@@ -239,14 +241,21 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, flag: str
 
 
 class _Pace:
-    """Chooses how many steps the next compiled call takes."""
+    """Chooses how many steps the next compiled call takes.
+
+    Attributes:
+      num_steps: how many.
+      is_first_call: whether the next call is the one that compiles, whose time says nothing about the speed.
+    """
 
     def __init__(self, limit: int, *, is_cut_short: bool):
         self._limit, self._is_cut_short = limit, is_cut_short
         self.num_steps = 1 if is_cut_short else limit
+        self.is_first_call = True
 
     def add(self, num_steps: int, seconds: float) -> None:
-        """Learns from a call; grows slowly, since the first one compiles and says little."""
+        """Learns from a call; grows slowly."""
+        self.is_first_call = False
         if self._is_cut_short:
             fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
             self.num_steps = max(1, min(self._limit, fitting, 2 * self.num_steps))
@@ -258,23 +267,27 @@ class _Window:
     def __init__(self, batch_size: int):
         self._batch_size = batch_size
         self._histories: list[dict[str, np.ndarray]] = []
-        self._seconds = 0.0
+        self._timed_steps, self._timed_tokens, self._seconds = 0, 0.0, 0.0
 
-    def add(self, history: dict[str, np.ndarray], seconds: float) -> None:
+    def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
+        """Adds the steps of a call; `seconds` is None if its time does not count."""
         self._histories.append(history)
-        self._seconds += seconds
+        if seconds is not None:
+            self._timed_steps += len(history["tokens"])
+            self._timed_tokens += float(np.sum(history["tokens"]))
+            self._seconds += seconds
 
     def scalars(self) -> dict[str, float]:
-        """Means of the losses and the gradient norm, the last learning rate, and the speed."""
+        """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known."""
         columns = {name: np.concatenate([part[name] for part in self._histories]) for name in self._histories[0]}
-        tokens = columns.pop("tokens")
+        del columns["tokens"]
         learning_rate = columns.pop("learning_rate")[-1]
-        return {
-            **{name: float(np.mean(values)) for name, values in columns.items()},
-            "learning_rate": float(learning_rate),
-            "examples_per_second": len(tokens) * self._batch_size / self._seconds,
-            "tokens_per_second": float(np.sum(tokens)) / self._seconds,
-        }
+        scalars = {name: float(np.mean(values)) for name, values in columns.items()}
+        scalars["learning_rate"] = float(learning_rate)
+        if self._timed_steps:
+            scalars["examples_per_second"] = self._timed_steps * self._batch_size / self._seconds
+            scalars["tokens_per_second"] = self._timed_tokens / self._seconds
+        return scalars
 
 
 class _SigtermNotice:
@@ -300,8 +313,10 @@ def _describe(step: int, scalars: dict[str, float]) -> str:
     parts = ", ".join(
         f"{name.removesuffix('_loss')} {value:.4f}" for name, value in scalars.items() if name.endswith("_loss")
     )
-    return (
+    text = (
         f"step {step:,}: loss {scalars['loss']:.4f} ({parts}), learning rate {scalars['learning_rate']:.2e}, "
-        f"gradient norm {scalars['gradient_norm']:.2f}, {scalars['examples_per_second']:,.0f} examples/s, "
-        f"{scalars['tokens_per_second']:,.0f} tokens/s"
+        f"gradient norm {scalars['gradient_norm']:.2f}"
     )
+    if "examples_per_second" in scalars:
+        text += f", {scalars['examples_per_second']:,.0f} examples/s, {scalars['tokens_per_second']:,.0f} tokens/s"
+    return text

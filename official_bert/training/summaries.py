@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -29,11 +29,19 @@ class ScalarLog:
 
     def forget_after(self, step: int) -> None:
         """Drops the lines of `metrics.jsonl` beyond a step, for a run that goes on from there."""
+        self._drop(lambda line: line["step"] > step)
+
+    def forget(self, split: str, step: int) -> None:
+        """Drops what was written for a step, for an evaluation that is made again."""
+        self._drop(lambda line: line["split"] == split and line["step"] == step)
+
+    def _drop(self, is_dropped: Callable[[dict], bool]) -> None:
         if not files.exists(self._path):
             return
         with files.open_file(self._path) as source:
             lines = source.read().splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+        # A killed run may leave a last line without its end.
+        kept = [line for line in lines if line.endswith("\n") and not is_dropped(json.loads(line))]
         with files.atomic_write(self._path) as sink:
             sink.writelines(kept)
 
@@ -65,9 +73,10 @@ def write_run_config(output_dir: str, config: Any) -> None:
     """Writes `run_config.json`: the command line, the flags with their defaults, and the versions at work.
 
     Args:
-      output_dir: output folder of the run.
-      config: its frozen dataclass.
+      output_dir: folder to write to; created if it is missing.
+      config: the run's frozen dataclass.
     """
+    files.make_folders(output_dir)
     settings = {
         "command": sys.argv,
         "flags": dataclasses.asdict(config),

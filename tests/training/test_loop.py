@@ -55,9 +55,9 @@ def test_batches_must_divide_among_devices():
 
 def test_calls_grow_to_a_second_but_not_beyond_the_limit():
     pace = _Pace(limit=12, is_cut_short=True)
-    assert pace.num_steps == 1
+    assert pace.num_steps == 1 and pace.is_first_call
     pace.add(1, 8.0)  # the call that compiles
-    assert pace.num_steps == 1
+    assert pace.num_steps == 1 and not pace.is_first_call
     pace.add(1, 0.1)
     assert pace.num_steps == 2
     pace.add(2, 0.2)
@@ -75,10 +75,14 @@ def test_a_window_averages_over_all_its_steps():
     part = {"loss": [1.0, 3.0], "gradient_norm": [2.0, 2.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0]}
     window.add({name: np.array(values) for name, values in part.items()}, seconds=1.0)
     window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=1.0)
-    assert window.scalars() == {
+    expected = {
         "loss": pytest.approx(5 / 3),
         "gradient_norm": 2.0,
         "learning_rate": 0.1,
         "examples_per_second": 6.0,
         "tokens_per_second": 25.0,
     }
+    assert window.scalars() == expected
+    # The call that compiles counts for the means, not for the speed.
+    window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=None)
+    assert window.scalars() == {**expected, "loss": pytest.approx(6 / 4)}

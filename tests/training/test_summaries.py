@@ -26,6 +26,18 @@ def test_a_resumed_run_forgets_what_lies_ahead_of_it(tmp_path):
     ]
 
 
+def test_an_evaluation_made_again_replaces_the_first(tmp_path):
+    log = ScalarLog(str(tmp_path))
+    log.write("train", 10, {"loss": 1.0})
+    for loss in (2.0, 3.0):
+        log.forget("eval", 10)
+        log.write("eval", 10, {"loss": loss})
+    assert lines(tmp_path) == [
+        {"split": "train", "step": 10, "loss": 1.0},
+        {"split": "eval", "step": 10, "loss": 3.0},
+    ]
+
+
 def test_results_are_sorted_lines(tmp_path):
     write_results(str(tmp_path / "eval_results.txt"), {"loss": 0.5, "global_step": 7})
     assert (tmp_path / "eval_results.txt").read_text() == "global_step = 7\nloss = 0.5\n"

@@ -1,0 +1,60 @@
+"""The demo and what it stands on; the whole of it, some four minutes, is `make demo`."""
+
+import filecmp
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, assert_fails, run_script
+
+CORPUS = ROOT / "data" / "demo"
+
+
+def test_the_corpus_is_made_again_byte_for_byte(tmp_path):
+    command = [sys.executable, str(CORPUS / "make_corpus.py"), f"--output_dir={tmp_path}"]
+    subprocess.run(command, check=True, capture_output=True)
+    same, _, _ = filecmp.cmpfiles(CORPUS, tmp_path, ("train.txt", "heldout.txt"), shallow=False)
+    assert same == ["train.txt", "heldout.txt"]
+
+
+def test_no_held_out_document_is_trained_on():
+    train, heldout = (read_text(name) for name in ("train.txt", "heldout.txt"))
+    assert (len(train), len(heldout)) == (288, 48)
+    assert not set(train) & set(heldout)
+
+
+def read_text(name):
+    return (CORPUS / name).read_text(encoding="ascii").removesuffix("\n").split("\n\n")
+
+
+def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
+    result = run_script(
+        "tools/build_vocab.py", input_file=CORPUS / "train.txt", vocab_file=tmp_path / "vocab.txt", vocab_size=1200
+    )
+    assert result.code == 0, result
+    assert (tmp_path / "vocab.txt").read_bytes() == (ROOT / "vocab" / "demo_uncased.txt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("names", "advice"),
+    [
+        (["thesis.txt"], "give a new folder"),
+        (["made_by_tools_demo", "pretraining/thesis.txt"], "move it away or give another --output_dir"),
+    ],
+)
+def test_a_folder_with_files_of_others_is_left_alone(tmp_path, names, advice):
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("words")
+    assert_fails(run_script("tools/demo.py", output_dir=tmp_path), str(tmp_path), advice)
+    assert all((tmp_path / name).read_text() == "words" for name in names)
+
+
+def test_a_failing_step_stops_the_demo(tmp_path):
+    # A folder in the place of the first file that is made.
+    (tmp_path / "vocab.txt").mkdir()
+    result = run_script("tools/demo.py", output_dir=tmp_path)
+    assert_fails(result, "tools/build_vocab.py failed with exit code 1; its message is above")
+    assert "== 2." not in result.output

@@ -1,0 +1,1 @@
+"""Scores over a whole evaluation set, in NumPy."""

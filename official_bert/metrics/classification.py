@@ -1,0 +1,184 @@
+"""Scores of classification and regression over a whole evaluation set.
+
+The true values come first. N: examples, C: classes. Where a formula divides by zero (no examples, constant values, a
+class that is neither there nor predicted) the score is 0.0, so that a useless model scores low instead of NaN.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+
+def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Share of the examples whose class is right.
+
+    Args:
+      labels: int [N], true classes.
+      predictions: int [N], predicted classes.
+    """
+    labels, predictions = _pair(labels, predictions)
+    return float(np.count_nonzero(labels == predictions) / max(len(labels), 1))
+
+
+def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Harmonic mean of precision and recall of class 1.
+
+    Args:
+      labels: int [N], true classes; 1 is the positive one.
+      predictions: int [N], predicted classes.
+
+    Returns:
+      A number from 0 to 1; 0.0 if class 1 is neither there nor predicted.
+    """
+    labels, predictions = _pair(labels, predictions)
+    return float(_f1(labels == 1, predictions == 1))
+
+
+def accuracy_f1_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Mean of `accuracy` and `f1`: what GLUE averages over for MRPC and QQP."""
+    return (accuracy(labels, predictions) + f1(labels, predictions)) / 2
+
+
+def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> np.ndarray:
+    """Counts how often each class was taken for each.
+
+    Args:
+      labels: int [N], true classes, each in [0, C).
+      predictions: int [N], predicted classes, each in [0, C).
+      num_classes: C.
+
+    Returns:
+      int64 [C, C]; row: true class, column: predicted class.
+    """
+    labels, predictions = _pair(labels, predictions)
+    cells = labels.astype(np.int64) * num_classes + predictions  # [N]
+    return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)  # [C, C]
+
+
+def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Correlation of true and predicted classes; chance gives 0, whatever the balance of the classes.
+
+    Args:
+      labels: int [N], true classes.
+      predictions: int [N], predicted classes.
+
+    Returns:
+      A number from -1 to 1; 0.0 if all labels or all predictions are one class.
+    Source: Matthews 1975 for two classes; for more, Gorodkin 2004 (the R_K of GLUE's diagnostic set).
+    """
+    labels, predictions = _pair(labels, predictions)
+    if not labels.size:
+        return 0.0
+    counts = confusion_matrix(labels, predictions, int(max(labels.max(), predictions.max())) + 1).astype(np.float64)
+    total, true, predicted = counts.sum(), counts.sum(axis=1), counts.sum(axis=0)
+    scale = math.sqrt((total**2 - true @ true) * (total**2 - predicted @ predicted))
+    return float((counts.trace() * total - true @ predicted) / scale) if scale else 0.0
+
+
+def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Linear correlation.
+
+    Args:
+      labels: float [N], true values, finite.
+      predictions: float [N], predicted values, finite.
+
+    Returns:
+      A number from -1 to 1; 0.0 if all labels or all predictions are equal.
+    """
+    labels, predictions = _pair(labels, predictions)
+    labels, predictions = _direction(labels), _direction(predictions)
+    return float(np.clip(labels @ predictions, -1, 1))
+
+
+def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Correlation of ranks; equal values share the mean of their ranks.
+
+    Args:
+      labels: float [N], true values, finite.
+      predictions: float [N], predicted values, finite.
+
+    Returns:
+      A number from -1 to 1; 0.0 if all labels or all predictions are equal.
+    """
+    labels, predictions = _pair(labels, predictions)
+    return pearson(_ranks(labels), _ranks(predictions))
+
+
+def pearson_spearman_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Mean of `pearson` and `spearman`: what GLUE averages over for STS-B."""
+    return (pearson(labels, predictions) + spearman(labels, predictions)) / 2
+
+
+def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Mean of the classes' F1, where an example has any number of classes.
+
+    Args:
+      labels: bool [N, C], the classes that each example has.
+      predictions: bool [N, C], the classes predicted.
+
+    Returns:
+      A number from 0 to 1; a class that is neither there nor predicted counts as 0.0.
+    """
+    labels, predictions = _pair(labels, predictions)
+    return float(np.mean(_f1(labels.astype(bool), predictions.astype(bool), axis=0)))
+
+
+def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """F1 over all decisions at once, where an example has any number of classes.
+
+    Args:
+      labels: bool [N, C], the classes that each example has.
+      predictions: bool [N, C], the classes predicted.
+
+    Returns:
+      A number from 0 to 1; 0.0 if no class is there or predicted.
+    """
+    labels, predictions = _pair(labels, predictions)
+    return float(_f1(labels.astype(bool), predictions.astype(bool)))
+
+
+# The scores by the names under which data sets list and runs report them.
+METRICS = {
+    metric.__name__: metric
+    for metric in (
+        accuracy,
+        f1,
+        accuracy_f1_mean,
+        matthews_correlation,
+        pearson,
+        spearman,
+        pearson_spearman_mean,
+        macro_f1,
+        micro_f1,
+    )
+}
+
+
+def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    if labels.shape != predictions.shape:  # broadcasting would give a number that means nothing
+        raise ValueError(f"labels are of shape {labels.shape}, predictions of shape {predictions.shape}")
+    return labels, predictions
+
+
+def _f1(labels: np.ndarray, predictions: np.ndarray, axis: int | None = None) -> np.ndarray:
+    hits = np.count_nonzero(labels & predictions, axis=axis)
+    total = np.count_nonzero(labels, axis=axis) + np.count_nonzero(predictions, axis=axis)
+    return 2 * hits / np.maximum(total, 1)  # without a total there is no hit
+
+
+def _direction(values: np.ndarray) -> np.ndarray:
+    """The deviations from the mean, float64 [N], scaled to length 1; zeros if all values are equal."""
+    values = values.astype(np.float64)
+    if (values == values[:1]).all():  # their mean may be off by a rounding, and the deviations not 0
+        return np.zeros_like(values)
+    deviations = values - values.mean()
+    deviations /= np.abs(deviations).max()  # the squares of tiny or huge ones would leave float64
+    return deviations / np.linalg.norm(deviations)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each value, float64 [N], from 1."""
+    _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[position]

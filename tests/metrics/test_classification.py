@@ -1,0 +1,149 @@
+"""Scores against scikit-learn and SciPy, against sums done by hand, and where their formulas divide by zero."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from official_bert.metrics import classification
+from official_bert.metrics.classification import METRICS, confusion_matrix
+
+pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # scikit-learn's
+
+PEERS = {
+    "accuracy": sklearn.metrics.accuracy_score,
+    "f1": lambda labels, predictions: sklearn.metrics.f1_score(labels, predictions, zero_division=0),
+    "matthews_correlation": sklearn.metrics.matthews_corrcoef,
+    "pearson": lambda labels, predictions: scipy.stats.pearsonr(labels, predictions).statistic,
+    "spearman": lambda labels, predictions: scipy.stats.spearmanr(labels, predictions).statistic,
+    "macro_f1": lambda labels, predictions: sklearn.metrics.f1_score(
+        labels, predictions, average="macro", zero_division=0
+    ),
+    "micro_f1": lambda labels, predictions: sklearn.metrics.f1_score(
+        labels, predictions, average="micro", zero_division=0
+    ),
+}
+
+
+def class_pairs(rng, num_classes):
+    """True and predicted classes: rare ones, missing ones, good and bad predictions."""
+    shares = rng.dirichlet([0.5] * num_classes)
+    labels = rng.choice(num_classes, rng.integers(1, 60), p=shares)
+    guesses = rng.choice(num_classes, len(labels))
+    return labels, np.where(rng.random(len(labels)) < rng.random(), labels, guesses)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "matthews_correlation"])
+def test_scores_of_two_classes_are_those_of_scikit_learn(name):
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        labels, predictions = class_pairs(rng, 2)
+        assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "matthews_correlation"])
+def test_scores_of_more_classes_are_those_of_scikit_learn(name):
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        labels, predictions = class_pairs(rng, rng.integers(3, 8))
+        assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
+
+
+def test_confusion_matrix_is_that_of_scikit_learn():
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        labels, predictions = class_pairs(rng, 5)
+        expected = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(5))
+        np.testing.assert_array_equal(confusion_matrix(labels, predictions, 5), expected)
+
+
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+def test_correlations_are_those_of_scipy(name):
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        labels = rng.integers(0, 26, rng.integers(3, 60)) / 5  # ties, as between human scores
+        labels[0] += 1  # never constant
+        predictions = labels * rng.normal() + rng.normal(size=len(labels)) * rng.choice([0.1, 1, 10])
+        if rng.random() < 0.5:
+            predictions = np.append(predictions.round()[:-1], 99)
+        predictions = predictions.astype(rng.choice([np.float32, np.float64]))
+        expected = PEERS[name](labels, predictions.astype(np.float64))
+        assert METRICS[name](labels, predictions) == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "micro_f1"])
+def test_scores_of_several_classes_an_example_are_those_of_scikit_learn(name):
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        shape = (rng.integers(1, 30), rng.integers(2, 6))
+        labels, predictions = rng.random(shape) < rng.random(), rng.random(shape) < rng.random(shape[1])
+        assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
+
+
+def test_sums_done_by_hand():
+    labels, predictions = [1, 1, 1, 0, 0], [1, 0, 1, 1, 0]  # 2 hits, 1 missed, 1 false, 1 rightly refused
+    np.testing.assert_array_equal(confusion_matrix(labels, predictions, 3), [[1, 1, 0], [1, 2, 0], [0, 0, 0]])
+    assert classification.accuracy(labels, predictions) == 3 / 5
+    assert classification.f1(labels, predictions) == 4 / 6
+    assert classification.accuracy_f1_mean(labels, predictions) == pytest.approx((3 / 5 + 4 / 6) / 2)
+    assert classification.matthews_correlation(labels, predictions) == pytest.approx((2 * 1 - 1 * 1) / 6)
+
+    labels, predictions = [1, 2, 3, 4], [1.0, 1.0, 1.0, 3.0]  # ranks of the predictions: 2, 2, 2, 4
+    assert classification.pearson(labels, predictions) == pytest.approx(3 / np.sqrt(5 * 3))
+    assert classification.spearman(labels, predictions) == pytest.approx(3 / np.sqrt(5 * 3))
+    assert classification.spearman(labels, [1, 10, 100, 1000]) == pytest.approx(1)
+    assert classification.pearson_spearman_mean(labels, [4, 3, 2, 1]) == pytest.approx(-1)
+    assert classification.pearson_spearman_mean([0, 0, 1], [0, 1, 10]) == pytest.approx(
+        (classification.pearson([0, 0, 1], [0, 1, 10]) + np.sqrt(3) / 2) / 2
+    )
+
+    labels, predictions = [[1, 0, 0], [1, 1, 0]], [[1, 1, 0], [0, 1, 0]]  # F1 of the classes: 2/3, 2/3, none at all
+    assert classification.macro_f1(labels, predictions) == pytest.approx(4 / 9)
+    assert classification.micro_f1(labels, predictions) == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "predictions"),
+    [
+        ("accuracy", [], []),
+        ("f1", [], []),
+        ("f1", [0, 0], [0, 0]),
+        ("matthews_correlation", [], []),
+        ("matthews_correlation", [0, 1, 1], [1, 1, 1]),
+        ("matthews_correlation", [1, 1, 1], [0, 1, 1]),
+        ("pearson", [], []),
+        ("pearson", [2.5], [3.0]),
+        ("pearson", [1.0, 2.0, 3.0], [0.1] * 3),  # the mean of three 0.1 is not 0.1
+        ("pearson", [0.1] * 3, [1.0, 2.0, 3.0]),
+        ("spearman", [], []),
+        ("spearman", [1.0, 2.0], [0.0, 0.0]),
+        ("macro_f1", [[False, False]], [[False, False]]),
+        ("micro_f1", [[False, False]], [[False, False]]),
+    ],
+)
+def test_what_cannot_be_scored_is_zero_without_a_warning(name, labels, predictions):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score = METRICS[name](labels, predictions)
+    assert score == 0.0
+    assert isinstance(score, float)
+
+
+def test_huge_and_tiny_values_correlate_without_overflow():
+    labels = np.array([1.0, 2.0, 4.0])
+    for scale in (1e-200, 1e200):
+        assert classification.pearson(labels, labels * scale) == pytest.approx(1)
+
+
+def test_hundreds_of_thousands_of_examples_do_not_overflow():
+    labels = np.tile(np.array([0, 1], np.int8), 200_000)
+    assert classification.matthews_correlation(labels, labels) == pytest.approx(1)
+    assert confusion_matrix(np.array([127, 0], np.int8), np.array([127, 0], np.int8), 128)[127, 127] == 1
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_shapes_that_differ_are_refused(name):
+    with pytest.raises(ValueError, match=r"labels are of shape \(3, 1\), predictions of shape \(3,\)"):
+        METRICS[name](np.zeros((3, 1)), np.zeros(3))

@@ -1,8 +1,19 @@
 """The one exception for mistakes a user can mend; the scripts turn it into one line and exit code 1."""
 
+from collections.abc import Iterable
+
+_MOST_NAMES_LISTED = 20
+
 
 class UserError(ValueError):
     """A mistake in flags or input files.
 
     The message says what is wrong, where (flag, or file and line or record) and what to do about it.
     """
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a message shows them: quoted, and only the first of very many."""
+    names = [repr(name) for name in names]
+    hidden = len(names) - _MOST_NAMES_LISTED
+    return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"

@@ -1,0 +1,133 @@
+"""Each format with what is hard in it, and each way a row can be bad."""
+
+import json
+
+import pytest
+
+from official_bert.data import tables
+from official_bert.errors import UserError
+
+
+def rows_of(read, path, content, **arguments):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(read(str(path), **arguments))
+
+
+def cells_of(*arguments, **keywords):
+    return [row.cells for row in rows_of(*arguments, **keywords)]
+
+
+def test_tsv_splits_at_tabs_and_newlines_alone(tmp_path):
+    content = '\ufeffa "b\t"c\r\nd\u2028e\x0b\t\x85,\x0cf\t\n\n"g\n'
+    rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", content)
+    assert [row.cells for row in rows] == [['a "b', '"c'], ["d\u2028e\x0b", "\x85,\x0cf", ""], [], ['"g']]
+    assert [row.number for row in rows] == [0, 1, 2, 3]
+    assert rows[3].where == f"{tmp_path}/t.tsv, line 4"
+
+
+def test_a_byte_order_mark_is_taken_off_the_first_line_alone(tmp_path):
+    assert cells_of(tables.read_tsv, tmp_path / "t.tsv", "\ufeffa\n\ufeffb\n") == [["a"], ["\ufeffb"]]
+    assert cells_of(tables.read_csv, tmp_path / "t.csv", '\ufeff"a",b\n') == [["a", "b"]]
+    assert cells_of(tables.read_jsonl, tmp_path / "t.jsonl", '\ufeff{"t": "a"}\n', text_keys=["t"]) == [["a"]]
+
+
+def test_csv_honours_quotes_and_counts_lines(tmp_path):
+    content = 'x,"a ""b"", c"\r\ny,"two\r\nlines"\n\nz,\u2028 "d\n'
+    rows = rows_of(tables.read_csv, tmp_path / "t.csv", content)
+    assert [row.cells for row in rows] == [["x", 'a "b", c'], ["y", "two\nlines"], [], ["z", '\u2028 "d']]
+    assert [row.number for row in rows] == [0, 1, 2, 3]
+    assert [row.where.rpartition(" ")[2] for row in rows] == ["1", "2", "4", "5"]
+
+
+def test_csv_reads_cells_of_any_length(tmp_path):
+    assert cells_of(tables.read_csv, tmp_path / "t.csv", f'"{"a" * 200_000}",b\n') == [["a" * 200_000, "b"]]
+
+
+@pytest.mark.parametrize("bad", ['"open,b\nc,d\n', '"a"b,c\n'])
+def test_csv_with_a_misplaced_quote_is_refused_where_its_row_begins(tmp_path, bad):
+    with pytest.raises(UserError, match=r"t\.csv, line 3: not CSV \("):
+        rows_of(tables.read_csv, tmp_path / "t.csv", '"two\nlines",x\n' + bad)
+
+
+def read_labelled(path):
+    return tables.read_jsonl(path, text_keys=["a", "b"], label_key="l", label_delimiter="|")
+
+
+def test_jsonl_gives_texts_then_label(tmp_path):
+    labels = ["x", 1, 2.5, True, ["x", "y"], []]
+    lines = [json.dumps({"l": label, "b": 'B\t"\n', "more": None, "a": "A\u2028"}) for label in labels]
+    cells = cells_of(read_labelled, tmp_path / "t.jsonl", "\r\n".join(lines))
+    assert cells == [["A\u2028", 'B\t"\n', label] for label in ("x", "1", "2.5", "true", "x|y", "")]
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ('{"a": "A", "b" "B"}', "not JSON: Expecting ':' delimiter at character 16"),
+        ('["A", "B", "x"]', "a JSON list; write an object with keys on each line"),
+        ('{"a": "A", "l": "x"}', "no key 'b'; the keys are 'a', 'l'"),
+        ('{"a": "A", "b": "B"}', "no key 'l'; the keys are 'a', 'b'"),
+        ('{"a": "A", "b": 5, "l": "x"}', "'b' is 5; a text must be a string"),
+        ('{"a": null, "b": "B", "l": "x"}', "'a' is None; a text must be a string"),
+        ('{"a": "A", "b": "B", "l": null}', "the label is None; it must be a string or a number"),
+        ('{"a": "A", "b": "B", "l": {"x": 1}}', "the label is {'x': 1}; it must be a string or a number"),
+        ('{"a": "A", "b": "B", "l": ["x|y"]}', "the label 'x|y' in a list must be a string without the delimiter '|'"),
+        ('{"a": "A", "b": "B", "l": [1]}', "the label 1 in a list must be a string"),
+    ],
+)
+def test_jsonl_says_what_is_wrong_with_a_row_and_reads_on(tmp_path, line, mistake):
+    good = '{"a": "A", "b": "B", "l": "x"}'
+    bad, after = rows_of(read_labelled, tmp_path / "t.jsonl", f"{line}\n{good}\n")
+    assert mistake in bad.mistake
+    assert (bad.cells, after.cells, after.mistake) == ([], ["A", "B", "x"], None)
+    assert after.where == f"{tmp_path}/t.jsonl, line 2"
+
+
+def test_jsonl_takes_no_list_where_an_example_has_one_label(tmp_path):
+    (row,) = rows_of(tables.read_jsonl, tmp_path / "t", '{"a": "A", "l": ["x"]}', text_keys=["a"], label_key="l")
+    assert row.mistake.startswith("the label is ['x']")
+
+
+def test_nsmc_takes_off_both_layers_of_quotes(tmp_path):
+    content = (
+        "1\tplain\t1\n"
+        '2\t"""a """"b"""""""\t1\n'  # a "b", quoted to "a ""b""", quoted again
+        '3\t"""""""a"""" b"""\t0\n'  # "a" b
+        '4\t"""""""a"""""""\t0\n'  # "a": what quotes the whole text stays
+        "5\t\t0\n"
+    )
+    cells = cells_of(tables.read_nsmc, tmp_path / "t.txt", content)
+    assert [text for _, text, _ in cells] == ["plain", 'a "b"', '"a" b', '"a"', ""]
+
+
+def test_review_folders_are_read_in_a_fixed_order(tmp_path):
+    for name in ("pos/0_9.txt", "neg/10_2.txt", "neg/1_1.txt", "neg/urls.html", "unsup/0_0.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(f"\ufeff{name}\r\nend".encode())
+    rows = list(tables.read_review_folders(str(tmp_path)))
+    assert [row.cells for row in rows] == [
+        ["neg/10_2", "neg/10_2.txt\nend", "neg"],
+        ["neg/1_1", "neg/1_1.txt\nend", "neg"],
+        ["pos/0_9", "pos/0_9.txt\nend", "pos"],
+    ]
+    assert [row.number for row in rows] == [0, 1, 2]
+    assert rows[2].where == f"{tmp_path}/pos/0_9.txt"
+
+
+def test_review_folders_must_hold_both_classes(tmp_path):
+    (tmp_path / "neg").mkdir()
+    with pytest.raises(UserError, match="there is no folder .*/pos; .* must hold the folders neg and pos"):
+        list(tables.read_review_folders(str(tmp_path)))
+
+
+def test_blank_rows_go_at_the_end_alone(tmp_path):
+    rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "\na\n\n\nb\n\r\n\n")
+    assert [row.cells for row in tables.without_blank_end(rows)] == [[], ["a"], [], [], ["b"]]
+    rows = rows_of(tables.read_jsonl, tmp_path / "t.jsonl", '\n{"t": 1}\n\n', text_keys=["t"])
+    assert [row.number for row in tables.without_blank_end(rows)] == [0, 1]
+
+
+@pytest.mark.parametrize("read", [tables.read_tsv, tables.read_csv])
+def test_a_file_that_is_not_utf8_is_refused(tmp_path, read):
+    with pytest.raises(UserError, match=r"t, line 2: byte 0xe9 .* not UTF-8"):
+        rows_of(read, tmp_path / "t", b"good\ncaf\xe9\n")

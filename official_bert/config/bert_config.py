@@ -122,6 +122,18 @@ class BertConfig:
                 f"{config_file}; lower the flag or use another checkpoint"
             )
 
+    def check_vocab_size(self, num_pieces: int, vocab_file: str, config_file: str) -> None:
+        """Raises unless the model has a row for each wordpiece.
+
+        Raises:
+          UserError: the vocabulary is larger than `vocab_size`; the message holds both.
+        """
+        if num_pieces > self.vocab_size:
+            raise UserError(
+                f"{vocab_file} has {num_pieces} wordpieces, {config_file} a vocab_size of {self.vocab_size}; use the "
+                "two that belong together"
+            )
+
 
 def _is_number(value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -86,6 +86,94 @@ class PretrainingConfig(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(DeviceOptions):
+    """Flags of `run_classifier.py`."""
+
+    data_dir: str | None = option(None, "Folder of the data set's files.", required=True)
+    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
+    task_name: str | None = option(
+        None,
+        "The data set: cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, imdb, nsmc, or custom.",
+        required=True,
+    )
+    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
+    output_dir: str | None = option(None, "Folder for records, checkpoints, results and predictions.", required=True)
+    init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
+    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
+    max_seq_length: int = option(128, "Wordpieces in a sequence, [CLS] and [SEP] included.", minimum=4)
+    do_train: bool = option(False, "Train.")
+    do_eval: bool = option(False, "Evaluate on the set's dev part.")
+    do_predict: bool = option(False, "Predict the set's test part.")
+    train_batch_size: int = option(32, "Examples in a training step, over all devices.", minimum=1)
+    eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
+    predict_batch_size: int = option(8, "Examples in a prediction batch, over all devices.", minimum=1)
+    learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
+    num_train_epochs: float = option(3.0, "Passes over the training examples.", minimum=0)
+    warmup_proportion: float = option(0.1, "Share of the steps in which the rate rises.", minimum=0, maximum=1)
+    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
+    iterations_per_loop: int = option(
+        1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
+    )
+
+    train_file: str | None = option(None, "With --task_name=custom or xnli: training file in --data_dir.")
+    eval_file: str | None = option(None, "With --task_name=custom: evaluation file in --data_dir.")
+    predict_file: str | None = option(None, "With --task_name=custom: file to predict in --data_dir.")
+    text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text's column.")
+    text_b_column: str | None = option(None, "Custom: name or number of the second text's column, if there is one.")
+    label_column: str | None = option(None, "Custom: name or number of the label's column.")
+    labels: str | None = option(None, "Custom: comma-separated labels; if not given, those of the training file.")
+    multi_label: bool = option(False, "Custom: an example has any number of labels, separated by commas.")
+    regression: bool = option(False, "Custom: the label is a number.")
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
+    xnli_language: str = option("zh", "Language of xnli, as in its files: ar, de, en, ...")
+    dynamic_padding: bool = option(
+        True, "Batch texts of similar length and pad no further than needed; results stay the same. Off on TPU."
+    )
+    long_text: str = option(
+        "truncate", "What to do with texts beyond --max_seq_length.", choices=("truncate", "window")
+    )
+    doc_stride: int = option(64, "With --long_text=window: wordpieces between the starts of windows.", minimum=1)
+    max_windows: int = option(8, "With --long_text=window: most windows of a text; the rest is left out.", minimum=2)
+    window_pooling: str = option(
+        "mean", "With --long_text=window: how the scores of windows become one.", choices=("mean", "max")
+    )
+    trainable_encoder: bool = option(True, "Train the encoder too; otherwise its outputs are computed once.")
+    feature_layers: str | None = option(
+        None,
+        "What the classifier reads: layers, averaged over the positions; if not given, the pooler's output.",
+        choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
+    )
+    eval_steps: int = option(
+        0,
+        "Steps between evaluations in training, the best checkpoint being kept in output_dir/best; 0 for none.",
+        minimum=0,
+    )
+    early_stopping_patience: int = option(
+        0, "Stop training after so many evaluations without a better one; 0 never stops.", minimum=0
+    )
+    use_best_checkpoint: bool = option(False, "Evaluate and predict with output_dir/best, not the last checkpoint.")
+    glue_submission: bool = option(False, "Also write the predictions as GLUE wants them.")
+    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+    log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
+    keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
+
+    def __post_init__(self):
+        check_options(self)
+        if not (self.do_train or self.do_eval or self.do_predict):
+            raise UserError("nothing to do: give --do_train, --do_eval, --do_predict or several")
+        if self.multi_label and self.regression:
+            raise UserError("--multi_label and --regression exclude each other")
+        if self.early_stopping_patience and not self.eval_steps:
+            raise UserError("--early_stopping_patience needs --eval_steps")
+        if not self.trainable_encoder and self.long_text == "window":
+            raise UserError("--notrainable_encoder and --long_text=window exclude each other")
+        if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
+            raise UserError("--notrainable_encoder needs --init_checkpoint: an untrained encoder says nothing")
+        if self.task_name.lower() == "custom" and self.text_a_column is None:
+            raise UserError("--task_name=custom needs --text_a_column")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabConfig:
     """Flags of `tools/build_vocab.py`."""
 

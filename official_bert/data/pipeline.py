@@ -9,11 +9,38 @@ from official_bert.data.schema import RecordSchema
 _SHUFFLE_BUFFER = 10_000  # records; some 10 MB
 _FILES_READ_TOGETHER = 16
 
+_POOLED_BATCHES = 64  # batches whose records are sorted by length together
+_PARSED_TOGETHER = 256  # records
+_SHORTEST = 8  # positions; nothing is cut shorter
+
 IS_REAL_EXAMPLE = "is_real_example"
+RECORD_INDEX = "record_index"
+_POSITIONAL_FIELDS = ("input_ids", "input_mask", "segment_ids")
+
+
+def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
+    """The few lengths that batches of similar texts are padded to, so that there are few shapes.
+
+    Args:
+      max_length: the longest; the last of the result.
+      unit: all others are multiples of it.
+
+    Returns:
+      Up to four lengths an octave: 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, ...
+    """
+    counts = [count for count in range(1, -(-max_length // unit)) if count % max(1, 1 << count.bit_length() >> 3) == 0]
+    return [unit * count for count in counts] + [max_length]
 
 
 def training_batches(
-    paths: Sequence[str], schema: RecordSchema, *, batch_size: int, num_records: int, seed: int, start_record: int = 0
+    paths: Sequence[str],
+    schema: RecordSchema,
+    *,
+    batch_size: int,
+    num_records: int,
+    seed: int,
+    start_record: int = 0,
+    lengths: Sequence[int] | None = None,
 ) -> tf.data.Dataset:
     """Shuffles and repeats records without end; each epoch holds each record exactly once.
 
@@ -27,10 +54,27 @@ def training_batches(
       num_records: records in all files together.
       seed: seed of the order.
       start_record: how many records have been used already, over all epochs.
+      lengths: as `padded_lengths` gives them, to make batches of similar lengths, each cut to the shortest of these
+        that holds it; None leaves all as long as they are.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...].
     """
+    if lengths:
+        pool_size = _POOLED_BATCHES * batch_size
+        first_pool, num_used = divmod(start_record, pool_size)
+        pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
+
+        def split(number, pool):
+            return _similar_lengths(pool, lengths, batch_size, seed=[seed, number])
+
+        return pools.enumerate(first_pool).flat_map(split).skip(num_used // batch_size).prefetch(tf.data.AUTOTUNE)
+    return _training_batches(paths, schema, batch_size, num_records, seed, start_record).prefetch(tf.data.AUTOTUNE)
+
+
+def _training_batches(
+    paths: Sequence[str], schema: RecordSchema, batch_size: int, num_records: int, seed: int, start_record: int
+) -> tf.data.Dataset:
     first_epoch, skipped = divmod(start_record, num_records)
 
     def epoch(number):
@@ -47,37 +91,89 @@ def training_batches(
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     batches = epochs.flat_map(epoch).batch(batch_size, drop_remainder=True)
-    return batches.map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return batches.map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _similar_lengths(
+    pool: dict[str, tf.Tensor], lengths: Sequence[int], batch_size: int, seed: Sequence[tf.Tensor | int]
+) -> tf.data.Dataset:
+    """Splits a pool of records into batches of similar lengths, in random order."""
+    extents = _extents(pool["input_mask"])
+    batches_of_rows = tf.reshape(tf.argsort(extents, stable=True), [-1, batch_size])
+    batches_of_rows = tf.random.experimental.stateless_shuffle(batches_of_rows, seed=seed)
+
+    def select(rows):
+        batch = {name: tf.gather(tensor, rows) for name, tensor in pool.items()}
+        return _cut(batch, _padded_length(tf.reduce_max(tf.gather(extents, rows)), lengths))
+
+    return tf.data.Dataset.from_tensor_slices(batches_of_rows).map(select)
+
+
+def _extents(input_mask: tf.Tensor) -> tf.Tensor:
+    """Positions up to the last real one; int32 [...] of int32 [..., S]."""
+    return tf.reduce_max(input_mask * tf.range(1, tf.shape(input_mask)[-1] + 1), axis=-1)
+
+
+def _padded_length(extent: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
+    """The first of the lengths that is not below an extent."""
+    return tf.gather(list(lengths), tf.searchsorted(list(lengths), [extent])[0])
+
+
+def _cut(record: dict[str, tf.Tensor], length: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Cuts the fields that have a value for each position."""
+    return {name: tensor[..., :length] if name in _POSITIONAL_FIELDS else tensor for name, tensor in record.items()}
 
 
 def evaluation_batches(
-    paths: Sequence[str], schema: RecordSchema, *, batch_size: int, max_batches: int | None = None
+    paths: Sequence[str],
+    schema: RecordSchema,
+    *,
+    batch_size: int,
+    max_batches: int | None = None,
+    lengths: Sequence[int] | None = None,
 ) -> tf.data.Dataset:
-    """Reads records once, in the order of the files; the last batch is filled up, nothing is dropped.
+    """Reads records once, in the order of the files; batches are filled up, nothing is dropped.
 
     Args:
       paths: TFRecord files.
       schema: what a record holds.
       batch_size: examples in a batch, over all replicas.
-      max_batches: stop after so many batches; None reads everything.
+      max_batches: use only as many records as fill so many batches; None uses all.
+      lengths: as `padded_lengths` gives them, to make batches of similar lengths; a batch of short texts then has a
+        multiple of `batch_size` examples. None leaves all as long as they are.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
-      up the last batch.
+      up a batch, and `record_index` int32 [batch_size], the place of the record in the files.
     """
-    batches = tf.data.TFRecordDataset(list(paths)).batch(batch_size)
+    records = tf.data.TFRecordDataset(list(paths))
     if max_batches is not None:
-        batches = batches.take(max_batches)
+        records = records.take(max_batches * batch_size)
+    records = records.batch(_PARSED_TOGETHER).map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
 
-    def decode_and_fill(serialized):
-        batch = schema.decode(serialized)
-        num_real = tf.shape(serialized)[0]
-        batch[IS_REAL_EXAMPLE] = tf.ones([num_real], tf.int32)
-        return {name: _fill_up(tensor, batch_size, batch_size - num_real) for name, tensor in batch.items()}
+    def number(index, record):
+        return {**record, IS_REAL_EXAMPLE: tf.constant(1), RECORD_INDEX: tf.cast(index, tf.int32)}
 
-    return batches.map(decode_and_fill, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    records = records.enumerate().map(number)
+    if lengths:
+        records = records.map(lambda record: _cut(record, _padded_length(_extents(record["input_mask"]), lengths)))
+        batches = records.bucket_by_sequence_length(
+            lambda record: tf.shape(record["input_mask"])[0],
+            bucket_boundaries=[length + 1 for length in lengths[:-1]],
+            bucket_batch_sizes=[batch_size * (lengths[-1] // length) for length in lengths],
+        )
+        num_examples = None
+    else:
+        batches = records.batch(batch_size)
+        num_examples = batch_size
+
+    def fill_up(batch):
+        num_missing = -tf.shape(batch[IS_REAL_EXAMPLE])[0] % batch_size
+        return {name: _fill_up(tensor, num_missing, num_examples) for name, tensor in batch.items()}
+
+    return batches.map(fill_up, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def _fill_up(tensor: tf.Tensor, batch_size: int, num_missing: tf.Tensor) -> tf.Tensor:
+def _fill_up(tensor: tf.Tensor, num_missing: tf.Tensor, num_examples: int | None) -> tf.Tensor:
     paddings = [[0, num_missing]] + [[0, 0]] * (tensor.shape.rank - 1)
-    return tf.ensure_shape(tf.pad(tensor, paddings), [batch_size, *tensor.shape[1:]])
+    return tf.ensure_shape(tf.pad(tensor, paddings), [num_examples, *tensor.shape[1:]])

@@ -1,15 +1,19 @@
 """TFRecord files: writing several at once without ever leaving a half-written one, counting, and finding damage."""
 
 import contextlib
+import hashlib
+import json
 import mmap
 import os
 import struct
 import tempfile
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
+from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from official_bert import files
 from official_bert.data.randomness import shuffle
@@ -95,6 +99,43 @@ class RecordSpool:
         file, ends = self._file.fileno(), self._ends
         for index in order:
             yield os.pread(file, ends[index + 1] - ends[index], ends[index])
+
+
+def fingerprint(*settings: Any) -> str:
+    """Hashes what decides how a record file comes out: numbers, strings, and lists and dicts of them."""
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+def write_cached(path: str, made_from: str, records: Callable[[], Iterable[bytes]]) -> int:
+    """Writes a TFRecord file, unless the one that is there was made from the same.
+
+    Beside it lies `PATH.json`, which says what it was made from and how large it is.
+
+    Args:
+      path: the file.
+      made_from: fingerprint of all that decides its content.
+      records: makes the records; called only if they are needed.
+
+    Returns:
+      The number of records.
+    """
+    sidecar = f"{path}.json"
+    if files.exists(path) and files.exists(sidecar):
+        with files.open_file(sidecar) as source, contextlib.suppress(ValueError, KeyError):
+            known = json.load(source)
+            if (known["made_from"], known["bytes"]) == (made_from, files.size(path)):
+                logging.info("%s holds the same already: %d records", path, known["num_records"])
+                return known["num_records"]
+    files.remove(sidecar)
+    num_records = 0
+    with RecordWriter([path]) as writer:
+        for record in records():
+            writer.write(record)
+            num_records += 1
+    with files.atomic_write(sidecar) as sink:
+        json.dump({"made_from": made_from, "num_records": num_records, "bytes": files.size(path)}, sink)
+    logging.info("wrote %s: %d records", path, num_records)
+    return num_records
 
 
 def count_records(path: str) -> int:

@@ -46,6 +46,11 @@ class RecordSchema:
     def __init__(self, *fields: Field):
         self.fields = fields
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the fields."""
+        return [field.name for field in self.fields]
+
     def sized(self, **lengths: int) -> "RecordSchema":
         """Replaces the letters in shapes and limits by numbers."""
         return RecordSchema(

@@ -13,7 +13,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import load_initial, restore
-from official_bert.data.pipeline import IS_REAL_EXAMPLE
+from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.errors import UserError
 from official_bert.progress import Progress
 from official_bert.training.step import TrainingSteps
@@ -38,6 +38,7 @@ class TrainingPlan:
       save_checkpoints_steps: steps between checkpoints.
       keep_checkpoint_max: checkpoints to keep, 0 for all.
       log_steps: steps between log lines.
+      eval_steps: steps between evaluations, None for none.
     """
 
     batch_size: int
@@ -49,6 +50,7 @@ class TrainingPlan:
     save_checkpoints_steps: int
     keep_checkpoint_max: int
     log_steps: int
+    eval_steps: int | None = None
 
 
 class Trainer:
@@ -70,6 +72,7 @@ class Trainer:
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             self.model = task.build_model()
+        self._predictions = self._on_replicas(lambda batch: task.predictions(self.model(batch, training=False), batch))
 
     def train(
         self,
@@ -78,6 +81,7 @@ class Trainer:
         *,
         output_dir: str,
         init_checkpoint: str | None,
+        evaluate: Callable[[int], bool] | None = None,
     ) -> bool:
         """Trains from the last checkpoint of the output folder, or from the start if there is none.
 
@@ -86,9 +90,10 @@ class Trainer:
           batches: called with the number of examples used so far; gives the batches from there on, without end.
           output_dir: where checkpoints, events and `metrics.jsonl` go.
           init_checkpoint: where the first weights come from; None for random ones.
+          evaluate: called with the step every `eval_steps` steps and at the end; returns whether to stop early.
 
         Returns:
-          Whether training reached its end; False if SIGTERM stopped it, after saving a checkpoint.
+          Whether training reached its end, early or not; False if SIGTERM stopped it, after saving a checkpoint.
 
         Raises:
           UserError: a checkpoint does not fit, or a loss is not finite.
@@ -105,7 +110,7 @@ class Trainer:
             seed=plan.seed,
         )
         if folder.latest:
-            restore(folder.latest, self.model.trainable_variables, {**steps.slots, GLOBAL_STEP: steps.step})
+            restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
             logging.info("going on from %s", folder.latest)
         else:
             if init_checkpoint:
@@ -125,7 +130,7 @@ class Trainer:
         )
         iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
         with Progress("training", plan.num_train_steps, "steps", start=start) as progress, _SigtermNotice() as sigterm:
-            return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm)
+            return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm, evaluate)
 
     def _loop(
         self,
@@ -136,13 +141,15 @@ class Trainer:
         scalar_log: ScalarLog,
         progress: Progress,
         sigterm: "_SigtermNotice",
+        evaluate: Callable[[int], bool] | None,
     ) -> bool:
         step = int(steps.step.numpy())
         scalar_log.forget_after(step)
         pace = _Pace(plan.iterations_per_loop, is_cut_short=not isinstance(self._strategy, tf.distribute.TPUStrategy))
         window = _Window(plan.batch_size)
+        intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if evaluate else [])
         while step < plan.num_train_steps:
-            event = min(_next_multiple(step, every) for every in (plan.log_steps, plan.save_checkpoints_steps))
+            event = min(_next_multiple(step, every) for every in intervals)
             num_steps = min(pace.num_steps, event - step, plan.num_train_steps - step)
             began = time.monotonic()
             history = steps.take(iterator, num_steps)
@@ -158,15 +165,22 @@ class Trainer:
                     f"last good checkpoint is {folder.latest}; try a lower --learning_rate or a longer warm-up"
                 )
             is_end = step == plan.num_train_steps
+            is_evaluated = evaluate and not sigterm.is_set and (is_end or step % plan.eval_steps == 0)
             is_logged = is_end or step % plan.log_steps == 0
             scalars = window.scalars()
             progress.update(step, _describe(step, scalars), log=is_logged)
             if is_logged:
                 scalar_log.write("train", step, scalars)
                 window = _Window(plan.batch_size)
-            if is_end or sigterm.is_set or step % plan.save_checkpoints_steps == 0:
+            is_stopped = False
+            if is_evaluated:
+                progress.clear()
+                is_stopped = evaluate(step)
+            if is_end or is_stopped or sigterm.is_set or step % plan.save_checkpoints_steps == 0:
                 progress.clear()
                 self._save(folder, steps)
+            if is_stopped:
+                return True
             if sigterm.is_set and not is_end:
                 logging.info("SIGTERM: stopped after step %d; the same command goes on from there", step)
                 return False
@@ -174,13 +188,19 @@ class Trainer:
 
     def _save(self, folder: CheckpointFolder, steps: TrainingSteps) -> None:
         step = int(steps.step.numpy())
-        tensors = {variable.path: variable.value for variable in self.model.trainable_variables}
-        prefix = folder.save(step, {**tensors, **steps.slots, GLOBAL_STEP: steps.step})
+        prefix = folder.save(step, {**self._weights(), **steps.slots, GLOBAL_STEP: steps.step})
         logging.info("saved %s", prefix)
+
+    def save_weights(self, folder: CheckpointFolder, step: int) -> str:
+        """Saves a checkpoint without optimizer state; returns its prefix."""
+        return folder.save(step, {**self._weights(), GLOBAL_STEP: np.int64(step)})
+
+    def _weights(self) -> dict[str, tf.Tensor]:
+        return {variable.path: variable.value for variable in self.model.weights}
 
     def load_initial(self, path: str) -> None:
         """Sets the weights from `--init_checkpoint` and logs what came; see `checkpoints.loading.load_initial`."""
-        load_initial(path, self.model.trainable_variables, required=lambda name: name.startswith("bert/")).log()
+        load_initial(path, self.model.weights, required=lambda name: name.startswith("bert/")).log()
 
     def restore(self, path: str) -> int:
         """Sets the weights from a checkpoint of a run, without optimizer state.
@@ -192,41 +212,59 @@ class Trainer:
           Its step.
         """
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        restore(path, self.model.trainable_variables, {GLOBAL_STEP: step})
+        restore(path, self.model.weights, {GLOBAL_STEP: step})
         return int(step.numpy())
 
-    def predict(self, batches: tf.data.Dataset, *, num_batches: int | None = None) -> dict[str, np.ndarray]:
+    def predict(self, batches: tf.data.Dataset, *, num_records: int) -> dict[str, np.ndarray]:
         """Computes the task's predictions of every record.
 
         Args:
           batches: as `evaluation_batches` gives them.
-          num_batches: how many there are, for the progress.
+          num_records: how many records they hold, for the progress.
 
         Returns:
-          Name to array, one row a record, in their order; what filled up the last batch is gone.
+          Name to array, one row a record, in the order of the records.
         """
+        return self._compute(self._predictions, batches, num_records)
+
+    def compute(
+        self,
+        function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+        batches: tf.data.Dataset,
+        num_records: int,
+    ) -> dict[str, np.ndarray]:
+        """Computes anything else of every record; as `predict`, with a function from a batch to tensors [B, ...]."""
+        return self._compute(self._on_replicas(function), batches, num_records)
+
+    def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
+        """Compiles a function of a batch; what it returns is put together again, with what tells the rows apart."""
+
+        @tf.autograph.experimental.do_not_convert
+        def on_replica(part):
+            return {**function(part), **{name: part[name] for name in (IS_REAL_EXAMPLE, RECORD_INDEX)}}
 
         @tf.function(reduce_retracing=True)
-        def predict_batch(batch):
-            @tf.autograph.experimental.do_not_convert
-            def on_replica(part):
-                predictions = self._task.predictions(self.model(part, training=False), part)
-                return {**predictions, IS_REAL_EXAMPLE: part[IS_REAL_EXAMPLE]}
-
-            results = self._strategy.run(on_replica, args=(batch,))
+        def on_batch(batch):
             return {
                 name: tf.concat(self._strategy.experimental_local_results(value), axis=0)
-                for name, value in results.items()
+                for name, value in self._strategy.run(on_replica, args=(batch,)).items()
             }
 
-        rows: list[dict[str, np.ndarray]] = []
-        with Progress("evaluating", num_batches or 0, "batches", log_every_seconds=10) as progress:
+        return on_batch
+
+    def _compute(self, compiled: Callable, batches: tf.data.Dataset, num_records: int) -> dict[str, np.ndarray]:
+        parts: list[dict[str, np.ndarray]] = []
+        num_done = 0
+        with Progress("evaluating", num_records, "records", log_every_seconds=10) as progress:
             for batch in self._strategy.experimental_distribute_dataset(batches):
-                predictions = {name: value.numpy() for name, value in predict_batch(batch).items()}
-                is_real = predictions.pop(IS_REAL_EXAMPLE) == 1
-                rows.append({name: value[is_real] for name, value in predictions.items()})
-                progress.update(len(rows))
-        return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+                part = {name: value.numpy() for name, value in compiled(batch).items()}
+                is_real = part.pop(IS_REAL_EXAMPLE) == 1
+                parts.append({name: value[is_real] for name, value in part.items()})
+                num_done += len(parts[-1][RECORD_INDEX])
+                progress.update(num_done)
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        order = np.argsort(columns.pop(RECORD_INDEX))
+        return {name: values[order] for name, values in columns.items()}
 
 
 def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> None:

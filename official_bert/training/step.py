@@ -110,7 +110,8 @@ class TrainingSteps:
         learning_rate = linear_warmup_then_decay(step, **self._schedule)
         self._optimizer.apply([variables[index] for index in used], clipped, learning_rate)
 
-        tokens = tf.cast(tf.reduce_sum(batch["input_mask"]), tf.float32)
+        # Features that were computed before have no tokens.
+        tokens = tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)
         scalars = sum_over_replicas(
             {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}, "tokens": tokens}
         )

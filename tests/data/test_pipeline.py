@@ -78,3 +78,88 @@ def test_evaluation_reads_in_file_order_and_fills_the_last_batch(paths):
 def test_evaluation_stops_after_the_given_batches(paths):
     batches = evaluation_batches(paths, SCHEMA, batch_size=5, max_batches=2)
     assert numbers(batches, 9) == [[0, 3, 6, 9, 12], [15, 18, 21, 1, 4]]
+
+
+LENGTHS = [4, 8, 16]
+TEXT_SCHEMA = RecordSchema(
+    Field("number", (), "int32"), Field("input_ids", (16,), "int32"), Field("input_mask", (16,), "int32")
+)
+
+
+@pytest.fixture
+def text_paths(tmp_path):
+    """Records of 1 to 16 positions, whose ids are their number."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    with RecordWriter(paths) as writer:
+        for number in range(NUM_RECORDS):
+            length = 1 + number * 7 % 16
+            writer.write(
+                TEXT_SCHEMA.encode({"number": [number], "input_ids": [number] * length, "input_mask": [1] * length})
+            )
+    return paths
+
+
+def text_batches(paths, start_record=0, seed=7):
+    return training_batches(
+        paths,
+        TEXT_SCHEMA,
+        batch_size=4,
+        num_records=NUM_RECORDS,
+        seed=seed,
+        start_record=start_record,
+        lengths=LENGTHS,
+    )
+
+
+def test_padded_lengths_are_few():
+    assert pipeline.padded_lengths(128) == [8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128]
+    assert pipeline.padded_lengths(100)[-3:] == [80, 96, 100]
+    assert pipeline.padded_lengths(5) == [5]
+    assert pipeline.padded_lengths(480, unit=120) == [120, 240, 360, 480]
+    assert len(pipeline.padded_lengths(512)) == 20
+
+
+def check_cut(batch):
+    """Every record is whole, and the batch as short as its longest allows."""
+    extents = batch["input_mask"].sum(axis=1)
+    assert batch["input_ids"].shape == batch["input_mask"].shape
+    assert batch["input_ids"].shape[1] == next(length for length in LENGTHS if length >= extents.max())
+    for number, ids, extent in zip(batch["number"], batch["input_ids"], extents, strict=True):
+        if extent:
+            assert extent == 1 + number * 7 % 16
+            assert ids[:extent].tolist() == [number] * extent
+
+
+def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, monkeypatch):
+    monkeypatch.setattr(pipeline, "_POOLED_BATCHES", NUM_RECORDS)  # a pool is four epochs
+    batches = list(text_batches(text_paths).take(NUM_RECORDS).as_numpy_iterator())
+    for batch in batches:
+        check_cut(batch)
+    counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
+    assert counts == dict.fromkeys(range(NUM_RECORDS), 4)
+    widths = [batch["input_ids"].shape[1] for batch in batches]
+    assert widths != sorted(widths)  # short and long ones come in random order
+    assert sum(widths) < 0.8 * 16 * len(widths)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5, 9, 14])
+def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkeypatch, steps):
+    monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
+    whole = numbers(text_batches(text_paths), 20)
+    assert numbers(text_batches(text_paths, start_record=steps * 4), 20 - steps) == whole[steps:]
+    assert numbers(text_batches(text_paths, seed=8), 20) != whole
+
+
+def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths):
+    batches = list(evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS).as_numpy_iterator())
+    in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
+    places = {}
+    for batch in batches:
+        check_cut(batch)
+        num_examples, width = batch["input_ids"].shape
+        assert num_examples % 2 == 0
+        assert num_examples * width <= 2 * 16
+        is_real = batch["is_real_example"] == 1
+        places |= dict(zip(batch["record_index"][is_real].tolist(), batch["number"][is_real].tolist(), strict=True))
+    assert [places[place] for place in range(NUM_RECORDS)] == in_order
+    assert max(len(batch["number"]) for batch in batches) > 4  # short ones come in larger batches

@@ -31,13 +31,13 @@ def test_the_seed_decides_the_random_weights(model_dir):
 
 def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(model_dir, records_file):
     predictions = []
+    num_records = sum(1 for _ in tf.data.TFRecordDataset([records_file]))
     for strategy in (None, tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])):
         task, trainer = make_trainer(model_dir, strategy=strategy)
         trainer.load_initial(str(model_dir / "bert_model.ckpt"))
         for batch_size in (8, 22):
             batches = evaluation_batches([records_file], task.schema, batch_size=batch_size)
-            predictions.append(trainer.predict(batches))
-    num_records = sum(1 for _ in tf.data.TFRecordDataset([records_file]))
+            predictions.append(trainer.predict(batches, num_records=num_records))
     assert num_records % 8 and num_records % 22 == 0  # a last batch that is filled up, and none
     for other in predictions:
         assert other["masked_lm_loss"].shape == (num_records, 10)

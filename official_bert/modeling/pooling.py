@@ -1,0 +1,63 @@
+"""One vector for a whole sequence, for tasks that judge sentences."""
+
+from keras import ops
+
+from official_bert.errors import UserError
+
+# Choices of `--feature_layers`: which layers, from the end, and how they become one.
+LAST, SECOND_TO_LAST = "last", "second_to_last"
+SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_four", "weighted_sum"
+
+
+def mean_over_positions(sequence, input_mask):
+    """Averages the vectors of the real positions.
+
+    Args:
+      sequence: float [B, S, D].
+      input_mask: int32 [B, S], 1 for a real position.
+
+    Returns:
+      float [B, D]; zeros where nothing is real.
+    """
+    weights = ops.expand_dims(ops.cast(input_mask, sequence.dtype), axis=-1)  # [B, S, 1]
+    return ops.sum(sequence * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
+
+
+def num_vectors(feature_layers: str | None, num_hidden_layers: int) -> int:
+    """How many vectors of width D `sequence_features` gives for a choice of layers.
+
+    Raises:
+      UserError: the model has too few layers.
+    """
+    num_needed = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4}.get(feature_layers, 1)
+    if num_hidden_layers < num_needed:
+        raise UserError(
+            f"--feature_layers={feature_layers} needs {num_needed} layers, the model has {num_hidden_layers}"
+        )
+    return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM: num_hidden_layers}.get(feature_layers, 1)
+
+
+def sequence_features(encoded, input_mask, feature_layers: str | None):
+    """Makes the vectors of a sequence from what the encoder returns.
+
+    Args:
+      encoded: what `BertEncoder` returns.
+      input_mask: int32 [B, S].
+      feature_layers: one of the choices above, None for the pooler's output.
+
+    Returns:
+      float [B, K, D], with K as `num_vectors` says; those of layers are means over the real positions.
+    Source: BERT paper, section 5.3.
+    """
+    if feature_layers is None:
+        return ops.expand_dims(encoded["pooled_output"], axis=1)  # [B, 1, D]
+    means = ops.stack(
+        [mean_over_positions(layer, input_mask) for layer in encoded["encoder_layers"]], axis=1
+    )  # [B, L, D]
+    return {
+        LAST: lambda: means[:, -1:],
+        SECOND_TO_LAST: lambda: means[:, -2:-1],
+        SUM_LAST_FOUR: lambda: ops.sum(means[:, -4:], axis=1, keepdims=True),
+        CONCAT_LAST_FOUR: lambda: means[:, -4:],
+        WEIGHTED_SUM: lambda: means,
+    }[feature_layers]()

@@ -1,0 +1,347 @@
+"""`run_classifier.py`: texts and labels in; checkpoints, scores and predictions out."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
+from official_bert.checkpoints.best import BestCheckpoint
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.records import explained_damage
+from official_bert.data.schema import RecordSchema
+from official_bert.errors import UserError
+from official_bert.modeling.classifier import FEATURES
+from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
+from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
+from official_bert.tasks.classification_output import (
+    read_labels,
+    submission_name,
+    write_bare_table,
+    write_confusion_matrix,
+    write_glue_submission,
+    write_labels,
+    write_readable_table,
+)
+from official_bert.tasks.datasets import DATASETS, Dataset, TextExample, custom_dataset, xnli
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.casing import check_casing
+from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.strategy import create_strategy
+from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+
+_CUSTOM = "custom"
+
+
+def run(config: ClassifierConfig) -> None:
+    """Trains, evaluates, predicts, or several of these.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is wrong.
+    """
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
+    bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
+    check_casing(tokenizer.vocabulary, do_lower_case=config.do_lower_case, init_checkpoint=config.init_checkpoint)
+    dataset = _dataset(config)
+    # All files are read and all labels checked before anything is computed.
+    is_evaluated = config.do_eval or (config.do_train and config.eval_steps)
+    train = [_Part.read(config, dataset, "train")] if config.do_train else []
+    dev = [_Part.read(config, dataset, split) for split in dataset.eval_splits if is_evaluated]
+    test = [_Part.read(config, dataset, split, is_known=False) for split in dataset.test_splits if config.do_predict]
+
+    strategy = create_strategy(config)  # before anything else touches a device
+    files.make_folders(config.output_dir)
+    write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
+    write_labels(config.output_dir, dataset)
+    packer = ExamplePacker(
+        tokenizer,
+        max_seq_length=config.max_seq_length,
+        max_windows=config.max_windows if config.long_text == "window" else 1,
+        doc_stride=config.doc_stride,
+    )
+    task = _task(config, bert_config, dataset, packer)
+    job = _Job(config, dataset, task, Trainer(task, strategy, seed=config.random_seed), packer)
+    for part in train:
+        if not job.train(part, dev):
+            return  # stopped by SIGTERM
+    if config.do_eval:
+        job.evaluate(dev)
+    for part in test:
+        job.predict(part)
+
+
+class _Part(NamedTuple):
+    """A split of the data set: its name, examples and what is learnt of each (zeros where it is not known)."""
+
+    split: str
+    examples: list[TextExample]
+    labels: list[int | float | tuple[int, ...]]
+
+    @classmethod
+    def read(cls, config: ClassifierConfig, dataset: Dataset, split: str, *, is_known: bool = True) -> "_Part":
+        examples = dataset.examples(None if dataset.name == _CUSTOM else config.data_dir, split)
+        if is_known:
+            return cls(split, examples, dataset.check_labels(examples))
+        nothing = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
+        return cls(split, examples, [nothing] * len(examples))
+
+    @property
+    def texts(self) -> list[tuple[str, str | None]]:
+        """The texts or pairs of the examples."""
+        return [(example.text_a, example.text_b) for example in self.examples]
+
+    @property
+    def suffix(self) -> str:
+        """What tells the files of a second part: "_mismatched" of MNLI, else nothing."""
+        return "_mismatched" if self.split.endswith("_mismatched") else ""
+
+
+class _RecordFile(NamedTuple):
+    """A TFRecord file with what is needed to read it; `lengths` as `padded_lengths` gives them, or None."""
+
+    path: str
+    schema: RecordSchema
+    num_records: int
+    lengths: list[int] | None
+
+
+class _Job:
+    """What training, evaluation and prediction share."""
+
+    def __init__(
+        self,
+        config: ClassifierConfig,
+        dataset: Dataset,
+        task: ClassificationTask,
+        trainer: Trainer,
+        packer: ExamplePacker,
+    ):
+        self._config, self._dataset, self._task = config, dataset, task
+        self._trainer, self._packer = trainer, packer
+        self._record_files: dict[str, _RecordFile] = {}
+
+    def train(self, part: _Part, dev: list[_Part]) -> bool:
+        """Trains; returns whether it came to its end."""
+        config = self._config
+        num_steps = int(len(part.examples) / config.train_batch_size * config.num_train_epochs)
+        if num_steps < 1:
+            raise UserError(
+                f"{len(part.examples)} examples for --num_train_epochs={config.num_train_epochs:g} are less than one "
+                f"step of --train_batch_size={config.train_batch_size}"
+            )
+        plan = TrainingPlan(
+            batch_size=config.train_batch_size,
+            num_train_steps=num_steps,
+            num_warmup_steps=int(num_steps * config.warmup_proportion),
+            learning_rate=config.learning_rate,
+            seed=config.random_seed,
+            iterations_per_loop=config.iterations_per_loop,
+            save_checkpoints_steps=config.save_checkpoints_steps,
+            keep_checkpoint_max=config.keep_checkpoint_max,
+            log_steps=config.log_steps,
+            eval_steps=config.eval_steps,
+        )
+        logging.info("%d training examples, %d steps", len(part.examples), num_steps)
+        init_checkpoint = config.init_checkpoint
+        if not config.trainable_encoder:  # its outputs are wanted before training begins
+            self._trainer.load_initial(init_checkpoint)
+            init_checkpoint = None
+        records = self._records(part, "train")
+
+        def batches(start_record: int) -> tf.data.Dataset:
+            return training_batches(
+                [records.path],
+                records.schema,
+                batch_size=config.train_batch_size,
+                num_records=records.num_records,
+                seed=config.random_seed,
+                start_record=start_record,
+                lengths=records.lengths,
+            )
+
+        with explained_damage([records.path], records.schema):
+            return self._trainer.train(
+                plan,
+                batches,
+                output_dir=config.output_dir,
+                init_checkpoint=init_checkpoint,
+                evaluate=self._evaluator(dev) if config.eval_steps else None,
+            )
+
+    def _evaluator(self, dev: list[_Part]):
+        """A function for the Trainer: evaluates, keeps the best checkpoint, tells whether to stop early."""
+        best = BestCheckpoint(self._config.output_dir)
+        headline = f"eval_{self._dataset.headline}"
+        patience = self._config.early_stopping_patience
+
+        def evaluate(step: int) -> bool:
+            scores = self._scores(dev, step)
+            logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+            if best.add(step, scores[headline]):
+                logging.info("best %s so far; saved %s", headline, self._trainer.save_weights(best.folder, step))
+            if patience and best.num_since_best >= patience:
+                logging.info("%d evaluations without a better %s: training stops early", patience, headline)
+                return True
+            return False
+
+        return evaluate
+
+    def evaluate(self, dev: list[_Part]) -> None:
+        """Evaluates a checkpoint and writes `eval_results.txt`."""
+        step = self._load("--do_eval")
+        scores = self._scores(dev, step, confusion_folder=self._config.output_dir)
+        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+        for name in sorted(results):
+            logging.info("%s = %s", name, results[name])
+        write_results(os.path.join(self._config.output_dir, "eval_results.txt"), results)
+
+    def predict(self, part: _Part) -> None:
+        """Predicts a part of the set and writes its tables."""
+        self._load("--do_predict")
+        probabilities = self._predictions(part, "predict", self._config.predict_batch_size)["probabilities"]
+
+        def path(name: str) -> str:
+            return os.path.join(self._config.output_dir, name)
+
+        write_bare_table(path(f"test_results{part.suffix}.tsv"), probabilities)
+        readable = path(f"predictions{part.suffix}.tsv")
+        write_readable_table(readable, self._dataset, part.examples, probabilities)
+        logging.info("wrote %d predictions to %s", len(probabilities), readable)
+        if self._config.glue_submission:
+            submission = path(submission_name(self._dataset, part.split))
+            write_glue_submission(submission, self._dataset, probabilities)
+            logging.info("wrote %s", submission)
+
+    def _load(self, flag: str) -> int:
+        """Sets the weights that a flag speaks of; returns their step."""
+        config = self._config
+        folder = os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
+        latest = CheckpointFolder(folder, keep_max=0).latest if files.is_folder(folder) else None
+        if latest:
+            logging.info("%s: weights of %s", flag, latest)
+            return self._trainer.restore(latest)
+        if config.use_best_checkpoint:
+            raise UserError(f"--use_best_checkpoint: no checkpoint in {folder}; train with --eval_steps first")
+        if not config.init_checkpoint:
+            raise UserError(f"{flag}: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
+        self._trainer.load_initial(config.init_checkpoint)
+        return 0
+
+    def _scores(self, dev: list[_Part], step: int, confusion_folder: str | None = None) -> dict[str, float]:
+        """Scores all parts, those of a second one with a suffix, and logs them."""
+        scores = {}
+        for part in dev:
+            predictions = self._predictions(part, "eval", self._config.eval_batch_size)
+            scores |= {f"{name}{part.suffix}": score for name, score in self._task.scores(predictions).items()}
+            if confusion_folder and self._dataset.problem == "single_label":
+                path = os.path.join(confusion_folder, f"confusion_matrix{part.suffix}.tsv")
+                write_confusion_matrix(path, self._dataset, predictions)
+        scalar_log = ScalarLog(self._config.output_dir)
+        scalar_log.forget("eval", step)
+        scalar_log.write("eval", step, scores)
+        return scores
+
+    def _predictions(self, part: _Part, purpose: str, batch_size: int) -> dict[str, np.ndarray]:
+        records = self._records(part, purpose)
+        batches = self._batches(records, batch_size)
+        with explained_damage([records.path], records.schema):
+            return self._trainer.predict(batches, num_records=records.num_records)
+
+    def _records(self, part: _Part, purpose: str) -> _RecordFile:
+        """The records of a part, made at the first call; with a frozen encoder, of what it computes."""
+        path = os.path.join(self._config.output_dir, f"{purpose}{part.suffix}.tf_record")
+        if path not in self._record_files:
+            schema = self._task.schema
+            num_records = write_records(path, schema, self._packer, part.texts, part.labels)
+            is_dynamic = self._config.dynamic_padding and not self._config.use_tpu
+            records = _RecordFile(path, schema, num_records, self._packer.padded_lengths() if is_dynamic else None)
+            self._record_files[path] = records if self._config.trainable_encoder else self._features(records, part)
+        return self._record_files[path]
+
+    def _features(self, records: _RecordFile, part: _Part) -> _RecordFile:
+        model = self._trainer.model
+        path, schema = records.path.replace(".tf_record", ".features.tf_record"), self._task.feature_schema(model)
+
+        def features() -> np.ndarray:
+            batches = self._batches(records, self._config.eval_batch_size)
+            return self._trainer.compute(
+                lambda batch: {FEATURES: model.features(batch)}, batches, num_records=records.num_records
+            )[FEATURES]
+
+        num_records = write_feature_records(
+            path,
+            schema,
+            self._packer,
+            part.texts,
+            part.labels,
+            encoder=encoder_fingerprint(model),
+            features=features,
+        )
+        return _RecordFile(path, schema, num_records, lengths=None)
+
+    @staticmethod
+    def _batches(records: _RecordFile, batch_size: int) -> tf.data.Dataset:
+        return evaluation_batches([records.path], records.schema, batch_size=batch_size, lengths=records.lengths)
+
+
+def _dataset(config: ClassifierConfig) -> Dataset:
+    name = config.task_name.lower()
+    if name == _CUSTOM:
+        return _custom_dataset(config)
+    if name == "xnli":
+        return xnli(config.xnli_language, config.train_file)
+    if name not in DATASETS:
+        raise UserError(f"--task_name={config.task_name}: must be {_CUSTOM} or one of {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+def _custom_dataset(config: ClassifierConfig) -> Dataset:
+    wanted = {
+        "train_file": config.do_train,
+        "eval_file": config.do_eval or (config.do_train and config.eval_steps),
+        "predict_file": config.do_predict,
+    }
+    paths = {}
+    for flag, is_wanted in wanted.items():
+        name = getattr(config, flag)
+        if is_wanted and not name:
+            raise UserError(f"--task_name=custom needs --{flag} for what is to be done")
+        paths[flag] = os.path.join(config.data_dir, name) if is_wanted else None
+    problem = "multi_label" if config.multi_label else "regression" if config.regression else "single_label"
+    labels = config.labels.split(",") if config.labels else read_labels(config.output_dir)
+    return custom_dataset(
+        **paths,
+        text_a_column=config.text_a_column,
+        text_b_column=config.text_b_column,
+        label_column=config.label_column,
+        labels=None if problem == "regression" else labels,
+        problem=problem,
+        has_header=config.has_header,
+    )
+
+
+def _task(
+    config: ClassifierConfig, bert_config: BertConfig, dataset: Dataset, packer: ExamplePacker
+) -> ClassificationTask:
+    return ClassificationTask(
+        bert_config,
+        problem=dataset.problem,
+        num_labels=len(dataset.labels) or 1,
+        metric_names=dataset.metrics,
+        max_length=packer.max_length,
+        eval_batch_size=config.eval_batch_size,
+        window_length=config.max_seq_length if packer.max_windows > 1 else None,
+        window_pooling=config.window_pooling,
+        trainable_encoder=config.trainable_encoder,
+        feature_layers=config.feature_layers,
+        use_one_hot_embeddings=config.use_tpu,
+    )

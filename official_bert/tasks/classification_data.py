@@ -1,0 +1,187 @@
+"""The records of sentence tasks: what one holds, and how a text or a pair of texts becomes one."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from absl import logging
+
+from official_bert.data.packing import PackedSequence, pack_pair, pack_single, truncate_pair
+from official_bert.data.pipeline import padded_lengths
+from official_bert.data.records import fingerprint, write_cached
+from official_bert.data.schema import Field, RecordSchema
+from official_bert.modeling.classifier import ENCODER_INPUTS, FEATURES
+from official_bert.tokenization import FullTokenizer, vocab
+
+Ids = list[int]
+Texts = Sequence[tuple[str, str | None]]
+Labels = Sequence[int | float | tuple[int, ...]]
+
+# S: positions of an example, V: vocabulary size, T: number of segment types, C: number of labels.
+LABEL_FIELDS = {
+    "single_label": Field("label_ids", (), "int32", below="C"),
+    "multi_label": Field("label_ids", ("C",), "int32", below=2),
+    "regression": Field("label_ids", (), "float32"),
+}
+IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
+
+
+def classification_schema(problem: str) -> RecordSchema:
+    """The records of a kind of problem, one of `LABEL_FIELDS`."""
+    return RecordSchema(
+        Field("input_ids", ("S",), "int32", below="V"),
+        Field("input_mask", ("S",), "int32", below=2),
+        Field("segment_ids", ("S",), "int32", below="T"),
+        LABEL_FIELDS[problem],
+        IS_REAL_FIELD,
+    )
+
+
+class ExamplePacker:
+    """Turns a text or a pair of texts into what the model reads.
+
+    Attributes:
+      max_windows: most windows of an example.
+      max_length: most positions of an example, all windows together.
+      num_shortened: examples that lost wordpieces, since they did not fit.
+    """
+
+    def __init__(
+        self,
+        tokenizer: FullTokenizer,
+        *,
+        max_seq_length: int,
+        max_windows: int = 1,
+        doc_stride: int | None = None,
+    ):
+        """Prepares.
+
+        Args:
+          tokenizer: turns texts into ids.
+          max_seq_length: positions of a sequence, [CLS] and [SEP] included.
+          max_windows: with more than one, a text that does not fit is read in overlapping windows.
+          doc_stride: wordpieces from the start of one window to the start of the next.
+
+        Raises:
+          UserError: the vocabulary lacks a special piece.
+        """
+        self.max_windows, self.max_length = max_windows, max_windows * max_seq_length
+        self._tokenizer, self._max_seq_length, self._doc_stride = tokenizer, max_seq_length, doc_stride
+        classifier, separator = tokenizer.vocabulary.require(vocab.CLASSIFIER, vocab.SEPARATOR)
+        self._specials = {"classifier": classifier, "separator": separator}
+        self.num_shortened = 0
+
+    def pack(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
+        """Packs an example.
+
+        Args:
+          text_a: the first text.
+          text_b: the second; None or empty if there is none.
+
+        Returns:
+          input_ids, input_mask and segment_ids: all windows one after the other, each but the last padded.
+        """
+        first = self._tokenizer.encode(text_a)
+        second = self._tokenizer.encode(text_b) if text_b else []
+        room = self._max_seq_length - (3 if second else 2)
+        if len(first) + len(second) <= room:
+            parts = [(first, second)]
+        elif self.max_windows == 1:
+            self.num_shortened += 1
+            parts = [truncate_pair(first, second, room)]
+        else:
+            parts = self._windows(first, second, room)
+            self.num_shortened += len(parts) > self.max_windows
+        windows = [self._pack(*part) for part in parts[: self.max_windows]]
+        return {name: self._join([getattr(window, name) for window in windows]) for name in ENCODER_INPUTS}
+
+    def _windows(self, first: Ids, second: Ids, room: int) -> list[tuple[Ids, Ids]]:
+        """Cuts the longer text into overlapping pieces, each beside the whole other one (or the half that fits)."""
+        if len(first) > len(second):
+            second = second[: room // 2]
+            return [(piece, second) for piece in self._pieces(first, room - len(second))]
+        first = first[: room // 2]
+        return [(first, piece) for piece in self._pieces(second, room - len(first))]
+
+    def _pieces(self, ids: Ids, length: int) -> list[Ids]:
+        stride = min(self._doc_stride, length)
+        return [ids[start : start + length] for start in range(0, max(len(ids) - length, 0) + stride, stride)]
+
+    def _pack(self, first: Ids, second: Ids) -> PackedSequence:
+        return pack_pair(first, second, **self._specials) if second else pack_single(first, **self._specials)
+
+    def _join(self, windows: Sequence[Ids | bytes]) -> Ids | bytes:
+        """Puts windows one after the other, each but the last padded."""
+        joined = windows[0]
+        for number, window in enumerate(windows[1:], start=1):
+            joined = joined + type(joined)([0]) * (number * self._max_seq_length - len(joined)) + window
+        return joined
+
+    def padded_lengths(self) -> list[int]:
+        """The few lengths that batches of similar examples are padded to; with windows whole ones."""
+        return padded_lengths(self.max_length, **({"unit": self._max_seq_length} if self.max_windows > 1 else {}))
+
+    def fingerprint(self) -> str:
+        """Of all that decides how a text is packed."""
+        vocabulary = list(self._tokenizer.vocabulary.pieces.items())
+        do_lower_case = self._tokenizer.basic_tokenizer.do_lower_case
+        return fingerprint(vocabulary, do_lower_case, self._max_seq_length, self.max_windows, self._doc_stride)
+
+
+def write_records(path: str, schema: RecordSchema, packer: ExamplePacker, texts: Texts, labels: Labels) -> int:
+    """Writes the records of examples, unless the file that is there holds the same.
+
+    Args:
+      path: the TFRecord file.
+      schema: what a record holds, sized.
+      packer: packs the texts.
+      texts: N texts or pairs.
+      labels: N labels, as `Dataset.check_labels` gives them.
+
+    Returns:
+      N.
+    """
+
+    def records() -> Iterator[bytes]:
+        num_before = packer.num_shortened
+        for (text_a, text_b), label in zip(texts, labels, strict=True):
+            yield schema.encode({**packer.pack(text_a, text_b), **_label_values(label)})
+        if num_shortened := packer.num_shortened - num_before:
+            logging.info("%d of %d examples were too long and lost an end", num_shortened, len(texts))
+
+    return write_cached(path, fingerprint(packer.fingerprint(), schema.names, texts, labels), records)
+
+
+def write_feature_records(
+    path: str,
+    schema: RecordSchema,
+    packer: ExamplePacker,
+    texts: Texts,
+    labels: Labels,
+    *,
+    encoder: str,
+    features: Callable[[], np.ndarray],
+) -> int:
+    """Writes what a frozen encoder computes of examples, unless the file that is there holds the same.
+
+    Args:
+      path: the TFRecord file.
+      schema: what a record holds.
+      packer: packed the texts.
+      texts: N texts or pairs.
+      labels: N labels.
+      encoder: fingerprint of the encoder.
+      features: computes float32 [N, K, D]; called only if needed.
+
+    Returns:
+      N.
+    """
+
+    def records() -> Iterator[bytes]:
+        for row, label in zip(features(), labels, strict=True):
+            yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
+
+    return write_cached(path, fingerprint(encoder, packer.fingerprint(), schema.names, texts, labels), records)
+
+
+def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:
+    return {"label_ids": label if isinstance(label, tuple) else [label], "is_real_example": [1]}

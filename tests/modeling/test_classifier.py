@@ -1,0 +1,123 @@
+"""The classification model against the reference's activations, and its other ways of reading a text."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.errors import UserError
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.pooling import sequence_features
+from tests.conftest import GOLDEN, golden_arrays
+
+PADDING_TOLERANCE = 1e-5
+FEATURE_LAYERS = ("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum")
+
+
+@pytest.fixture(scope="module")
+def config(model_dir):
+    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+
+
+def make_model(config, **options):
+    model = ClassificationModel(config, num_outputs=3, **options)
+    load_initial(
+        str(GOLDEN / "classifier" / "model.ckpt"), model.weights, required=lambda name: name.startswith("bert/")
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(config):
+    return make_model(config)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    arrays = golden_arrays("pretraining_model/activations.npz")
+    return {name: arrays[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def test_variables_and_logits_are_those_of_the_reference(config, model, batch):
+    report = load_initial(str(GOLDEN / "classifier" / "model.ckpt"), model.weights, required=lambda name: True)
+    assert not report.missing and not report.unused
+    assert {"output_weights", "output_bias"} <= set(report.matched)
+    np.testing.assert_allclose(model(batch), golden_arrays("classifier/activations.npz")["logits"], atol=1e-5)
+
+
+def test_padding_changes_no_logit(model, batch):
+    logits = np.asarray(model(batch))
+    for row, length in enumerate(batch["input_mask"].sum(axis=1)):
+        for padded in {length, length + 3, 64}:
+            alone = {
+                name: np.pad(values[row : row + 1, :length], [[0, 0], [0, padded - length]])
+                for name, values in batch.items()
+            }
+            np.testing.assert_allclose(model(alone)[0], logits[row], atol=PADDING_TOLERANCE)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_windows_are_scored_one_by_one_and_pooled(config, batch, pooling):
+    model = make_model(config, window_length=40, window_pooling=pooling)
+    plain = np.asarray(make_model(config)(batch))  # six sequences of 40
+    # Three windows, one, and two; what is padding alone does not count.
+    blank = np.zeros_like(batch["input_ids"][0])
+    rows = [[0, 1, 2], [3, None, None], [4, 5, None]]
+    windows = {
+        name: np.stack([np.concatenate([blank if i is None else values[i] for i in row]) for row in rows])
+        for name, values in batch.items()
+    }
+    reduce = np.mean if pooling == "mean" else np.max
+    expected = [reduce(plain[[i for i in row if i is not None]], axis=0) for row in rows]
+    np.testing.assert_allclose(model(windows), expected, atol=PADDING_TOLERANCE)
+
+
+@pytest.mark.parametrize("feature_layers", FEATURE_LAYERS)
+def test_features_are_means_of_the_layers_over_real_positions(config, batch, feature_layers):
+    deeper = dataclasses.replace(config, num_hidden_layers=5)
+    model = ClassificationModel(deeper, num_outputs=3, feature_layers=feature_layers, trainable_encoder=False)
+    encoded = model.encoder(**batch)
+    mask = batch["input_mask"][:, :, None]
+    means = [(np.asarray(layer) * mask).sum(axis=1) / mask.sum(axis=1) for layer in encoded["encoder_layers"]]
+    expected = {
+        "last": [means[-1]],
+        "second_to_last": [means[-2]],
+        "sum_last_four": [np.sum(means[-4:], axis=0)],
+        "concat_last_four": means[-4:],
+        "weighted_sum": means,
+    }[feature_layers]
+    np.testing.assert_allclose(model.features(batch), np.stack(expected, axis=1), atol=1e-5)
+    assert model(batch).shape == (6, 3)
+
+
+def test_a_model_must_have_the_layers_that_are_read(config):
+    with pytest.raises(UserError, match="--feature_layers=concat_last_four needs 4 layers, the model has 3"):
+        ClassificationModel(config, num_outputs=3, feature_layers="concat_last_four")
+
+
+def test_the_weighted_sum_begins_as_the_mean_of_the_layers(config, batch):
+    model = ClassificationModel(config, num_outputs=3, feature_layers="weighted_sum")
+    features = np.asarray(model.features(batch))
+    expected = features.mean(axis=1) @ np.asarray(model.output_weights).T
+    np.testing.assert_allclose(model(batch), expected, atol=1e-5)
+
+
+def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, batch):
+    model = make_model(config, trainable_encoder=False)
+    assert [variable.path for variable in model.trainable_variables] == ["output_weights", "output_bias"]
+    assert len(model.weights) == len(make_model(config).trainable_variables)
+    features = np.asarray(model.features(batch))
+    np.testing.assert_allclose(model({"features": features.reshape(6, -1)}), model(batch), atol=1e-6)
+    # Dropout is in the head alone.
+    np.testing.assert_array_equal(model.features(batch, training=True), features)
+
+
+def test_training_drops_out_a_tenth_of_what_the_head_reads(config, batch):
+    model = make_model(config)
+    ones = np.ones([4000, 1, config.hidden_size], np.float32)
+    model.output_weights.assign(np.ones(model.output_weights.shape))
+    kept = np.asarray(model.classify(ones, training=True))[:, 0] * 0.9 / config.hidden_size
+    assert abs(kept.mean() - 0.9) < 0.01
+    assert sequence_features({"pooled_output": ones[:, 0]}, None, None).shape == (4000, 1, config.hidden_size)

@@ -414,9 +414,9 @@ def test_own_data_without_header(tmp_path):
     assert dataset.labels == ("row", "sail", "steam")
     assert dataset.examples(None, "train")[0][:2] == ("train-0", "It smokes.")
     assert dataset.metrics == ("accuracy",)
-    for column in ("text", -1):
+    for column, has_header in (("text", False), (-1, False), (-1, True)):
         with pytest.raises(UserError, match=f"column {column!r}: give its number, counted from 0, or with a header"):
-            custom_dataset(text_a_column=column, label_column="0", train_file=path, has_header=False)
+            custom_dataset(text_a_column=column, label_column="0", train_file=path, has_header=has_header)
 
 
 def test_given_labels_keep_their_order_and_are_the_only_ones(boats):

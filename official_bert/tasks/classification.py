@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.metrics import classification as metrics
+from official_bert.metrics.classification import METRICS
 from official_bert.modeling.classifier import FEATURES, ClassificationModel
 from official_bert.tasks.classification_data import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.task import WeightedSum
@@ -75,7 +75,7 @@ class ClassificationTask:
           config: the architecture.
           problem: a key of `PROBLEMS`.
           num_labels: classes, or 1 for regression.
-          metric_names: functions of `metrics.classification` to report.
+          metric_names: names in `METRICS` to report.
           max_length: positions in a record.
           eval_batch_size: the batches whose mean loss is the score `loss`.
           **model_options: see `ClassificationModel`.
@@ -118,9 +118,7 @@ class ClassificationTask:
         return {
             "eval_loss": float(np.mean(losses)),
             "loss": float(np.mean(batch_losses)),
-            **{
-                f"eval_{name}": getattr(metrics, name)(predictions["label_ids"], decided) for name in self._metric_names
-            },
+            **{f"eval_{name}": METRICS[name](predictions["label_ids"], decided) for name in self._metric_names},
         }
 
 

@@ -31,6 +31,7 @@ class AdamWeightDecay:
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         no_decay: Sequence[str] = NO_DECAY,
+        frozen: Sequence[keras.Variable] = (),
     ):
         """Creates the slots; call it in the scope of the strategy that holds the variables.
 
@@ -41,12 +42,13 @@ class AdamWeightDecay:
           beta_2: decay of the second moment.
           epsilon: added to the root of the second moment.
           no_decay: regular expressions; variables whose path holds one are not decayed.
+          frozen: the model's variables that are not trained.
 
         Raises:
-          ValueError: an expression matches no variable.
+          ValueError: an expression matches no variable, trained or frozen.
         """
         for pattern in no_decay:
-            if not any(re.search(pattern, variable.path) for variable in variables):
+            if not any(re.search(pattern, variable.path) for variable in (*variables, *frozen)):
                 raise ValueError(f"no variable path matches {pattern!r}; was a layer renamed?")
         self._decayed = {
             variable.path

@@ -51,7 +51,7 @@ class TrainingSteps:
             "num_warmup_steps": num_warmup_steps,
         }
         with strategy.scope():
-            self._optimizer = AdamWeightDecay(model.trainable_variables)
+            self._optimizer = AdamWeightDecay(model.trainable_variables, frozen=model.non_trainable_weights)
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self.slots = self._optimizer.slots
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]

@@ -1,0 +1,318 @@
+"""`run_classifier.py` on small data of its own: training, evaluation and prediction of every kind of task."""
+
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.errors import UserError
+from official_bert.runs import classifier
+from official_bert.tasks.datasets import DATASETS
+from tests.conftest import assert_fails, run_script
+
+GOOD, BAD = ("bright", "warm"), ("empty", "broken")
+NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
+
+
+def sentence(rng, is_good, num_words=6):
+    words = [rng.choice(NOUNS) for _ in range(rng.randrange(1, num_words))]
+    words.insert(rng.randrange(len(words) + 1), rng.choice(GOOD if is_good else BAD))
+    return "the " + " ".join(words)
+
+
+def write_rows(path, header, rows):
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [*([header] if header else []), *rows]))
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """SST-2, MRPC and MNLI in their layouts, with a rule that a tiny model learns: the adjective decides."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = random.Random(1)
+    for split, count in (("train", 96), ("dev", 37), ("test", 11)):
+        labels = [rng.randrange(2) for _ in range(count)]
+        texts = [sentence(rng, label) for label in labels]
+        if split == "test":
+            write_rows(folder / "test.tsv", ("index", "sentence"), enumerate(texts))
+        else:
+            write_rows(folder / f"{split}.tsv", ("sentence", "label"), zip(texts, labels, strict=True))
+        lines = [
+            {"text": text, "tags": [GOOD[0]] * label, "score": label} for text, label in zip(texts, labels, strict=True)
+        ]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.fixture
+def settings(data_dir, model_dir, vocab_file, tmp_path):
+    """What every run needs; tests add to it."""
+    return {
+        "task_name": "SST-2",
+        "data_dir": str(data_dir),
+        "bert_config_file": str(model_dir / "bert_config.json"),
+        "vocab_file": vocab_file,
+        "output_dir": str(tmp_path / "out"),
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "learning_rate": 2e-3,
+    }
+
+
+def run(settings, **more):
+    classifier.run(ClassifierConfig(**settings, **more))
+
+
+def table(settings, name):
+    with open(os.path.join(settings["output_dir"], name), encoding="utf-8") as source:
+        return [line.rstrip("\n").split("\t") for line in source]
+
+
+def results(settings):
+    with open(os.path.join(settings["output_dir"], "eval_results.txt"), encoding="utf-8") as source:
+        return {key: float(value) for key, value in (line.split(" = ") for line in source)}
+
+
+def probabilities(settings, name="test_results.tsv"):
+    return np.array(table(settings, name), np.float64)
+
+
+@pytest.mark.slow
+def test_training_evaluation_and_prediction(settings, data_dir):
+    result = run_script("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
+    assert result.code == 0, result
+    assert "96 training examples, 36 steps" in result.errors
+    assert "55 variables matched, 2 missing, 7 unused" in result.errors
+    assert "missing, begins at random: output_weights" in result.errors
+    names = set(os.listdir(settings["output_dir"]))
+    assert {"train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt", "test_results.tsv"} <= names
+    assert {"model.ckpt-36.index", "checkpoint", "labels.json", "metrics.jsonl", "run_config.json"} <= names
+    scores = results(settings)
+    assert list(scores) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
+    assert scores["global_step"] == 36
+    assert scores["eval_accuracy"] > 0.9
+
+    bare, readable = probabilities(settings), table(settings, "predictions.tsv")
+    assert bare.shape == (11, 2)
+    np.testing.assert_allclose(bare.sum(axis=1), 1, atol=1e-5)
+    assert readable[0] == ["guid", "text_a", "prediction", "probability", "0", "1"]
+    texts = [line.split("\t")[1] for line in (data_dir / "test.tsv").read_text().splitlines()[1:]]
+    assert [row[1] for row in readable[1:]] == texts
+    for row, shares in zip(readable[1:], bare, strict=True):
+        assert row[2] == str(shares.argmax())
+        np.testing.assert_allclose([float(cell) for cell in row[3:]], [shares.max(), *shares], atol=1e-6)
+        assert any(word in row[1] for word in (GOOD if row[2] == "1" else BAD))
+    assert table(settings, "SST-2.tsv") == [
+        ["index", "prediction"],
+        *([str(i), row[2]] for i, row in enumerate(readable[1:])),
+    ]
+    counts = np.array([row[1:] for row in table(settings, "confusion_matrix.tsv")[1:]], int)
+    assert counts.sum() == 37
+    assert np.trace(counts) / 37 == pytest.approx(scores["eval_accuracy"], rel=1e-6)
+    assert json.loads(open(os.path.join(settings["output_dir"], "labels.json")).read()) == ["0", "1"]
+
+    # What evaluation alone prints of the same checkpoint, in a process of its own.
+    os.remove(os.path.join(settings["output_dir"], "eval_results.txt"))
+    assert run_script("run_classifier.py", "--do_eval", **settings).code == 0
+    assert results(settings) == scores
+    with open(os.path.join(settings["output_dir"], "run_config.json")) as source:
+        assert json.load(source)["flags"]["do_train"]  # evaluation does not overwrite what training wrote
+
+
+def test_padding_only_as_far_as_needed_changes_no_result(settings):
+    run(settings, do_eval=True, do_predict=True)
+    dynamic, dynamic_scores = probabilities(settings), results(settings)
+    run(settings, do_eval=True, do_predict=True, dynamic_padding=False)
+    np.testing.assert_allclose(probabilities(settings), dynamic, atol=1e-5)
+    for name, score in results(settings).items():
+        assert dynamic_scores[name] == pytest.approx(score, abs=1e-5)
+    assert len(set(map(tuple, dynamic.round(5)))) > 5  # the examples differ, so their order matters
+
+
+def test_two_devices_predict_what_one_does(settings, tmp_path):
+    run(settings, do_eval=True, do_predict=True)
+    one, scores = probabilities(settings), results(settings)
+    run({**settings, "output_dir": str(tmp_path / "two")}, do_eval=True, do_predict=True, num_replicas=2)
+    np.testing.assert_allclose(probabilities({"output_dir": str(tmp_path / "two")}), one, atol=1e-5)
+    assert results({"output_dir": str(tmp_path / "two")}) == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
+    run(settings, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
+    whole = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-12"))
+    resumed = {**settings, "output_dir": str(tmp_path / "resumed")}
+    os.mkdir(resumed["output_dir"])
+    for name in os.listdir(settings["output_dir"]):
+        if name.startswith("model.ckpt-5"):
+            shutil.copy(os.path.join(settings["output_dir"], name), resumed["output_dir"])
+    with open(os.path.join(resumed["output_dir"], "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-5"\n')
+    run(resumed, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
+    again = CheckpointReader(os.path.join(resumed["output_dir"], "model.ckpt-12"))
+    assert again.shapes == whole.shapes
+    for name in whole.shapes:
+        np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
+    # So high a rate that later evaluations are worse.
+    settings = {**settings, "learning_rate": 3e-2}
+    run(settings, do_train=True, num_train_epochs=20.0, eval_steps=6, early_stopping_patience=2)
+    best = os.path.join(settings["output_dir"], "best")
+    with open(os.path.join(best, "evaluations.json")) as source:
+        history = json.load(source)
+    scores = [score for _, score in history]
+    assert len(history) < 40, "did not stop early"
+    assert scores.index(max(scores)) == len(scores) - 3
+    best_step = history[scores.index(max(scores))][0]
+    assert f"model.ckpt-{best_step}.index" in os.listdir(best)
+    assert f"model.ckpt-{history[-1][0]}.index" in os.listdir(settings["output_dir"])
+    run(settings, do_eval=True, use_best_checkpoint=True)
+    assert results(settings)["global_step"] == best_step
+    assert results(settings)["eval_accuracy"] == pytest.approx(max(scores), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_frozen_encoder_is_run_once(settings, capfd):
+    more = {"trainable_encoder": False, "feature_layers": "weighted_sum", "learning_rate": 2e-2}
+    settings = {**settings, **more}
+    run(settings, do_train=True, do_eval=True, num_train_epochs=10.0)
+    scores = results(settings)
+    assert scores["eval_accuracy"] > 0.75
+    reader = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-120"))
+    initial = CheckpointReader(settings["init_checkpoint"])
+    for name in initial.shapes:
+        if name.startswith("bert/"):
+            np.testing.assert_array_equal(reader.read(name), initial.read(name), err_msg=name)
+    assert np.abs(reader.read("layer_weights")).max() > 0
+    assert not any("adam" in name for name in reader.shapes if name.startswith("bert/"))
+    features = os.path.join(settings["output_dir"], "eval.features.tf_record")
+    made = os.stat(features).st_mtime_ns
+    run(settings, do_eval=True)
+    assert os.stat(features).st_mtime_ns == made
+    assert results(settings) == scores
+
+
+def test_long_texts_are_read_in_windows(settings, tmp_path):
+    rng = random.Random(2)
+    fillers = [sentence(rng, True) for _ in range(10)]
+    for name, rows in {
+        "train": [(sentence(rng, label), label) for label in (0, 1) * 4],
+        "dev": [(sentence(rng, label) + " " + " ".join(fillers[: rng.randrange(8)]), label) for label in (0, 1) * 5],
+    }.items():
+        write_rows(tmp_path / f"{name}.tsv", ("sentence", "label"), rows)
+    settings = {**settings, "data_dir": str(tmp_path), "long_text": "window", "doc_stride": 12, "max_seq_length": 24}
+    outcomes = {}
+    for name, more in {
+        "mean": {},
+        "padded": {"dynamic_padding": False},
+        "max": {"window_pooling": "max"},
+        "cut": {"max_windows": 2},
+    }.items():
+        run({**settings, "output_dir": str(tmp_path / name)}, do_eval=True, **more)
+        outcomes[name] = results({"output_dir": str(tmp_path / name)})
+    assert outcomes["padded"] == pytest.approx(outcomes["mean"], abs=1e-5)
+    for name in ("max", "cut"):
+        assert abs(outcomes[name]["eval_loss"] - outcomes["mean"]["eval_loss"]) > 1e-6, name
+    run(settings, do_train=True, num_train_epochs=2.0)
+    assert "model.ckpt-2.index" in os.listdir(settings["output_dir"])
+
+
+@pytest.mark.slow
+def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
+    rng = random.Random(3)
+    labels = ("contradiction", "entailment", "neutral")
+
+    def rows(count):
+        return [[i, *"......."[:7], sentence(rng, True), sentence(rng, i % 2), labels[i % 3]] for i in range(count)]
+
+    header = [f"column{number}" for number in range(11)]
+    for name, count in (("dev_matched", 9), ("dev_mismatched", 5), ("test_matched", 4), ("test_mismatched", 3)):
+        write_rows(tmp_path / f"{name}.tsv", header, rows(count))
+    settings = {**settings, "task_name": "mnli", "data_dir": str(tmp_path)}
+    run(settings, do_eval=True, do_predict=True, glue_submission=True)
+    names = {f"{name}{suffix}" for name in ("eval_accuracy", "eval_loss", "loss") for suffix in ("", "_mismatched")}
+    assert set(results(settings)) == names | {"global_step"}
+    assert len(table(settings, "test_results.tsv")) == 4 and len(table(settings, "test_results_mismatched.tsv")) == 3
+    assert len(table(settings, "MNLI-m.tsv")) == 5 and len(table(settings, "MNLI-mm.tsv")) == 4
+    assert {row[1] for row in table(settings, "MNLI-m.tsv")[1:]} <= set(labels)
+    assert table(settings, "predictions.tsv")[0][:3] == ["guid", "text_a", "text_b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
+def test_data_of_ones_own(settings, problem):
+    settings |= {"task_name": "custom", "text_a_column": "text"}
+    settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
+    settings["label_column"] = "tags" if problem == "multi_label" else "score"
+    if problem != "single_label":
+        settings[problem] = True
+    if problem == "multi_label":
+        settings["labels"] = "bright,empty"
+    run(settings, do_train=True, do_eval=True, do_predict=True)
+    scores, header = results(settings), table(settings, "predictions.tsv")[0]
+    if problem == "single_label":
+        assert scores["eval_accuracy"] > 0.8 and header[-2:] == ["0", "1"]
+    elif problem == "multi_label":
+        assert scores["eval_micro_f1"] > 0.8 and header[-2:] == ["bright", "empty"]
+    else:
+        assert scores["eval_pearson"] > 0.7 and header[-1] == "prediction"
+        assert all(len(row) == 1 for row in table(settings, "test_results.tsv"))
+    # The labels stay those of the training, though nothing tells them now.
+    for name in ("train_file", "labels"):
+        settings.pop(name, None)
+    run(settings, do_eval=True)
+    assert results(settings) == scores
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task_name": "mrcp"}, "--task_name=mrcp: must be custom or one of cola, sst-2"),
+        ({"data_dir": "absent"}, "the data folder absent does not exist"),
+        ({"task_name": "mrpc"}, "columns where 5 are needed"),
+        ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
+        ({"train_batch_size": 1000, "num_train_epochs": 1.0}, "96 examples for --num_train_epochs=1 are less than one"),
+        ({"use_best_checkpoint": True, "do_train": False, "do_eval": True}, "train with --eval_steps first"),
+        ({"init_checkpoint": None, "do_train": False, "do_eval": True}, "no checkpoint in --output_dir"),
+        ({"task_name": "custom", "text_a_column": "sentence"}, "--task_name=custom needs --train_file"),
+        ({"task_name": "custom"}, "--task_name=custom needs --text_a_column"),
+        ({"trainable_encoder": False, "init_checkpoint": None}, "needs --init_checkpoint"),
+        ({"early_stopping_patience": 2}, "--early_stopping_patience needs --eval_steps"),
+        ({"glue_submission": True, "task_name": "imdb"}, "--glue_submission: imdb is not one of GLUE's data sets"),
+    ],
+)
+def test_mistakes(settings, changes, message):
+    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+        run({"do_train": True, **settings, **changes})
+
+
+def test_a_bad_label_is_found_before_anything_is_made(settings, data_dir, tmp_path):
+    shutil.copytree(data_dir, tmp_path / "data")
+    with open(tmp_path / "data" / "dev.tsv", "a") as sink:
+        sink.write("the town\t2\n")
+    settings["data_dir"] = str(tmp_path / "data")
+    result = run_script("run_classifier.py", "--do_train", "--do_eval", **settings)
+    assert_fails(result, "dev.tsv, line 39", "label '2' is none of '0', '1'")
+    assert not os.path.exists(settings["output_dir"])
+
+
+def test_every_data_set_of_glue_has_a_submission_name():
+    from official_bert.tasks.classification_output import submission_name
+
+    names = [
+        submission_name(dataset, split)
+        for dataset in DATASETS.values()
+        if dataset.name not in ("xnli", "imdb", "nsmc")
+        for split in dataset.test_splits
+    ]
+    assert sorted(names) == sorted(
+        f"{name}.tsv" for name in "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI AX".split()
+    )

@@ -22,6 +22,7 @@ from official_bert.modeling.classifier import FEATURES
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
 from official_bert.tasks.classification_output import (
+    check_submission,
     read_labels,
     submission_name,
     write_bare_table,
@@ -52,6 +53,8 @@ def run(config: ClassifierConfig) -> None:
     bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
     check_casing(tokenizer.vocabulary, do_lower_case=config.do_lower_case, init_checkpoint=config.init_checkpoint)
     dataset = _dataset(config)
+    if config.glue_submission:
+        check_submission(dataset)
     # All files are read and all labels checked before anything is computed.
     is_evaluated = config.do_eval or (config.do_train and config.eval_steps)
     train = [_Part.read(config, dataset, "train")] if config.do_train else []

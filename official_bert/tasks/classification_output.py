@@ -102,14 +102,18 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
     _write_rows(path, [("index", "prediction"), *rows])
 
 
-def submission_name(dataset: Dataset, split: str) -> str:
-    """The name that the GLUE site wants for the predictions of a part, such as `MNLI-m.tsv`.
+def check_submission(dataset: Dataset) -> None:
+    """Raises unless a data set is one of GLUE's.
 
     Raises:
-      UserError: the data set is not one of GLUE's.
+      UserError: it is not.
     """
     if dataset.name not in _SUBMISSION_NAMES:
         raise UserError(f"--glue_submission: {dataset.name} is not one of GLUE's data sets")
+
+
+def submission_name(dataset: Dataset, split: str) -> str:
+    """The name that the GLUE site wants for the predictions of a part, such as `MNLI-m.tsv`."""
     return _SUBMISSION_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
 
 

@@ -5,14 +5,17 @@ scheme (`gs://`, `s3://`, `hdfs://`) go through `tf.io.gfile`, imported on first
 """
 
 import contextlib
+import fcntl
 import glob as local_glob
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from official_bert.errors import UserError
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def is_remote(path: str) -> bool:
@@ -56,6 +59,8 @@ def make_folders(path: str) -> None:
             _gfile().makedirs(path)
         else:
             os.makedirs(path, exist_ok=True)
+    except FileExistsError as error:
+        raise UserError(f"{path} is a file where a folder is wanted") from error
     except OSError as error:
         raise UserError(f"cannot create the folder {path}: {error.strerror or error}") from error
 
@@ -111,7 +116,10 @@ def find(patterns: str) -> list[str]:
     """
     found = []
     for pattern in patterns.split(","):
-        matches = _match(pattern.strip())
+        name = pattern.strip()
+        matches = _match(name)
+        if not matches and name and is_folder(name):
+            raise UserError(f"{name!r} is a folder; name the files in it, as in {os.path.join(name, '*')!r}")
         if not matches:
             raise UserError(f"no file matches {pattern.strip()!r}; check the path (given: {patterns!r})")
         found.extend(matches)
@@ -156,6 +164,8 @@ class LineReader:
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
+            if number == 1 and line.startswith(_GZIP_MAGIC):
+                raise UserError(f"{self.path} is compressed; unpack it first (gunzip)") from error
             raise UserError(
                 f"{self.path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
                 "not UTF-8; convert the file to UTF-8 (for example with iconv)"
@@ -194,6 +204,28 @@ def partial_name(path: str) -> str:
 
 
 @contextlib.contextmanager
+def sole_user(folder: str, what: str) -> Iterator[None]:
+    """Keeps other processes out of a local folder while the block runs.
+
+    Args:
+      folder: it must exist; one that is remote cannot be guarded.
+      what: what the block does, for the message: "trains into".
+
+    Raises:
+      UserError: another process is in its block.
+    """
+    if is_remote(folder):
+        yield
+        return
+    with open(os.path.join(folder, ".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process {what} {folder}; wait for it, or use another folder") from error
+        yield
+
+
+@contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Opens a file that appears under its name only when the block ends without an error."""
     partial = partial_name(path)
@@ -221,17 +253,21 @@ def check_writable_folder(path: str, flag: str) -> None:
         raise UserError(f"--{flag}={path}: the folder {folder} is not writable")
 
 
-def check_no_overwriting(outputs: Iterable[str], inputs: Iterable[str], flag: str) -> None:
-    """Raises if writing an output would overwrite an input.
+def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], flag: str) -> None:
+    """Raises if writing an output would overwrite an input, or another output.
 
     Args:
       outputs: files to write; they may be there already.
-      inputs: files read, all there.
+      inputs: files that are read.
       flag: the flag that names the outputs or their folder.
 
     Raises:
       UserError: two paths name the same file.
     """
     for output, source in itertools.product(outputs, inputs):
-        if exists(output) and is_same(output, source):
+        if exists(output) and exists(source) and is_same(output, source):
             raise UserError(f"--{flag}: {output} is also an input; it would be overwritten")
+    places = [path if is_remote(path) else os.path.realpath(path) for path in outputs]
+    for place in places:
+        if places.count(place) > 1:
+            raise UserError(f"--{flag} names {place} twice")

@@ -1,5 +1,6 @@
 """Opening, finding and replacing files."""
 
+import gzip
 import os
 
 import pytest
@@ -108,3 +109,31 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
     files.check_no_overwriting([str(other), str(tmp_path / "new")], [str(source)], flag="out")
     with pytest.raises(UserError, match=r"--out: .*link is also an input; it would be overwritten"):
         files.check_no_overwriting([str(other), str(link)], [str(source)], flag="out")
+    with pytest.raises(UserError, match=r"--out names .*other twice"):
+        files.check_no_overwriting([str(other), f"{tmp_path}/./other"], [], flag="out")
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    for data, message in ((gzip.compress(b"words"), "is compressed; unpack it first"), (b"\xffa", "is not UTF-8")):
+        (tmp_path / "text").write_bytes(data)
+        with pytest.raises(UserError, match=message):
+            list(files.LineReader(str(tmp_path / "text")))
+
+
+def test_folders_and_files_in_the_place_of_each_other(tmp_path):
+    with pytest.raises(UserError, match=r"is a folder; name the files in it, as in '.*\*'"):
+        files.find(str(tmp_path))
+    (tmp_path / "file").write_text("words")
+    with pytest.raises(UserError, match="file is a file where a folder is wanted"):
+        files.make_folders(str(tmp_path / "file"))
+
+
+def test_a_folder_has_one_user(tmp_path):
+    with (
+        files.sole_user(str(tmp_path), "trains into"),
+        pytest.raises(UserError, match="another process trains into"),
+        files.sole_user(str(tmp_path), "trains into"),
+    ):
+        pass
+    with files.sole_user(str(tmp_path), "trains into"):
+        pass

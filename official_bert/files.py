@@ -5,12 +5,17 @@ scheme (`gs://`, `s3://`, `hdfs://`) go through `tf.io.gfile`, imported on first
 """
 
 import contextlib
+import fcntl
 import glob as local_glob
+import itertools
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from official_bert.errors import UserError
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def is_remote(path: str) -> bool:
@@ -54,6 +59,8 @@ def make_folders(path: str) -> None:
             _gfile().makedirs(path)
         else:
             os.makedirs(path, exist_ok=True)
+    except FileExistsError as error:
+        raise UserError(f"{path} is a file where a folder is wanted") from error
     except OSError as error:
         raise UserError(f"cannot create the folder {path}: {error.strerror or error}") from error
 
@@ -109,7 +116,10 @@ def find(patterns: str) -> list[str]:
     """
     found = []
     for pattern in patterns.split(","):
-        matches = _match(pattern.strip())
+        name = pattern.strip()
+        matches = _match(name)
+        if not matches and name and is_folder(name):
+            raise UserError(f"{name!r} is a folder; name the files in it, as in {os.path.join(name, '*')!r}")
         if not matches:
             raise UserError(f"no file matches {pattern.strip()!r}; check the path (given: {patterns!r})")
         found.extend(matches)
@@ -154,16 +164,65 @@ class LineReader:
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
+            if number == 1 and line.startswith(_GZIP_MAGIC):
+                raise UserError(f"{self.path} is compressed; unpack it first (gunzip)") from error
             raise UserError(
                 f"{self.path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
                 "not UTF-8; convert the file to UTF-8 (for example with iconv)"
             ) from error
 
 
+def read_json(path: str, what: str) -> dict[str, Any]:
+    """Reads a JSON file that holds an object.
+
+    Args:
+      path: the file.
+      what: what it should be, for messages: "model config".
+
+    Returns:
+      Its keys and values.
+
+    Raises:
+      UserError: the file is missing, not JSON, or holds something else; the message names it.
+    """
+    try:
+        with open_file(path) as source:
+            values = json.load(source)
+    except OSError as error:
+        raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column
+        raise UserError(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds a JSON {type(values).__name__}; the {what} must be an object with keys")
+    return values
+
+
 def partial_name(path: str) -> str:
     """A hidden name beside `path`, to write to before renaming; globs do not match it."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.partial-{os.getpid()}")
+
+
+@contextlib.contextmanager
+def sole_user(folder: str, what: str) -> Iterator[None]:
+    """Keeps other processes out of a local folder while the block runs.
+
+    Args:
+      folder: it must exist; one that is remote cannot be guarded.
+      what: what the block does, for the message: "trains into".
+
+    Raises:
+      UserError: another process is in its block.
+    """
+    if is_remote(folder):
+        yield
+        return
+    with open(os.path.join(folder, ".lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process {what} {folder}; wait for it, or use another folder") from error
+        yield
 
 
 @contextlib.contextmanager
@@ -192,3 +251,23 @@ def check_writable_folder(path: str, flag: str) -> None:
         raise UserError(f"--{flag}={path} is a folder; give a file name")
     if not is_remote(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"--{flag}={path}: the folder {folder} is not writable")
+
+
+def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], flag: str) -> None:
+    """Raises if writing an output would overwrite an input, or another output.
+
+    Args:
+      outputs: files to write; they may be there already.
+      inputs: files that are read.
+      flag: the flag that names the outputs or their folder.
+
+    Raises:
+      UserError: two paths name the same file.
+    """
+    for output, source in itertools.product(outputs, inputs):
+        if exists(output) and exists(source) and is_same(output, source):
+            raise UserError(f"--{flag}: {output} is also an input; it would be overwritten")
+    places = [path if is_remote(path) else os.path.realpath(path) for path in outputs]
+    for place in places:
+        if places.count(place) > 1:
+            raise UserError(f"--{flag} names {place} twice")

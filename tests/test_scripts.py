@@ -1,7 +1,9 @@
 """The scripts as processes: help, mistakes, and small runs from end to end."""
 
+import gzip
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from tests.conftest import ROOT, assert_fails, run_script, script_environment
+from tests.conftest import ROOT, Result, assert_fails, run_script, script_command, script_environment
 from tests.tasks.test_pretraining_data import read_records
 
 SCRIPTS = (
@@ -98,6 +100,28 @@ class TestCreatePretrainingData:
     )
     def test_mistakes(self, flags, changes, parts):
         assert_fails(run_script("create_pretraining_data.py", **{**flags, **changes}), *parts)
+
+    def test_the_vocabulary_is_not_overwritten(self, flags, tmp_path):
+        vocab = tmp_path / "vocab.txt"
+        vocab.write_bytes(open(flags["vocab_file"], "rb").read())
+        result = run_script("create_pretraining_data.py", **{**flags, "vocab_file": vocab, "output_file": vocab})
+        assert_fails(result, "is also an input")
+        assert vocab.read_bytes() == open(flags["vocab_file"], "rb").read()
+
+    def test_a_full_disk_leaves_the_old_file(self, flags, tmp_path):
+        out = tmp_path / "out.tfrecord"
+        out.write_bytes(b"good")
+        limit = (20_000, 20_000)  # bytes a file may have
+        process = subprocess.run(
+            script_command("create_pretraining_data.py", flags),
+            capture_output=True,
+            text=True,
+            env=script_environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        )
+        assert_fails(Result(process), "cannot write", "File too large")
+        assert out.read_bytes() == b"good"
+        assert os.listdir(tmp_path) == ["out.tfrecord"]
 
     def test_an_output_that_is_an_input_is_refused(self, flags, tmp_path, corpus_file):
         copy = tmp_path / "corpus.txt"
@@ -264,6 +288,23 @@ class TestRunPretraining:
         result = run_script("run_pretraining.py", "--do_train", **flags)
         assert_fails(result, "train.tfrecord: record ", "which is not from 0 to 1099")
 
+    def test_a_compressed_record_file_is_named(self, flags, tmp_path):
+        (tmp_path / "records.gz").write_bytes(gzip.compress(open(flags["input_file"], "rb").read()))
+        result = run_script("run_pretraining.py", "--do_train", **{**flags, "input_file": tmp_path / "records.gz"})
+        assert_fails(result, "records.gz: record 0", "is this a TFRecord file, and not compressed?")
+
+    @pytest.mark.slow
+    def test_a_full_disk_is_named(self, flags, tmp_path):
+        process = subprocess.run(
+            [*script_command("run_pretraining.py", flags), "--do_train"],
+            capture_output=True,
+            text=True,
+            env=script_environment(),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+        )
+        assert_fails(Result(process), "cannot write the checkpoint", "model.ckpt-0", "File too large")
+        assert not any("ckpt" in name for name in os.listdir(tmp_path / "out"))
+
     def test_a_cut_off_record_file_is_located(self, flags, tmp_path):
         data = open(flags["input_file"], "rb").read()
         (tmp_path / "cut.tfrecord").write_bytes(data[:-100])
@@ -309,6 +350,11 @@ class TestTools:
     """The tools beside the scripts."""
 
     def test_build_vocab_mistakes(self, corpus_file, tmp_path):
+        text = tmp_path / "text.txt"
+        text.write_text("the only copy of this text\n")
+        assert_fails(run_script("tools/build_vocab.py", input_file=text, vocab_file=text), "is also an input")
+        assert text.read_text() == "the only copy of this text\n"
+        text.unlink()
         result = run_script(
             "tools/build_vocab.py", input_file=corpus_file, vocab_file=tmp_path / "v.txt", vocab_size=20
         )
@@ -355,5 +401,6 @@ class TestTools:
         for name in after.shapes:
             np.testing.assert_array_equal(after.read(name), before.read(name))
         assert_fails(
-            run_script("tools/strip_checkpoint.py", checkpoint=target, output=target), "is the checkpoint itself"
+            run_script("tools/strip_checkpoint.py", checkpoint=target, output=target),
+            "there is a checkpoint of this name already",
         )

@@ -58,6 +58,7 @@ MADE_FILES = (
     "bert_config.json",
     "*.tfrecord",
     ".*.partial-*",
+    "pretraining/.lock",
     "pretraining/checkpoint",
     "pretraining/model.ckpt-*",
     "pretraining/eval_results.txt",

@@ -46,6 +46,6 @@ class BestCheckpoint:
 
     @property
     def num_since_best(self) -> int:
-        """How many evaluations there were since the best one, the first of equals."""
+        """How many evaluations there were since the best one, the first of equals; 0 if there were none at all."""
         scores = [score for _, score in self._history]
-        return len(scores) - 1 - scores.index(max(scores))
+        return len(scores) - 1 - scores.index(max(scores)) if scores else 0

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert import files
-from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.checkpoints.bundle import check_path, read_state, write_checkpoint
 from official_bert.errors import UserError
 
 _STATE_FILE = "checkpoint"
@@ -30,8 +30,10 @@ class CheckpointFolder:
           keep_max: how many checkpoints to keep; 0 keeps all.
 
         Raises:
-          UserError: the folder holds checkpoints, but its state file is missing or names one that is not there.
+          UserError: the folder holds checkpoints, but its state file is missing or damaged, or names one that is not
+            there.
         """
+        check_path(folder)
         self._folder, self._keep_max = folder, keep_max
         self._kept = self._read_state()
 
@@ -62,7 +64,7 @@ class CheckpointFolder:
         return prefix
 
     def _read_state(self) -> list[str]:
-        state = tf.train.get_checkpoint_state(self._folder)
+        state = read_state(self._folder)
         if state is None:
             found = [
                 match
@@ -103,6 +105,15 @@ class CheckpointFolder:
         for entry in files.list_folder(self._folder):
             if entry.startswith(".model.ckpt-") and ".partial-" in entry:
                 files.remove(os.path.join(self._folder, entry))
+
+
+def latest_checkpoint(folder: str) -> str | None:
+    """Prefix of the last checkpoint of a run's folder; None if there is no such folder, or nothing in it.
+
+    Raises:
+      UserError: as `CheckpointFolder`.
+    """
+    return CheckpointFolder(folder, keep_max=0).latest if files.is_folder(folder) else None
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,7 @@
 """`option()`: a dataclass field that is also a command-line flag; `check_options()`: its limits."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ def check_options(config: Any) -> None:
                 raise UserError(f"--{field.name} is required: {limits['help']}")
         elif limits["choices"] is not None and value not in limits["choices"]:
             raise UserError(f"{given}: must be one of {', '.join(limits['choices'])}")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{given}: must be a finite number")
         elif limits["minimum"] is not None and not value >= limits["minimum"]:
             raise UserError(f"{given}: must be at least {limits['minimum']}")
         elif limits["maximum"] is not None and not value <= limits["maximum"]:

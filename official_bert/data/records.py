@@ -54,9 +54,13 @@ class RecordWriter:
             if error_type is None:
                 for partial, path in zip(partials, self._paths, strict=True):
                     files.rename(partial, path)
+        except tf.errors.OpError as full:
+            raise UserError(f"cannot write {', '.join(self._paths)}: {full.message}") from full
         finally:
             for partial in partials:  # gone already if all went well
                 files.remove(partial)
+        if isinstance(error, tf.errors.OpError):
+            raise UserError(f"cannot write {', '.join(self._paths)}: {error.message}") from error
 
 
 class RecordSpool:
@@ -79,8 +83,12 @@ class RecordSpool:
         self._file = tempfile.TemporaryFile(dir=self._folder, buffering=1 << 20)
         return self
 
-    def __exit__(self, *_) -> None:
-        self._file.close()
+    def __exit__(self, error_type, error, traceback) -> None:
+        with contextlib.suppress(OSError):  # what a full disk had no room for is written again
+            self._file.close()
+        if isinstance(error, OSError) and error.filename is None:
+            place = self._folder or tempfile.gettempdir()
+            raise UserError(f"cannot write temporary records to {place}: {error.strerror or error}") from error
 
     def __len__(self) -> int:
         """Number of records."""
@@ -194,9 +202,8 @@ def _find_damage(path: str, schema: RecordSchema | None, cause: Exception) -> No
                 schema.check(record)
             number += 1
     except tf.errors.DataLossError:
-        raise UserError(
-            f"{path}: record {number} (counted from 0) is damaged or cut off; make the file again"
-        ) from cause
+        advice = "make the file again" if number else "is this a TFRecord file, and not compressed?"
+        raise UserError(f"{path}: record {number} (counted from 0) is damaged or cut off; {advice}") from cause
     except UserError as error:
         raise UserError(f"{path}: record {number} (counted from 0): {error}") from cause
 

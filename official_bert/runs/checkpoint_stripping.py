@@ -12,12 +12,12 @@ def run(config: StripCheckpointConfig) -> None:
     """Copies all arrays but the training state.
 
     Raises:
-      UserError: the checkpoint cannot be read, or the copy would overwrite it.
+      UserError: the checkpoint cannot be read, or the copy would overwrite one.
     """
     files.check_writable_folder(config.output, flag="output")
     reader = CheckpointReader(config.checkpoint, "--checkpoint")
-    if files.exists(config.output + ".index") and files.is_same(config.output + ".index", reader.prefix + ".index"):
-        raise UserError(f"--output={config.output} is the checkpoint itself; give another name")
+    if files.exists(config.output + ".index"):
+        raise UserError(f"--output={config.output}: there is a checkpoint of this name already; give another name")
     kept = [name for name in sorted(reader.shapes) if not is_training_state(name)]
     write_checkpoint(config.output, {name: reader.read(name) for name in kept})
     logging.info(

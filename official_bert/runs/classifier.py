@@ -10,8 +10,8 @@ from absl import logging
 from official_bert import files
 from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
 from official_bert.checkpoints.best import BestCheckpoint
-from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
@@ -34,7 +34,7 @@ from official_bert.tasks.classification_output import (
 from official_bert.tasks.datasets import DATASETS, Dataset, TextExample, custom_dataset, xnli
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.casing import check_casing
-from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.loop import Trainer, TrainingPlan, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
 
@@ -61,7 +61,10 @@ def run(config: ClassifierConfig) -> None:
     dev = [_Part.read(config, dataset, split) for split in dataset.eval_splits if is_evaluated]
     test = [_Part.read(config, dataset, split, is_known=False) for split in dataset.test_splits if config.do_predict]
 
+    _check_checkpoints(config)
     strategy = create_strategy(config)  # before anything else touches a device
+    for flag in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
+        check_divisible(getattr(config, flag), strategy, f"--{flag}")
     files.make_folders(config.output_dir)
     write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
     write_labels(config.output_dir, dataset)
@@ -154,6 +157,10 @@ class _Job:
             eval_steps=config.eval_steps,
         )
         logging.info("%d training examples, %d steps", len(part.examples), num_steps)
+        patience = config.early_stopping_patience
+        if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
+            logging.warning("training into %s stopped early before; nothing to train", config.output_dir)
+            return True
         init_checkpoint = config.init_checkpoint
         if not config.trainable_encoder:  # its outputs are wanted before training begins
             self._trainer.load_initial(init_checkpoint)
@@ -227,15 +234,10 @@ class _Job:
     def _load(self, flag: str) -> int:
         """Sets the weights that a flag speaks of; returns their step."""
         config = self._config
-        folder = os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
-        latest = CheckpointFolder(folder, keep_max=0).latest if files.is_folder(folder) else None
+        latest = latest_checkpoint(_checkpoint_folder(config))
+        logging.info("%s: weights of %s", flag, latest or config.init_checkpoint)
         if latest:
-            logging.info("%s: weights of %s", flag, latest)
             return self._trainer.restore(latest)
-        if config.use_best_checkpoint:
-            raise UserError(f"--use_best_checkpoint: no checkpoint in {folder}; train with --eval_steps first")
-        if not config.init_checkpoint:
-            raise UserError(f"{flag}: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
         self._trainer.load_initial(config.init_checkpoint)
         return 0
 
@@ -294,6 +296,22 @@ class _Job:
     @staticmethod
     def _batches(records: _RecordFile, batch_size: int) -> tf.data.Dataset:
         return evaluation_batches([records.path], records.schema, batch_size=batch_size, lengths=records.lengths)
+
+
+def _check_checkpoints(config: ClassifierConfig) -> None:
+    """Raises if there is nothing that could be evaluated, or an initial checkpoint that cannot be read."""
+    if config.init_checkpoint:
+        CheckpointReader(config.init_checkpoint, "--init_checkpoint")
+    if config.do_train or latest_checkpoint(_checkpoint_folder(config)):
+        return
+    if config.use_best_checkpoint:
+        raise UserError("--use_best_checkpoint: no checkpoint in output_dir/best; train with --eval_steps first")
+    if not config.init_checkpoint:
+        raise UserError(f"no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint; give one")
+
+
+def _checkpoint_folder(config: ClassifierConfig) -> str:
+    return os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
 
 
 def _dataset(config: ClassifierConfig) -> Dataset:

@@ -8,15 +8,15 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import PretrainingConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records, explained_damage
 from official_bert.errors import UserError
 from official_bert.tasks.pretraining import PretrainingTask
-from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.loop import Trainer, TrainingPlan, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
 
@@ -43,6 +43,12 @@ def run(config: PretrainingConfig) -> None:
     num_records = sum(count_records(path) for path in paths)
     logging.info("%d records in %d files", num_records, len(paths))
 
+    if config.init_checkpoint:
+        CheckpointReader(config.init_checkpoint, "--init_checkpoint")
+    elif not config.do_train and not latest_checkpoint(config.output_dir):
+        raise UserError(f"--do_eval: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
+    if config.do_train:
+        check_divisible(config.train_batch_size, strategy, "--train_batch_size")
     files.make_folders(config.output_dir)
     # Evaluation must not overwrite the settings that the checkpoints were trained with.
     write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
@@ -91,14 +97,12 @@ def _train(
 def _evaluate(
     config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
 ) -> None:
-    latest = CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).latest
+    latest = latest_checkpoint(config.output_dir)
     if latest:
         step = trainer.restore(latest)
-    elif config.init_checkpoint:
+    else:
         trainer.load_initial(config.init_checkpoint)
         step = 0
-    else:
-        raise UserError(f"--do_eval: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
     num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
     num_evaluated = min(num_records, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)

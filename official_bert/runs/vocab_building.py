@@ -15,6 +15,7 @@ def run(config: VocabConfig) -> None:
     """
     paths = files.find(config.input_file)
     files.check_writable_folder(config.vocab_file, flag="vocab_file")
+    files.check_no_overwriting([config.vocab_file], paths, flag="vocab_file")
     lines = (line for path in paths for line in files.LineReader(path))
     word_counts = count_words(lines, do_lower_case=config.do_lower_case)
     logging.info("%d different words in %d files", len(word_counts), len(paths))

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import load_initial, restore
@@ -96,9 +97,19 @@ class Trainer:
           Whether training reached its end, early or not; False if SIGTERM stopped it, after saving a checkpoint.
 
         Raises:
-          UserError: a checkpoint does not fit, or a loss is not finite.
+          UserError: a checkpoint does not fit, a loss is not finite, or another process trains into the folder.
         """
-        check_divisible(plan.batch_size, self._strategy, "--train_batch_size")
+        with files.sole_user(output_dir, "trains into"):
+            return self._train(plan, batches, output_dir, init_checkpoint, evaluate)
+
+    def _train(
+        self,
+        plan: TrainingPlan,
+        batches: Callable[[int], tf.data.Dataset],
+        output_dir: str,
+        init_checkpoint: str | None,
+        evaluate: Callable[[int], bool] | None,
+    ) -> bool:
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
         steps = TrainingSteps(
             self._task,
@@ -118,7 +129,7 @@ class Trainer:
             self._save(folder, steps)
         start = int(steps.step.numpy())
         if start >= plan.num_train_steps:
-            logging.info("%s already has the %d steps of --num_train_steps", folder.latest, plan.num_train_steps)
+            logging.warning("%s is there already: nothing to train up to step %d", folder.latest, plan.num_train_steps)
             return True
 
         logging.info(
@@ -130,7 +141,11 @@ class Trainer:
         )
         iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
         with Progress("training", plan.num_train_steps, "steps", start=start) as progress, _SigtermNotice() as sigterm:
-            return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm, evaluate)
+            try:
+                return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm, evaluate)
+            except KeyboardInterrupt:
+                logging.info("stopped; the same command goes on from %s", folder.latest)
+                raise
 
     def _loop(
         self,

@@ -59,7 +59,7 @@ def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
     write_checkpoint(prefix, ARRAYS)
     for path in (prefix, prefix + ".index", prefix + ".data-00000-of-00001"):
         assert CheckpointReader(path).prefix == prefix
-    with pytest.raises(UserError, match="is a folder without a `checkpoint` file"):
+    with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
         CheckpointReader(str(tmp_path))
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert CheckpointReader(str(tmp_path)).prefix == prefix

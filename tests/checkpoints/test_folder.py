@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.folder import CheckpointFolder, latest_checkpoint
 from official_bert.errors import UserError
 
 ARRAYS = {"bert/kernel": np.zeros([2], np.float32)}
@@ -80,3 +81,26 @@ def test_a_state_file_that_names_nothing_is_refused(tmp_path):
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"\n')
     with pytest.raises(UserError, match=r"names .*model\.ckpt-9, which is not there"):
         CheckpointFolder(str(tmp_path), keep_max=5)
+
+
+@pytest.mark.parametrize("state", [b"", b"\xdb\xff", b"model_checkpoint_path: 3"])
+def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
+    CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
+    (tmp_path / "checkpoint").write_bytes(state)
+    with pytest.raises(UserError, match="holds model.ckpt-7 but no readable file 'checkpoint'; to go on from it"):
+        CheckpointFolder(str(tmp_path), keep_max=2)
+    with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
+        CheckpointReader(str(tmp_path))
+
+
+def test_a_path_that_could_be_written_but_not_read_is_refused(tmp_path):
+    for name in ("a[x]", "a*", "a?"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(UserError, match="TensorFlow cannot read checkpoints whose path holds"):
+            CheckpointFolder(str(tmp_path / name), keep_max=2)
+
+
+def test_a_folder_that_is_not_there_has_no_checkpoint(tmp_path):
+    assert latest_checkpoint(str(tmp_path / "absent")) is None
+    CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-7")

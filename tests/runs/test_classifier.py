@@ -60,7 +60,7 @@ def settings(data_dir, model_dir, vocab_file, tmp_path):
         "init_checkpoint": str(model_dir / "bert_model.ckpt"),
         "max_seq_length": 32,
         "train_batch_size": 8,
-        "learning_rate": 2e-3,
+        "learning_rate": 1e-3,
     }
 
 
@@ -174,6 +174,10 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     best_step = history[scores.index(max(scores))][0]
     assert f"model.ckpt-{best_step}.index" in os.listdir(best)
     assert f"model.ckpt-{history[-1][0]}.index" in os.listdir(settings["output_dir"])
+    # The same command again finds nothing to do.
+    run(settings, do_train=True, num_train_epochs=20.0, eval_steps=6, early_stopping_patience=2)
+    with open(os.path.join(best, "evaluations.json")) as source:
+        assert json.load(source) == history
     run(settings, do_eval=True, use_best_checkpoint=True)
     assert results(settings)["global_step"] == best_step
     assert results(settings)["eval_accuracy"] == pytest.approx(max(scores), abs=1e-6)

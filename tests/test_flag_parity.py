@@ -6,10 +6,14 @@ import pytest
 from absl import flags
 
 from official_bert.config.flag_binding import define_flags, from_flags
-from official_bert.config.run_configs import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig
 from tests.conftest import GOLDEN
 
-CONFIGS = {"create_pretraining_data": PretrainingDataConfig, "run_pretraining": PretrainingConfig}
+CONFIGS = {
+    "create_pretraining_data": PretrainingDataConfig,
+    "run_pretraining": PretrainingConfig,
+    "run_classifier": ClassifierConfig,
+}
 REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
 
 
@@ -23,6 +27,14 @@ def flag_values(config_class, *arguments):
 REQUIRED = {
     "create_pretraining_data": ("--input_file=a", "--output_file=b", "--vocab_file=c"),
     "run_pretraining": ("--input_file=a", "--output_dir=b", "--bert_config_file=c", "--do_train"),
+    "run_classifier": (
+        "--data_dir=a",
+        "--output_dir=b",
+        "--bert_config_file=c",
+        "--vocab_file=d",
+        "--task_name=e",
+        "--do_train",
+    ),
 }
 
 
@@ -52,5 +64,5 @@ def test_flags_become_the_config(script):
     config_class = CONFIGS[script]
     config = from_flags(config_class, flag_values(config_class, *REQUIRED[script], "--max_seq_length=77"))
     assert config.max_seq_length == 77
-    assert config.input_file == "a"
+    assert (config.data_dir if script == "run_classifier" else config.input_file) == "a"
     assert config.random_seed == 12345

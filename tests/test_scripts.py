@@ -19,6 +19,7 @@ from tests.tasks.test_pretraining_data import read_records
 SCRIPTS = (
     "create_pretraining_data.py",
     "run_pretraining.py",
+    "run_classifier.py",
     "tools/build_vocab.py",
     "tools/fill_mask.py",
     "tools/strip_checkpoint.py",

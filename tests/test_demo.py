@@ -40,7 +40,7 @@ def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
     ("names", "advice"),
     [
         (["thesis.txt"], "give a new folder"),
-        (["made_by_tools_demo", "pretraining/thesis.txt"], "move it away or give another --output_dir"),
+        (["made_by_a_demo", "pretraining/thesis.txt"], "move it away or give another --output_dir"),
     ],
 )
 def test_a_folder_with_files_of_others_is_left_alone(tmp_path, names, advice):

@@ -14,7 +14,7 @@ ROWS = (
     ("tasks",),
     ("export",),
     ("runs",),
-    ("script",),
+    ("script", "demonstration"),
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
 MUST_NOT_IMPORT_EACH_OTHER = ("data", "modeling", "metrics")

@@ -7,22 +7,16 @@ python tools/demo.py
 """
 
 import os
-import shlex
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from official_bert import files
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import DemoConfig
+from official_bert.demonstration import REPOSITORY, prepare_folder, read_results, run_command, say, say_title
 from official_bert.errors import UserError
 from official_bert.progress import format_seconds
 from official_bert.script import run_script
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-LINE_WIDTH = 100
 
 VOCAB_SIZE = 1200
 # Short sequences: a small model learns what stands beside a word long before it learns what stands far away.
@@ -50,10 +44,8 @@ MASKED_TEXTS = (
     "Passengers for the night train buy tickets. The [MASK] for the night train turns green.",
 )
 
-# The demo deletes only these, and only in a folder that holds the marker.
-MARKER = "made_by_tools_demo"
+# The demo deletes only these.
 MADE_FILES = (
-    MARKER,
     "vocab.txt",
     "bert_config.json",
     "*.tfrecord",
@@ -78,7 +70,7 @@ def main(config: DemoConfig) -> None:
       UserError: the folder is not the demo's, a command fails, or an accuracy is too low.
     """
     began = time.monotonic()
-    prepare_folder(Path(config.output_dir))
+    prepare_folder(Path(config.output_dir), MADE_FILES)
     made = {
         "vocabulary": os.path.join(config.output_dir, "vocab.txt"),
         "training records": os.path.join(config.output_dir, "train.tfrecord"),
@@ -156,70 +148,6 @@ def main(config: DemoConfig) -> None:
     report(read_results(made["results"]), made, seconds=time.monotonic() - began)
 
 
-def prepare_folder(folder: Path) -> None:
-    """Creates the output folder, or empties one that an earlier demo made.
-
-    Args:
-      folder: the demo's; nothing is deleted if it holds anything else.
-
-    Raises:
-      UserError: there are files that the demo did not make.
-    """
-    files.make_folders(str(folder))
-    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
-    made = {path for pattern in MADE_FILES for path in folder.glob(pattern)} & present
-    if present and folder / MARKER not in present:
-        raise UserError(f"--output_dir={folder} is not empty and the demo did not make it; give a new folder")
-    if present != made:
-        foreign = min(present - made)
-        raise UserError(f"{foreign} was not made by the demo; move it away or give another --output_dir")
-    for path in made - {folder / MARKER}:
-        path.unlink()
-    (folder / MARKER).write_text("tools/demo.py made the files in this folder and deletes them when it starts again.\n")
-
-
-def run_command(script: str, **flag_values: str | int | float | bool) -> None:
-    """Prints a command as it could be typed, and runs it.
-
-    Args:
-      script: its path in the repository.
-      **flag_values: flags in their order; True stands for a flag without a value.
-
-    Raises:
-      UserError: it fails; what went wrong is on standard error already.
-    """
-    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
-    arguments = [os.path.relpath(REPOSITORY / script), *flags]
-    python = "python" if shutil.which("python") == sys.executable else sys.executable
-    say("$ " + wrapped(python, *arguments))
-    exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
-    if exit_code:
-        raise UserError(f"{script} failed with exit code {exit_code}; its message is above")
-
-
-def wrapped(*words: str) -> str:
-    """Writes a command over several lines, so that a shell still takes it as one.
-
-    Args:
-      *words: the program and its arguments.
-
-    Returns:
-      The words, quoted, with a backslash where a line ends.
-    """
-    lines = [""]
-    for word in map(quoted, words):
-        if lines[-1] and len(lines[-1]) + len(word) > LINE_WIDTH:
-            lines.append("   ")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return " \\\n".join(lines)
-
-
-def quoted(word: str) -> str:
-    """Quotes an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
-    name, equals, value = word.partition("=")
-    return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
-
-
 def write_model_config(vocab_file: str, config_file: str) -> None:
     """Writes and shows the config of a model of two layers.
 
@@ -246,22 +174,6 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
     say(text.rstrip("\n"))
 
 
-def read_results(path: str) -> dict[str, float]:
-    """Reads the lines `key = value` of eval_results.txt.
-
-    Args:
-      path: the file.
-
-    Returns:
-      Key to number.
-    """
-    results = {}
-    for line in files.LineReader(path):
-        key, value = line.split(" = ")
-        results[key] = float(value)
-    return results
-
-
 def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
     """Shows the accuracies, the time and the files.
 
@@ -283,17 +195,6 @@ def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -
     missed = [f"{label} {results[key]:.3f}" for key, label, demanded in DEMANDS if results[key] < demanded]
     if missed:
         raise UserError(f"below what is demanded: {', '.join(missed)}")
-
-
-def say_title(text: str) -> None:
-    """Writes the title of a step."""
-    say(f"\n== {text}")
-
-
-def say(text: str) -> None:
-    """Writes to standard output, before the next command writes anything."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

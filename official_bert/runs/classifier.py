@@ -14,11 +14,12 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig
-from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import explained_damage
 from official_bert.data.schema import RecordSchema
 from official_bert.errors import UserError
 from official_bert.modeling.classifier import FEATURES
+from official_bert.runs.training import batches_from, training_plan
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
 from official_bert.tasks.classification_output import (
@@ -34,7 +35,7 @@ from official_bert.tasks.classification_output import (
 from official_bert.tasks.datasets import DATASETS, Dataset, TextExample, custom_dataset, xnli
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.casing import check_casing
-from official_bert.training.loop import Trainer, TrainingPlan, check_divisible
+from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
 
@@ -144,16 +145,10 @@ class _Job:
                 f"{len(part.examples)} examples for --num_train_epochs={config.num_train_epochs:g} are less than one "
                 f"step of --train_batch_size={config.train_batch_size}"
             )
-        plan = TrainingPlan(
-            batch_size=config.train_batch_size,
+        plan = training_plan(
+            config,
             num_train_steps=num_steps,
             num_warmup_steps=int(num_steps * config.warmup_proportion),
-            learning_rate=config.learning_rate,
-            seed=config.random_seed,
-            iterations_per_loop=config.iterations_per_loop,
-            save_checkpoints_steps=config.save_checkpoints_steps,
-            keep_checkpoint_max=config.keep_checkpoint_max,
-            log_steps=config.log_steps,
             eval_steps=config.eval_steps,
         )
         logging.info("%d training examples, %d steps", len(part.examples), num_steps)
@@ -167,17 +162,9 @@ class _Job:
             init_checkpoint = None
         records = self._records(part, "train")
 
-        def batches(start_record: int) -> tf.data.Dataset:
-            return training_batches(
-                [records.path],
-                records.schema,
-                batch_size=config.train_batch_size,
-                num_records=records.num_records,
-                seed=config.random_seed,
-                start_record=start_record,
-                lengths=records.lengths,
-            )
-
+        batches = batches_from(
+            config, [records.path], records.schema, num_records=records.num_records, lengths=records.lengths
+        )
         with explained_damage([records.path], records.schema):
             return self._trainer.train(
                 plan,

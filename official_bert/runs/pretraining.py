@@ -4,7 +4,6 @@ import math
 import os
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from official_bert import files
@@ -12,11 +11,12 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import PretrainingConfig
-from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records, explained_damage
 from official_bert.errors import UserError
+from official_bert.runs.training import batches_from, training_plan
 from official_bert.tasks.pretraining import PretrainingTask
-from official_bert.training.loop import Trainer, TrainingPlan, check_divisible
+from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
 
@@ -69,28 +69,8 @@ def _train(
             config.num_warmup_steps,
             config.num_train_steps,
         )
-    plan = TrainingPlan(
-        batch_size=config.train_batch_size,
-        num_train_steps=config.num_train_steps,
-        num_warmup_steps=config.num_warmup_steps,
-        learning_rate=config.learning_rate,
-        seed=config.random_seed,
-        iterations_per_loop=config.iterations_per_loop,
-        save_checkpoints_steps=config.save_checkpoints_steps,
-        keep_checkpoint_max=config.keep_checkpoint_max,
-        log_steps=config.log_steps,
-    )
-
-    def batches(start_record: int) -> tf.data.Dataset:
-        return training_batches(
-            paths,
-            task.schema,
-            batch_size=config.train_batch_size,
-            num_records=num_records,
-            seed=config.random_seed,
-            start_record=start_record,
-        )
-
+    plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
+    batches = batches_from(config, paths, task.schema, num_records=num_records)
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 

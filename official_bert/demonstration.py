@@ -1,0 +1,109 @@
+"""What the demos share: a folder of their own, commands shown and run, titles."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from official_bert import files
+from official_bert.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LINE_WIDTH = 100
+# A demo deletes files only in a folder that holds this one.
+MARKER = "made_by_a_demo"
+
+
+def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
+    """Creates the output folder, or empties one that an earlier demo made.
+
+    Args:
+      folder: the demo's; nothing is deleted if it holds anything else.
+      made_files: globs of what the demo makes in it.
+
+    Raises:
+      UserError: there are files that the demo did not make.
+    """
+    files.make_folders(str(folder))
+    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    made = {path for pattern in (MARKER, *made_files) for path in folder.glob(pattern)} & present
+    if present and folder / MARKER not in present:
+        raise UserError(f"--output_dir={folder} is not empty and the demo did not make it; give a new folder")
+    if present != made:
+        foreign = min(present - made)
+        raise UserError(f"{foreign} was not made by the demo; move it away or give another --output_dir")
+    for path in made - {folder / MARKER}:
+        path.unlink()
+    (folder / MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
+
+
+def run_command(script: str, **flag_values: str | int | float | bool) -> None:
+    """Prints a command as it could be typed, and runs it.
+
+    Args:
+      script: its path in the repository.
+      **flag_values: flags in their order; True stands for a flag without a value.
+
+    Raises:
+      UserError: it fails; what went wrong is on standard error already.
+    """
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
+    arguments = [os.path.relpath(REPOSITORY / script), *flags]
+    python = "python" if shutil.which("python") == sys.executable else sys.executable
+    say("$ " + wrapped(python, *arguments))
+    exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
+    if exit_code:
+        raise UserError(f"{script} failed with exit code {exit_code}; its message is above")
+
+
+def wrapped(*words: str) -> str:
+    """Writes a command over several lines, so that a shell still takes it as one.
+
+    Args:
+      *words: the program and its arguments.
+
+    Returns:
+      The words, quoted, with a backslash where a line ends.
+    """
+    lines = [""]
+    for word in map(quoted, words):
+        if lines[-1] and len(lines[-1]) + len(word) > LINE_WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
+
+
+def quoted(word: str) -> str:
+    """Quotes an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
+    name, equals, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
+
+
+def read_results(path: str) -> dict[str, float]:
+    """Reads the lines `key = value` of eval_results.txt.
+
+    Args:
+      path: the file.
+
+    Returns:
+      Key to number.
+    """
+    results = {}
+    for line in files.LineReader(path):
+        key, value = line.split(" = ")
+        results[key] = float(value)
+    return results
+
+
+def say_title(text: str) -> None:
+    """Writes the title of a step."""
+    say(f"\n== {text}")
+
+
+def say(text: str) -> None:
+    """Writes to standard output, before the next command writes anything."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,64 @@
+"""What all runs that train have in common: how the flags become a plan and batches."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig
+from official_bert.data.pipeline import training_batches
+from official_bert.data.schema import RecordSchema
+from official_bert.training.loop import TrainingPlan
+
+
+def training_plan(
+    config: PretrainingConfig | ClassifierConfig,
+    *,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    eval_steps: int | None = None,
+) -> TrainingPlan:
+    """Gathers the flags that say how to train; the arguments are those of `TrainingPlan`."""
+    return TrainingPlan(
+        batch_size=config.train_batch_size,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=num_warmup_steps,
+        learning_rate=config.learning_rate,
+        seed=config.random_seed,
+        iterations_per_loop=config.iterations_per_loop,
+        save_checkpoints_steps=config.save_checkpoints_steps,
+        keep_checkpoint_max=config.keep_checkpoint_max,
+        log_steps=config.log_steps,
+        eval_steps=eval_steps,
+    )
+
+
+def batches_from(
+    config: PretrainingConfig | ClassifierConfig,
+    paths: Sequence[str],
+    schema: RecordSchema,
+    *,
+    num_records: int,
+    lengths: Sequence[int] | None = None,
+) -> Callable[[int], tf.data.Dataset]:
+    """A function for the Trainer: from the number of records used so far to the batches from there on.
+
+    Args:
+      config: tells batch size and seed.
+      paths: TFRecord files.
+      schema: what a record holds.
+      num_records: records in all files together.
+      lengths: see `training_batches`.
+    """
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        return training_batches(
+            paths,
+            schema,
+            batch_size=config.train_batch_size,
+            num_records=num_records,
+            seed=config.random_seed,
+            start_record=start_record,
+            lengths=lengths,
+        )
+
+    return batches

@@ -6,8 +6,10 @@ scheme (`gs://`, `s3://`, `hdfs://`) go through `tf.io.gfile`, imported on first
 
 import contextlib
 import glob as local_glob
+import itertools
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
 from official_bert.errors import UserError
@@ -160,6 +162,31 @@ class LineReader:
             ) from error
 
 
+def read_json(path: str, what: str) -> dict[str, Any]:
+    """Reads a JSON file that holds an object.
+
+    Args:
+      path: the file.
+      what: what it should be, for messages: "model config".
+
+    Returns:
+      Its keys and values.
+
+    Raises:
+      UserError: the file is missing, not JSON, or holds something else; the message names it.
+    """
+    try:
+        with open_file(path) as source:
+            values = json.load(source)
+    except OSError as error:
+        raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column
+        raise UserError(f"{path} is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds a JSON {type(values).__name__}; the {what} must be an object with keys")
+    return values
+
+
 def partial_name(path: str) -> str:
     """A hidden name beside `path`, to write to before renaming; globs do not match it."""
     folder, name = os.path.split(path)
@@ -192,3 +219,19 @@ def check_writable_folder(path: str, flag: str) -> None:
         raise UserError(f"--{flag}={path} is a folder; give a file name")
     if not is_remote(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"--{flag}={path}: the folder {folder} is not writable")
+
+
+def check_no_overwriting(outputs: Iterable[str], inputs: Iterable[str], flag: str) -> None:
+    """Raises if writing an output would overwrite an input.
+
+    Args:
+      outputs: files to write; they may be there already.
+      inputs: files read, all there.
+      flag: the flag that names the outputs or their folder.
+
+    Raises:
+      UserError: two paths name the same file.
+    """
+    for output, source in itertools.product(outputs, inputs):
+        if exists(output) and is_same(output, source):
+            raise UserError(f"--{flag}: {output} is also an input; it would be overwritten")

@@ -86,3 +86,25 @@ def test_remote_paths_go_through_tensorflow():
     assert files.find("ram://folder/*.txt") == ["ram://folder/b.txt", "ram://folder/c.txt"]
     files.remove("ram://folder/c.txt")
     assert not files.exists("ram://folder/c.txt")
+
+
+def test_json_files_hold_objects(tmp_path):
+    path = tmp_path / "a.json"
+    with pytest.raises(UserError, match=r"cannot read the index .*a\.json: No such file"):
+        files.read_json(str(path), "index")
+    for text, message in (("{", "is not JSON: .* line 1"), ("3", "holds a JSON int; the index must be an object")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=rf"a\.json {message}"):
+            files.read_json(str(path), "index")
+    path.write_text('{"a": [1]}')
+    assert files.read_json(str(path), "index") == {"a": [1]}
+
+
+def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
+    source, link, other = tmp_path / "source", tmp_path / "link", tmp_path / "other"
+    source.write_text("words")
+    link.symlink_to(source)
+    other.write_text("words")
+    files.check_no_overwriting([str(other), str(tmp_path / "new")], [str(source)], flag="out")
+    with pytest.raises(UserError, match=r"--out: .*link is also an input; it would be overwritten"):
+        files.check_no_overwriting([str(other), str(link)], [str(source)], flag="out")

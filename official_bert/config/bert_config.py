@@ -88,15 +88,7 @@ class BertConfig:
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
         """
-        try:
-            with files.open_file(path) as source:
-                values = json.load(source)
-        except OSError as error:
-            raise UserError(f"cannot read the model config {path}: {error.strerror or error}") from error
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column
-            raise UserError(f"{path} is not JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise UserError(f"{path} holds a JSON {type(values).__name__}; a model config is an object with keys")
+        values = files.read_json(path, "model config")
         try:
             return cls.from_dict(values)
         except UserError as error:

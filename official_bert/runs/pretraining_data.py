@@ -8,7 +8,6 @@ from absl import logging
 from official_bert import files
 from official_bert.config.run_configs import PretrainingDataConfig
 from official_bert.data.records import RecordSpool, RecordWriter
-from official_bert.errors import UserError
 from official_bert.tasks.pretraining_data import RecordMaker, read_corpus, warn_about_corpus
 from official_bert.tokenization import FullTokenizer, vocab
 
@@ -20,7 +19,9 @@ def run(config: PretrainingDataConfig) -> None:
       UserError: an input is missing or unreadable, or an output cannot be written.
     """
     input_files = files.find(config.input_file)
-    _check_outputs(input_files, config.output_files)
+    for path in config.output_files:
+        files.check_writable_folder(path, flag="output_file")
+    files.check_no_overwriting(config.output_files, input_files, flag="output_file")
     logging.info("reading %d input files: %s", len(input_files), ", ".join(input_files))
     tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
     (unknown,) = tokenizer.vocabulary.require(vocab.UNKNOWN)
@@ -49,14 +50,6 @@ def run(config: PretrainingDataConfig) -> None:
             writer.write(record)
     logging.info("%s", maker.summary(unknown_share))
     logging.info("wrote %s", ", ".join(config.output_files))
-
-
-def _check_outputs(input_files: list[str], output_files: list[str]) -> None:
-    for path in output_files:
-        files.check_writable_folder(path, flag="output_file")
-        for input_file in input_files:
-            if files.exists(path) and files.is_same(path, input_file):
-                raise UserError(f"--output_file={path} is also an input; it would be overwritten")
 
 
 def _local_folder(path: str) -> str | None:

@@ -21,6 +21,7 @@ SCRIPTS = (
     "run_pretraining.py",
     "run_classifier.py",
     "tools/build_vocab.py",
+    "tools/convert_hf_checkpoint.py",
     "tools/fill_mask.py",
     "tools/strip_checkpoint.py",
 )  # all have a required flag
@@ -405,3 +406,23 @@ class TestTools:
             run_script("tools/strip_checkpoint.py", checkpoint=target, output=target),
             "there is a checkpoint of this name already",
         )
+
+    def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path):
+        result = run_script(
+            "tools/convert_hf_checkpoint.py",
+            "--to_hf",
+            init_checkpoint=model_dir / "bert_model.ckpt",
+            bert_config_file=model_dir / "bert_config.json",
+            vocab_file=vocab_file,
+            output_dir=tmp_path / "hf",
+        )
+        assert result.code == 0, result
+        assert "a BertForPreTraining with 62 tensors" in result.errors
+        flags = {"hf_dir": tmp_path / "hf", "output_dir": tmp_path / "out"}
+        result = run_script("tools/convert_hf_checkpoint.py", **flags)
+        assert result.code == 0, result
+        assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
+        (tmp_path / "hf" / "model.safetensors").write_bytes(b"cut off")
+        assert_fails(run_script("tools/convert_hf_checkpoint.py", **flags), "model.safetensors is damaged or cut off")
+        flags["hf_dir"] = tmp_path / "absent"
+        assert_fails(run_script("tools/convert_hf_checkpoint.py", **flags), "absent/config.json: No such file")

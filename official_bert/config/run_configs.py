@@ -214,6 +214,30 @@ class StripCheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class HfConversionConfig:
+    """Flags of `tools/convert_hf_checkpoint.py`."""
+
+    output_dir: str | None = option(None, "Folder for the files to write.", required=True)
+    hf_dir: str | None = option(None, "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.")
+    to_hf: bool = option(False, "Write a Hugging Face folder instead; the flags below say what from.")
+    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.")
+    bert_config_file: str | None = option(None, "The checkpoint's bert_config.json, with --to_hf.")
+    vocab_file: str | None = option(None, "The checkpoint's vocabulary, with --to_hf.")
+    do_lower_case: bool = option(True, "Whether the vocabulary is uncased, with --to_hf.")
+
+    def __post_init__(self):
+        check_options(self)
+        ours = ("init_checkpoint", "bert_config_file", "vocab_file")
+        needed, useless = (ours, ("hf_dir",)) if self.to_hf else (("hf_dir",), ours)
+        for name in needed:
+            if getattr(self, name) is None:
+                raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")
+        for name in useless:
+            if getattr(self, name) is not None:
+                raise UserError(f"--{name} has no use {'with' if self.to_hf else 'without'} --to_hf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoConfig:
     """Flags of `tools/demo.py`."""
 

@@ -1,0 +1,335 @@
+"""Hugging Face's weights of BERT: their files, read and written, and their names and layout against ours.
+
+`read_folder` -> `from_hf` -> `bundle.write_checkpoint` is one direction, `bundle.CheckpointReader` -> `to_hf` ->
+`write_file` the other.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints.bundle import is_training_state
+from official_bert.config.bert_config import BertConfig
+from official_bert.errors import UserError
+
+WEIGHTS_FILE = "model.safetensors"
+_INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
+_PICKLE_FILE = "pytorch_model.bin"
+_FROM_PICKLE = (
+    "import torch, safetensors.torch as s; "
+    f"d = torch.load('{_PICKLE_FILE}', weights_only=True); "
+    f"s.save_file({{n: t.contiguous().clone() for n, t in d.items()}}, '{WEIGHTS_FILE}')"
+)
+_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
+_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # counted up or zero, never learnt
+# Tensors that are the same variable as another one.
+_TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+_POOLER_SEED = 0
+
+
+class Rule(NamedTuple):
+    """One variable; with a `{}` in its names, which stands for the number of a layer, one of each layer.
+
+    Attributes:
+      source: its name, in the table below ours.
+      target: its other name.
+      shape: under the first name, a letter for each dimension as in `_sizes`.
+      is_transposed: whether the two layouts are transposes of each other; PyTorch's linear layers keep [output, input].
+    """
+
+    source: str
+    target: str
+    shape: str
+    is_transposed: bool = False
+
+    def mirrored(self) -> "Rule":
+        """The same rule from the other side."""
+        shape = self.shape[::-1] if self.is_transposed else self.shape
+        return Rule(self.target, self.source, shape, self.is_transposed)
+
+    def of_each_layer(self, num_layers: int) -> list["Rule"]:
+        """The rule for layer 0, 1 and so on; the rule itself if it is of no layer."""
+        layers = range(num_layers if "{}" in self.source else 1)
+        return [self._replace(source=self.source.format(layer), target=self.target.format(layer)) for layer in layers]
+
+
+def _dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
+    kernel = Rule(f"{name}/kernel", f"{hf_name}.weight", shape, is_transposed=True)
+    return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
+
+
+def _layer_norm(name: str, hf_name: str) -> tuple[Rule, ...]:
+    return Rule(f"{name}/gamma", f"{hf_name}.weight", "D"), Rule(f"{name}/beta", f"{hf_name}.bias", "D")
+
+
+def _output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
+    weights = Rule(f"{folder}output_weights", f"{hf_name}.weight", f"{classes}D")
+    return weights, Rule(f"{folder}output_bias", f"{hf_name}.bias", classes)
+
+
+# Every variable there is. Of a part, all variables are there or none.
+_RULES = {
+    "encoder": (
+        Rule("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", "VD"),
+        Rule("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight", "TD"),
+        Rule("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight", "SD"),
+        *_layer_norm("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm"),
+        *_dense("bert/encoder/layer_{}/attention/self/query", "bert.encoder.layer.{}.attention.self.query", "DD"),
+        *_dense("bert/encoder/layer_{}/attention/self/key", "bert.encoder.layer.{}.attention.self.key", "DD"),
+        *_dense("bert/encoder/layer_{}/attention/self/value", "bert.encoder.layer.{}.attention.self.value", "DD"),
+        *_dense("bert/encoder/layer_{}/attention/output/dense", "bert.encoder.layer.{}.attention.output.dense", "DD"),
+        *_layer_norm(
+            "bert/encoder/layer_{}/attention/output/LayerNorm", "bert.encoder.layer.{}.attention.output.LayerNorm"
+        ),
+        *_dense("bert/encoder/layer_{}/intermediate/dense", "bert.encoder.layer.{}.intermediate.dense", "DI"),
+        *_dense("bert/encoder/layer_{}/output/dense", "bert.encoder.layer.{}.output.dense", "ID"),
+        *_layer_norm("bert/encoder/layer_{}/output/LayerNorm", "bert.encoder.layer.{}.output.LayerNorm"),
+    ),
+    "pooler": _dense("bert/pooler/dense", "bert.pooler.dense", "DD"),
+    "masked-LM head": (
+        *_dense("cls/predictions/transform/dense", "cls.predictions.transform.dense", "DD"),
+        *_layer_norm("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+        Rule("cls/predictions/output_bias", "cls.predictions.bias", "V"),
+    ),
+    "next-sentence head": _output("cls/seq_relationship/", "cls.seq_relationship", "2"),
+    "classifier": _output("", "classifier", "C"),
+    "span head": _output("cls/squad/", "qa_outputs", "2"),
+}
+# The class in `transformers` for the heads that a checkpoint may have.
+_ARCHITECTURES = {
+    (): "BertModel",
+    ("masked-LM head", "next-sentence head"): "BertForPreTraining",
+    ("masked-LM head",): "BertForMaskedLM",
+    ("next-sentence head",): "BertForNextSentencePrediction",
+    ("classifier",): "BertForSequenceClassification",
+    ("span head",): "BertForQuestionAnswering",
+}
+
+
+class Weights(NamedTuple):
+    """The arrays of a model.
+
+    Attributes:
+      arrays: name to float32 array.
+      parts: what the model consists of, for the log: encoder, pooler, heads.
+    """
+
+    arrays: dict[str, np.ndarray]
+    parts: list[str]
+
+
+class HfWeights(NamedTuple):
+    """The arrays of a model under Hugging Face's names.
+
+    Attributes:
+      arrays: name to float32 array.
+      architecture: the class in `transformers` that they belong to.
+      num_classes: classes of the classifier, None if there is none.
+    """
+
+    arrays: dict[str, np.ndarray]
+    architecture: str
+    num_classes: int | None
+
+
+def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> Weights:
+    """Gives Hugging Face's arrays our names and layout.
+
+    A missing pooler, which `transformers` drops from models that do without, begins at random as in a new model.
+
+    Args:
+      arrays: what `read_folder` gave.
+      config: the architecture.
+      source: the folder, for messages.
+
+    Returns:
+      Arrays for `write_checkpoint`.
+
+    Raises:
+      UserError: an array is unknown, missing or has another shape; the message names it.
+    """
+    rules = {part: [rule.mirrored() for rule in rules] for part, rules in _RULES.items()}
+    weights = _renamed(arrays, rules, config, source)
+    if "pooler" not in weights.parts:
+        initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED)
+        kernel, bias = (rule.source for rule in _RULES["pooler"])
+        weights.arrays[kernel] = np.array(initializer([config.hidden_size, config.hidden_size]))
+        weights.arrays[bias] = np.zeros([config.hidden_size], np.float32)
+        logging.warning(
+            "%s has no pooler; %s and %s begin at random (seed %d): the output at each position is right, but whatever "
+            "uses the pooled output, such as a classifier, must be trained first",
+            source,
+            kernel,
+            bias,
+            _POOLER_SEED,
+        )
+    return weights
+
+
+def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> HfWeights:
+    """Gives our arrays Hugging Face's names and layout; optimizer state is left out.
+
+    Args:
+      arrays: those of a checkpoint.
+      config: the architecture.
+      source: the checkpoint, for messages.
+
+    Returns:
+      Arrays for `write_file`, and what to say of them in `config.json`.
+
+    Raises:
+      UserError: an array is unknown, missing or has another shape, or no class has all these heads.
+    """
+    arrays = {name: array for name, array in arrays.items() if not is_training_state(name)}
+    renamed, parts = _renamed(arrays, _RULES, config, source)
+    heads = tuple(part for part in parts if part not in ("encoder", "pooler"))
+    if heads not in _ARCHITECTURES:
+        raise UserError(f"{source} has a {' and a '.join(heads)}; no class of transformers has them together")
+    architecture = _ARCHITECTURES[heads]
+    if not heads:
+        renamed = {name.removeprefix("bert."): array for name, array in renamed.items()}
+    num_classes = len(arrays["output_bias"]) if "classifier" in heads else None
+    return HfWeights(renamed, architecture, num_classes)
+
+
+def _renamed(
+    arrays: Mapping[str, np.ndarray], rules: Mapping[str, Sequence[Rule]], config: BertConfig, source: str
+) -> Weights:
+    rules_of_parts = {
+        part: [rule for pattern in patterns for rule in pattern.of_each_layer(config.num_hidden_layers)]
+        for part, patterns in rules.items()
+    }
+    unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
+    if unknown:
+        raise UserError(
+            f"{source} holds {unknown[0]} ({len(unknown)} such in all), which a BERT with "
+            f"num_hidden_layers={config.num_hidden_layers} has not; does the model config belong to it?"
+        )
+    sizes = _sizes(config)
+    weights = Weights({}, [])
+    for part, part_rules in rules_of_parts.items():
+        missing = [rule.source for rule in part_rules if rule.source not in arrays]
+        if len(missing) == len(part_rules) and part != "encoder":
+            continue
+        if missing:
+            raise UserError(f"{source} lacks {missing[0]} of the {part} ({len(missing)} such in all)")
+        weights.parts.append(part)
+        for rule in part_rules:
+            array = arrays[rule.source]
+            if not _fits(array.shape, rule.shape, sizes):
+                raise UserError(
+                    f"{source}: {rule.source} has the shape {list(array.shape)}, the model config makes it "
+                    f"[{', '.join(str(sizes.get(letter, letter)) for letter in rule.shape)}]; does it belong to it?"
+                )
+            weights.arrays[rule.target] = array.T if rule.is_transposed else array
+    return weights
+
+
+def _sizes(config: BertConfig) -> dict[str, int]:
+    """What the letters of a shape mean; C, the number of classes, is what the first array that has it says."""
+    return {
+        "V": config.vocab_size,
+        "T": config.type_vocab_size,
+        "S": config.max_position_embeddings,
+        "D": config.hidden_size,
+        "I": config.intermediate_size,
+        "2": 2,
+    }
+
+
+def _fits(shape: tuple[int, ...], letters: str, sizes: dict[str, int]) -> bool:
+    return len(shape) == len(letters) and all(
+        sizes.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
+    )
+
+
+def read_folder(folder: str) -> dict[str, np.ndarray]:
+    """Reads the weights of a Hugging Face folder: one safetensors file or several with an index.
+
+    Args:
+      folder: the folder.
+
+    Returns:
+      Name to float32 array, under the names of today's `BertForPreTraining`: with `bert.`, LayerNorm's `gamma` and
+      `beta` as `weight` and `bias`, each tied variable once, no buffers.
+
+    Raises:
+      UserError: there are no such files, one is damaged, or two tensors that must be equal differ.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for path in _weight_files(folder):
+        for stored_name, array in _read_file(path):
+            name = _todays_name(stored_name)
+            if name in arrays:
+                raise UserError(f"{path}: {stored_name} is there twice, under an old name and a new one")
+            arrays[name] = array
+    for copy, original in _TIED.items():
+        if copy in arrays:
+            array = arrays.pop(copy)
+            if not np.array_equal(arrays.setdefault(original, array), array):
+                raise UserError(f"{folder}: {copy} differs from {original}; here both are one variable")
+    return arrays
+
+
+def _weight_files(folder: str) -> list[str]:
+    single, index, pickle = (os.path.join(folder, name) for name in (WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE))
+    if files.exists(single):
+        return [single]
+    if files.exists(index):
+        names = files.read_json(index, "safetensors index").get("weight_map")
+        if not isinstance(names, dict):
+            raise UserError(f"{index} has no weight_map, from name to file")
+        return [os.path.join(folder, name) for name in sorted(set(names.values()))]
+    if files.exists(pickle) or files.exists(pickle + ".index.json"):
+        raise UserError(
+            f"{folder} has its weights in {_PICKLE_FILE} alone, a pickle; those can run code and are not read. "
+            f'To make {WEIGHTS_FILE} of it, with PyTorch, in that folder: python -c "{_FROM_PICKLE}"'
+        )
+    raise UserError(f"{folder} holds no {WEIGHTS_FILE}")
+
+
+def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
+    with files.open_file(path, "rb") as source:
+        data = source.read()
+    try:
+        tensors = safetensors.deserialize(data)
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{path} is damaged or cut off, or no safetensors file: {error}") from error
+    for name, tensor in tensors:
+        if _todays_name(name) in _BUFFERS:
+            continue
+        if tensor["dtype"] not in _DTYPES:
+            raise UserError(f"{path}: {name} holds {tensor['dtype']}, not floating-point numbers; is it quantized?")
+        array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
+        yield name, array.astype(np.float32, copy=False)
+
+
+def _todays_name(name: str) -> str:
+    for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return f"bert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
+
+
+def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a safetensors file, which exists only when complete.
+
+    Args:
+      path: the file.
+      arrays: name to array.
+    """
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer takes bytes as is
+    data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # without it transformers reads nothing
+    with files.atomic_write(path, "wb") as sink:
+        sink.write(data)

@@ -1,0 +1,69 @@
+"""The tokenizer files of a Hugging Face folder: the vocabulary out of them, and the settings, both ways."""
+
+import os
+from typing import Any
+
+from absl import logging
+
+from official_bert import files
+from official_bert.errors import UserError
+
+
+def read_pieces(folder: str) -> list[str]:
+    """Reads the vocabulary, from `vocab.txt` or, if there is none, from `tokenizer.json`.
+
+    Returns:
+      The lines of a `vocab.txt`: the piece with id n is the n-th, from 0.
+
+    Raises:
+      UserError: both files are missing, or what they hold is not a vocabulary of wordpieces.
+    """
+    vocab_file, tokenizer_file = os.path.join(folder, "vocab.txt"), os.path.join(folder, "tokenizer.json")
+    if files.exists(vocab_file):
+        return list(files.LineReader(vocab_file))
+    if not files.exists(tokenizer_file):
+        raise UserError(f"{folder} holds no vocabulary: neither vocab.txt nor tokenizer.json is there")
+    model = files.read_json(tokenizer_file, "tokenizer").get("model")
+    ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
+    if not isinstance(ids, dict):
+        raise UserError(f"{tokenizer_file} holds no WordPiece vocabulary; only that of a BERT can be converted")
+    pieces = {index: piece for piece, index in ids.items()}
+    if sorted(pieces) != list(range(len(ids))):
+        raise UserError(f"{tokenizer_file}: the ids of the {len(ids)} pieces are not the numbers from 0 on")
+    return [pieces[index] for index in range(len(ids))]
+
+
+def read_do_lower_case(folder: str) -> bool | None:
+    """Reads from `tokenizer_config.json` whether text is lower-cased; warns of settings that have no flag here.
+
+    Returns:
+      The value for `--do_lower_case`; None if the file is missing or does not say.
+
+    Raises:
+      UserError: the file is malformed.
+    """
+    path = os.path.join(folder, "tokenizer_config.json")
+    if not files.exists(path):
+        return None
+    settings = files.read_json(path, "tokenizer config")
+    do_lower_case = settings.get("do_lower_case")
+    if settings.get("strip_accents") not in (None, do_lower_case):
+        logging.warning(
+            "%s: strip_accents is not do_lower_case; here accents go with capitals, so ids may differ", path
+        )
+    if settings.get("tokenize_chinese_chars") is False:
+        logging.warning("%s: tokenize_chinese_chars is false; here each such character is a word, so ids differ", path)
+    return do_lower_case
+
+
+def make_tokenizer_config(*, do_lower_case: bool, max_length: int) -> dict[str, Any]:
+    """Makes the content of a `tokenizer_config.json`.
+
+    Args:
+      do_lower_case: whether text is lower-cased and stripped of accents.
+      max_length: most wordpieces of a sequence.
+
+    Returns:
+      Keys and values.
+    """
+    return {"tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case, "model_max_length": max_length}

@@ -1,0 +1,330 @@
+"""Hugging Face's weights: names, layout, files, and every way they can be wrong. Nothing here needs PyTorch."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf, write_file
+from official_bert.config.bert_config import BertConfig
+from official_bert.errors import UserError
+from official_bert.modeling.pretraining import PretrainingModel
+
+CONFIG = BertConfig(
+    vocab_size=11,
+    hidden_size=4,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=6,
+    max_position_embeddings=7,
+    type_vocab_size=3,
+)
+V, D, L, I, S, T = 11, 4, 2, 6, 7, 3  # noqa: E741
+
+
+def hf_shapes():
+    """Names and shapes as `transformers` writes them for a BertForPreTraining, written down by hand."""
+    shapes = {
+        "bert.embeddings.word_embeddings.weight": [V, D],
+        "bert.embeddings.position_embeddings.weight": [S, D],
+        "bert.embeddings.token_type_embeddings.weight": [T, D],
+        "bert.embeddings.LayerNorm.weight": [D],
+        "bert.embeddings.LayerNorm.bias": [D],
+        "bert.pooler.dense.weight": [D, D],
+        "bert.pooler.dense.bias": [D],
+        "cls.predictions.bias": [V],
+        "cls.predictions.transform.dense.weight": [D, D],
+        "cls.predictions.transform.dense.bias": [D],
+        "cls.predictions.transform.LayerNorm.weight": [D],
+        "cls.predictions.transform.LayerNorm.bias": [D],
+        "cls.seq_relationship.weight": [2, D],
+        "cls.seq_relationship.bias": [2],
+    }
+    for layer in range(L):
+        prefix = f"bert.encoder.layer.{layer}"
+        for name, (width_in, width_out) in {
+            "attention.self.query": (D, D),
+            "attention.self.key": (D, D),
+            "attention.self.value": (D, D),
+            "attention.output.dense": (D, D),
+            "intermediate.dense": (D, I),
+            "output.dense": (I, D),
+        }.items():
+            shapes[f"{prefix}.{name}.weight"] = [width_out, width_in]
+            shapes[f"{prefix}.{name}.bias"] = [width_out]
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            shapes[f"{prefix}.{name}.weight"] = [D]
+            shapes[f"{prefix}.{name}.bias"] = [D]
+    return shapes
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(1)
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in hf_shapes().items()}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes arrays to a folder with the library of Hugging Face and reads them with ours."""
+
+    def write_and_read(arrays):
+        safetensors.numpy.save_file(arrays, str(tmp_path / "model.safetensors"))
+        return read_folder(str(tmp_path))
+
+    return write_and_read
+
+
+def without(arrays, *starts):
+    return {name: array for name, array in arrays.items() if not name.startswith(starts)}
+
+
+def assert_equal_arrays(arrays, expected):
+    assert sorted(arrays) == sorted(expected)
+    for name, array in arrays.items():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+def test_names_and_shapes_become_those_of_our_model(arrays):
+    weights = from_hf(arrays, CONFIG, "folder")
+    assert weights.parts == ["encoder", "pooler", "masked-LM head", "next-sentence head"]
+    model = PretrainingModel(CONFIG)
+    assert {name: array.shape for name, array in weights.arrays.items()} == {
+        variable.path: tuple(variable.shape) for variable in model.trainable_variables
+    }
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_transposed"),
+    [
+        ("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight", False),
+        ("bert/embeddings/LayerNorm/gamma", "bert.embeddings.LayerNorm.weight", False),
+        ("bert/embeddings/LayerNorm/beta", "bert.embeddings.LayerNorm.bias", False),
+        *(
+            (f"bert/encoder/layer_1/{name}/kernel", f"bert.encoder.layer.1.{name.replace('/', '.')}.weight", True)
+            for name in ("attention/self/query", "attention/self/key", "attention/self/value", "output/dense")
+        ),
+        (
+            "bert/encoder/layer_0/attention/output/LayerNorm/beta",
+            "bert.encoder.layer.0.attention.output.LayerNorm.bias",
+            False,
+        ),
+        ("bert/encoder/layer_0/intermediate/dense/bias", "bert.encoder.layer.0.intermediate.dense.bias", False),
+        ("bert/pooler/dense/kernel", "bert.pooler.dense.weight", True),
+        ("cls/predictions/transform/dense/kernel", "cls.predictions.transform.dense.weight", True),
+        ("cls/predictions/output_bias", "cls.predictions.bias", False),
+        ("cls/seq_relationship/output_weights", "cls.seq_relationship.weight", False),
+    ],
+)
+def test_an_array_gets_its_name_and_layout(arrays, ours, theirs, is_transposed):
+    expected = arrays[theirs].T if is_transposed else arrays[theirs]
+    np.testing.assert_array_equal(from_hf(arrays, CONFIG, "folder").arrays[ours], expected)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "heads", "architecture", "num_classes"),
+    [
+        ((), {}, "BertForPreTraining", None),
+        (("cls.seq_relationship",), {}, "BertForMaskedLM", None),
+        (("cls.predictions",), {}, "BertForNextSentencePrediction", None),
+        (("cls",), {"classifier.weight": [5, D], "classifier.bias": [5]}, "BertForSequenceClassification", 5),
+        (("cls",), {"qa_outputs.weight": [2, D], "qa_outputs.bias": [2]}, "BertForQuestionAnswering", None),
+    ],
+)
+def test_there_and_back_is_exact(arrays, left_out, heads, architecture, num_classes):
+    rng = np.random.default_rng(2)
+    arrays = without(arrays, *left_out) if left_out else arrays
+    arrays |= {name: rng.normal(size=shape).astype(np.float32) for name, shape in heads.items()}
+    weights = to_hf(from_hf(arrays, CONFIG, "folder").arrays, CONFIG, "checkpoint")
+    assert (weights.architecture, weights.num_classes) == (architecture, num_classes)
+    assert_equal_arrays(weights.arrays, arrays)
+
+
+def test_heads_of_fine_tuned_models_have_the_names_of_the_reference(arrays):
+    arrays = without(arrays, "cls")
+    classifier = {"classifier.weight": np.ones([3, D], np.float32), "classifier.bias": np.ones([3], np.float32)}
+    assert {"output_weights", "output_bias"} < set(from_hf(arrays | classifier, CONFIG, "folder").arrays)
+    spans = {"qa_outputs.weight": np.ones([2, D], np.float32), "qa_outputs.bias": np.ones([2], np.float32)}
+    names = set(from_hf(arrays | spans, CONFIG, "folder").arrays)
+    assert {"cls/squad/output_weights", "cls/squad/output_bias"} < names
+
+
+def test_an_encoder_alone_is_written_without_prefix_and_read_with_or_without(arrays, read):
+    arrays = without(arrays, "cls")
+    bare = {name.removeprefix("bert."): array for name, array in arrays.items()}
+    assert_equal_arrays(read(bare), arrays)
+    assert_equal_arrays(read(arrays), arrays)
+    weights = to_hf(from_hf(arrays, CONFIG, "folder").arrays, CONFIG, "checkpoint")
+    assert weights.architecture == "BertModel"
+    assert_equal_arrays(weights.arrays, bare)
+
+
+def test_old_names_and_buffers_are_understood(arrays, read):
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for name, array in arrays.items()
+    }
+    assert sum(name.endswith(("gamma", "beta")) for name in old) == 2 * (2 * L + 2)
+    old["bert.embeddings.position_ids"] = np.arange(S)[None]
+    assert_equal_arrays(read(old), arrays)
+
+
+def test_optimizer_state_is_left_out(arrays):
+    ours = from_hf(arrays, CONFIG, "folder").arrays
+    state = {"global_step": np.int64(3), "cls/predictions/output_bias/adam_m": np.zeros([V], np.float32)}
+    assert_equal_arrays(to_hf(ours | state, CONFIG, "checkpoint").arrays, arrays)
+
+
+class TestTies:
+    """The output weights of the masked-LM head are the word embeddings, wherever a file has them."""
+
+    words, decoder = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+    bias, decoder_bias = "cls.predictions.bias", "cls.predictions.decoder.bias"
+
+    def test_copies_are_dropped(self, arrays, read):
+        copies = {self.decoder: arrays[self.words], self.decoder_bias: arrays[self.bias]}
+        assert_equal_arrays(read(arrays | copies), arrays)
+
+    def test_a_copy_stands_in_for_the_original(self, arrays, read):
+        moved = dict(arrays)
+        moved[self.decoder], moved[self.decoder_bias] = moved.pop(self.words), moved.pop(self.bias)
+        assert_equal_arrays(read(moved), arrays)
+
+    @pytest.mark.parametrize(("copy", "original"), [(decoder, words), (decoder_bias, bias)])
+    def test_one_that_differs_is_refused(self, arrays, read, copy, original):
+        with pytest.raises(UserError, match=f"{copy} differs from {original}; here both are one variable"):
+            read(arrays | {copy: arrays[original] + 1})
+
+
+class TestMissingPooler:
+    """`transformers` has none in models for masked words, spans and tags."""
+
+    def test_it_begins_at_random_and_says_so(self, arrays, caplog):
+        kernel = from_hf(arrays, CONFIG, "folder").arrays["bert/pooler/dense/kernel"]
+        assert "pooler" not in caplog.text
+        first, second = (from_hf(without(arrays, "bert.pooler"), CONFIG, "folder").arrays for _ in range(2))
+        assert (
+            "folder has no pooler; bert/pooler/dense/kernel and bert/pooler/dense/bias begin at random" in caplog.text
+        )
+        assert_equal_arrays(first, second)
+        assert 0 < np.abs(first["bert/pooler/dense/kernel"]).max() <= 2 * CONFIG.initializer_range
+        assert np.abs(kernel).max() > 2 * CONFIG.initializer_range
+        assert (first["bert/pooler/dense/bias"] == 0).all()
+
+    def test_half_a_pooler_is_refused(self, arrays):
+        with pytest.raises(UserError, match=r"folder lacks bert\.pooler\.dense\.bias of the pooler"):
+            from_hf(without(arrays, "bert.pooler.dense.bias"), CONFIG, "folder")
+
+
+class TestMisfits:
+    """Arrays that are not those of the model."""
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "bert.encoder.layer.2.output.dense.weight",  # a layer too many
+            "bert.encoder.layer.0.crossattention.self.query.weight",
+            "bert.embeddings.word_embeddings.weights",
+            "my.bert.pooler.dense.weight",
+            "roberta.pooler.dense.weight",
+        ],
+    )
+    def test_an_unknown_tensor_is_named(self, arrays, name):
+        with pytest.raises(UserError, match=f"folder holds {name} .1 such in all.*num_hidden_layers=2 has not"):
+            from_hf(arrays | {name: np.zeros([D], np.float32)}, CONFIG, "folder")
+
+    def test_a_missing_tensor_is_named(self, arrays):
+        name = "bert.encoder.layer.1.attention.self.key.bias"
+        with pytest.raises(UserError, match=f"folder lacks {name} of the encoder .1 such in all"):
+            from_hf(without(arrays, name), CONFIG, "folder")
+
+    def test_half_a_head_is_refused(self, arrays):
+        with pytest.raises(UserError, match=r"lacks cls\.predictions\.bias of the masked-LM head"):
+            from_hf(without(arrays, "cls.predictions.bias"), CONFIG, "folder")
+
+    @pytest.mark.parametrize(
+        ("name", "shape", "expected"),
+        [
+            ("bert.encoder.layer.0.intermediate.dense.weight", [D, I], r"\[4, 6\], .* \[6, 4\]"),
+            ("bert.embeddings.word_embeddings.weight", [V + 1, D], r"\[12, 4\], .* \[11, 4\]"),
+            ("cls.predictions.bias", [1, V], r"\[1, 11\], .* \[11\]"),
+            ("cls.seq_relationship.weight", [3, D], r"\[3, 4\], .* \[2, 4\]"),
+        ],
+    )
+    def test_another_shape_is_refused_with_both(self, arrays, name, shape, expected):
+        with pytest.raises(UserError, match=f"folder: {name} has the shape {expected}"):
+            from_hf(arrays | {name: np.zeros(shape, np.float32)}, CONFIG, "folder")
+
+    def test_weights_and_bias_have_as_many_classes(self, arrays):
+        head = {"classifier.weight": np.zeros([3, D], np.float32), "classifier.bias": np.zeros([2], np.float32)}
+        with pytest.raises(UserError, match=r"classifier\.bias has the shape \[2\], the model config makes it \[3\]"):
+            from_hf(without(arrays, "cls") | head, CONFIG, "folder")
+
+    def test_checkpoints_are_checked_alike(self, arrays):
+        ours = from_hf(arrays, CONFIG, "folder").arrays
+        kernel = "bert/encoder/layer_0/intermediate/dense/kernel"
+        with pytest.raises(UserError, match=rf"ckpt: {kernel} has the shape \[6, 4\], .* \[4, 6\]"):
+            to_hf(ours | {kernel: ours[kernel].T}, CONFIG, "ckpt")
+        with pytest.raises(UserError, match="ckpt holds bert/extra"):
+            to_hf(ours | {"bert/extra": ours[kernel]}, CONFIG, "ckpt")
+
+    def test_heads_that_no_class_has_together_are_refused(self, arrays):
+        ours = from_hf(arrays, CONFIG, "folder").arrays
+        head = {"output_weights": np.zeros([2, D], np.float32), "output_bias": np.zeros([2], np.float32)}
+        with pytest.raises(UserError, match="ckpt has a masked-LM head and a next-sentence head and a classifier; no"):
+            to_hf(ours | head, CONFIG, "ckpt")
+
+
+class TestFiles:
+    """Reading and writing, beside what is read."""
+
+    @pytest.mark.parametrize("dtype", [np.float64, np.float16, tf.bfloat16.as_numpy_dtype])
+    def test_other_precisions_become_float32(self, arrays, read, dtype):
+        other = {name: array.astype(dtype) for name, array in arrays.items()}
+        assert_equal_arrays(read(other), {name: array.astype(np.float32) for name, array in other.items()})
+
+    def test_whole_numbers_are_refused(self, arrays, read):
+        with pytest.raises(UserError, match=r"model\.safetensors: cls\.predictions\.bias holds I8.*quantized"):
+            read(arrays | {"cls.predictions.bias": np.zeros([V], np.int8)})
+
+    def test_shards_are_read_by_their_index(self, arrays, tmp_path):
+        names = sorted(arrays)
+        shards = {"model-00001-of-00002.safetensors": names[:9], "model-00002-of-00002.safetensors": names[9:]}
+        for file, held in shards.items():
+            safetensors.numpy.save_file({name: arrays[name] for name in held}, str(tmp_path / file))
+        index = {"weight_map": {name: file for file, held in shards.items() for name in held}}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert_equal_arrays(read_folder(str(tmp_path)), arrays)
+        (tmp_path / "model.safetensors.index.json").write_text("{}")
+        with pytest.raises(UserError, match=r"index\.json has no weight_map"):
+            read_folder(str(tmp_path))
+
+    def test_one_variable_under_two_names_is_refused(self, arrays, read):
+        with pytest.raises(UserError, match=r"pooler\.dense\.bias is there twice"):
+            read(arrays | {"pooler.dense.bias": arrays["bert.pooler.dense.bias"]})
+
+    def test_a_pickle_is_not_read(self, tmp_path):
+        with pytest.raises(UserError, match=r"holds no model\.safetensors"):
+            read_folder(str(tmp_path))
+        (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+        with pytest.raises(UserError, match=r"pytorch_model\.bin alone, a pickle; .* To make model\.safetensors of it"):
+            read_folder(str(tmp_path))
+
+    @pytest.mark.parametrize("length", [0, 5, 100, -1])
+    def test_a_file_cut_off_anywhere_is_refused(self, arrays, read, tmp_path, length):
+        read(arrays)
+        path = tmp_path / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:length])
+        with pytest.raises(UserError, match=r"model\.safetensors is damaged or cut off, or no safetensors file"):
+            read_folder(str(tmp_path))
+
+    def test_views_are_written_as_they_look(self, tmp_path):
+        array = np.arange(6, dtype=np.float32).reshape(2, 3)
+        write_file(str(tmp_path / "a.safetensors"), {"a": array.T, "b": array})
+        assert_equal_arrays(safetensors.numpy.load_file(tmp_path / "a.safetensors"), {"a": array.T, "b": array})
+        with safetensors.safe_open(tmp_path / "a.safetensors", "np") as file:
+            assert file.metadata() == {"format": "pt"}
+        assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]

@@ -1,0 +1,120 @@
+"""A Hugging Face `config.json` as a `BertConfig`, and back."""
+
+import json
+
+import pytest
+
+from official_bert.config.bert_config import ACTIVATION_NAMES, BertConfig
+from official_bert.config.hf_config import make_hf_config, read_hf_config
+from official_bert.errors import UserError
+
+HF = {
+    "architectures": ["BertModel"],
+    "model_type": "bert",
+    "vocab_size": 100,
+    "hidden_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 20,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.3,
+    "max_position_embeddings": 64,
+    "type_vocab_size": 1,
+    "initializer_range": 0.05,
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "use_cache": True,
+    "transformers_version": "4.8.2",
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def write_and_read(values):
+        (tmp_path / "config.json").write_text(json.dumps(values))
+        return read_hf_config(str(tmp_path / "config.json"))
+
+    return write_and_read
+
+
+def test_the_architecture_is_taken_over(read):
+    config = read(HF)
+    assert config.to_dict() == {
+        "vocab_size": 100,
+        "hidden_size": 12,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 20,
+        "hidden_act": "gelu_erf",
+        "hidden_dropout_prob": 0.2,
+        "attention_probs_dropout_prob": 0.3,
+        "max_position_embeddings": 64,
+        "type_vocab_size": 1,
+        "initializer_range": 0.05,
+    }
+
+
+def test_missing_keys_mean_what_they_mean_there(read):
+    assert read({}) == BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu_erf")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu"), ("tanh", "tanh")],
+)
+def test_activations(read, theirs, ours):
+    assert read({**HF, "hidden_act": theirs}).hidden_act == ours
+
+
+@pytest.mark.parametrize("activation", ACTIVATION_NAMES)
+def test_there_and_back(read, activation):
+    config = BertConfig(vocab_size=50, hidden_size=24, hidden_act=activation, directionality="bidi")
+    assert read(make_hf_config(config, "BertModel", None)) == config
+
+
+def test_what_is_written():
+    values = make_hf_config(BertConfig(vocab_size=50), "BertForSequenceClassification", 3)
+    assert values["architectures"] == ["BertForSequenceClassification"]
+    assert values["model_type"] == "bert"
+    assert values["layer_norm_eps"] == 1e-12
+    assert values["hidden_act"] == "gelu_pytorch_tanh"
+    assert values["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+    assert values["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
+    assert "id2label" not in make_hf_config(BertConfig(vocab_size=50), "BertModel", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type is 'roberta'; this BERT knows only 'bert'"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; this BERT knows only 1e-12"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"add_cross_attention": True}, "add_cross_attention is True"),
+        ({"hidden_act": "silu"}, "hidden_act is 'silu'; only gelu, gelu_new, gelu_pytorch_tanh, relu, tanh, linear"),
+        ({"hidden_act": "gelu_erf"}, "hidden_act is 'gelu_erf'"),  # our name, not theirs
+        ({"hidden_size": "12"}, "hidden_size is '12'"),
+        ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
+    ],
+)
+def test_models_of_another_kind_are_refused(read, changes, message):
+    with pytest.raises(UserError, match=rf"config\.json: {message}"):
+        read({**HF, **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"vocab_size": 9', r"config\.json is not JSON"),
+        ("[]", "holds a JSON list; the model config must be an object"),
+    ],
+)
+def test_malformed_files_are_refused(tmp_path, text, message):
+    path = tmp_path / "config.json"
+    with pytest.raises(UserError, match="cannot read the model config .*config.json: No such file"):
+        read_hf_config(str(path))
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_hf_config(str(path))

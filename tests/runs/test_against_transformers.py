@@ -1,0 +1,237 @@
+"""Converted models against `transformers` with PyTorch; runs where the `bench` extra is installed.
+
+The models are made on the fly, small and random in every weight, also those that a new model has at 0 or 1.
+"""
+
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import HfConversionConfig
+from official_bert.errors import UserError
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.runs import hf_conversion
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import golden_arrays
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.bench
+
+TOLERANCE = 1e-5  # a stack of layers; float32 on both sides
+CLASSES = ("BertModel", "BertForPreTraining", "BertForSequenceClassification", "BertForQuestionAnswering")
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{x}" for x in "abcdefghi")]
+
+
+def make_model(class_name, **options):
+    torch.manual_seed(5)
+    config = transformers.BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=24,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=40,
+        max_position_embeddings=32,
+        type_vocab_size=2,
+        **options,
+    )
+    model = getattr(transformers, class_name)(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(mean=0.5 if parameter.ndim == 1 else 0.0, std=0.3)
+    return model.eval()
+
+
+def save(model, folder):
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+
+
+def from_hf(hf_dir, output_dir):
+    hf_conversion.run(HfConversionConfig(hf_dir=str(hf_dir), output_dir=str(output_dir)))
+    return str(output_dir / "bert_model.ckpt"), BertConfig.from_json_file(str(output_dir / "bert_config.json"))
+
+
+def to_hf(folder, output_dir):
+    config = HfConversionConfig(
+        to_hf=True,
+        init_checkpoint=str(folder / "bert_model.ckpt"),
+        bert_config_file=str(folder / "bert_config.json"),
+        vocab_file=str(folder / "vocab.txt"),
+        output_dir=str(output_dir),
+    )
+    hf_conversion.run(config)
+
+
+def make_batch(vocab_size):
+    """Sequences of 2 to 11 pieces in 11 positions, most with a second segment."""
+    rng = np.random.default_rng(3)
+    lengths = np.arange(2, 12)[:, None]
+    position = np.arange(11)[None]
+    input_mask = (position < lengths).astype(np.int32)
+    return {
+        "input_ids": rng.integers(0, vocab_size, [10, 11]).astype(np.int32) * input_mask,
+        "input_mask": input_mask,
+        "segment_ids": (position >= lengths // 2).astype(np.int32) * input_mask,
+    }
+
+
+def run_transformers(model, batch):
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    with torch.no_grad():
+        return model(
+            **{theirs: torch.tensor(batch[ours]).long() for theirs, ours in names.items()}, output_hidden_states=True
+        )
+
+
+def assert_same_encoder(outputs, encoded, tolerance=TOLERANCE):
+    """Compares all positions, padding included: it too looks at the real positions alone."""
+    ours = [encoded["embedding_output"], *encoded["encoder_layers"]]
+    assert len(ours) == len(outputs.hidden_states)
+    for layer, expected in zip(ours, outputs.hidden_states, strict=True):
+        np.testing.assert_allclose(layer, expected.numpy(), atol=tolerance)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "tanh"])
+def test_every_layer_and_the_pooled_output_are_equal(tmp_path, activation):
+    model = make_model("BertModel", hidden_act=activation)
+    save(model, tmp_path)
+    checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
+    encoder = BertEncoder(config)
+    load_initial(checkpoint, encoder.trainable_variables, required=lambda name: True)
+    batch = make_batch(len(PIECES))
+    outputs, encoded = run_transformers(model, batch), encoder(**batch)
+    assert_same_encoder(outputs, encoded)
+    np.testing.assert_allclose(encoded["pooled_output"], outputs.pooler_output.numpy(), atol=TOLERANCE)
+
+
+def test_both_pretraining_heads_are_equal(tmp_path):
+    model = make_model("BertForPreTraining")
+    save(model, tmp_path)
+    checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
+    ours = PretrainingModel(config)
+    load_initial(checkpoint, ours.trainable_variables, required=lambda name: True)
+    batch = make_batch(len(PIECES))
+    outputs = run_transformers(model, batch)
+    logits = ours({**batch, "masked_lm_positions": np.tile(np.arange(11, dtype=np.int32), [10, 1])})
+    np.testing.assert_allclose(logits["masked_lm_logits"], outputs.prediction_logits.numpy(), atol=5 * TOLERANCE)
+    np.testing.assert_allclose(logits["next_sentence_logits"], outputs.seq_relationship_logits.numpy(), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "folder", "pooled"),
+    [("BertForSequenceClassification", "", True), ("BertForQuestionAnswering", "cls/squad/", False)],
+)
+def test_heads_of_fine_tuned_models_are_equal(tmp_path, class_name, folder, pooled):
+    model = make_model(class_name, **({"num_labels": 3} if pooled else {}))
+    save(model, tmp_path)
+    checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
+    encoder = BertEncoder(config)
+    load_initial(checkpoint, encoder.trainable_variables, required=lambda name: True)
+    batch = make_batch(len(PIECES))
+    encoded, outputs = encoder(**batch), run_transformers(model, batch)
+    assert_same_encoder(outputs, encoded)
+    hidden = encoded["pooled_output" if pooled else "sequence_output"]
+    reader = CheckpointReader(checkpoint)
+    # The formula of the reference's heads, whose weights are stored as [classes, width].
+    logits = np.asarray(hidden) @ reader.read(f"{folder}output_weights").T + reader.read(f"{folder}output_bias")
+    expected = outputs.logits if pooled else torch.stack([outputs.start_logits, outputs.end_logits], dim=-1)
+    np.testing.assert_allclose(logits, expected.numpy(), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("class_name", CLASSES)
+def test_there_and_back_every_tensor_is_the_same(tmp_path, class_name):
+    model = make_model(class_name)
+    save(model, tmp_path)
+    from_hf(tmp_path, tmp_path / "ours")
+    to_hf(tmp_path / "ours", tmp_path / "back")
+    again, report = getattr(transformers, class_name).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["mismatched_keys"]
+    made_up = (
+        {"bert.pooler.dense.weight", "bert.pooler.dense.bias"} if class_name == "BertForQuestionAnswering" else set()
+    )
+    assert set(report["unexpected_keys"]) == made_up
+    before, after = model.state_dict(), again.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert again.config.hidden_act == model.config.hidden_act
+    assert again.config.num_labels == model.config.num_labels
+
+
+def test_a_checkpoint_of_the_reference_gives_its_activations_in_transformers(tmp_path, model_dir, vocab_file):
+    config = HfConversionConfig(
+        to_hf=True,
+        init_checkpoint=str(model_dir / "bert_model.ckpt"),
+        bert_config_file=str(model_dir / "bert_config.json"),
+        vocab_file=vocab_file,
+        output_dir=str(tmp_path),
+    )
+    hf_conversion.run(config)
+    model = transformers.AutoModelForPreTraining.from_pretrained(tmp_path).eval()
+    golden = golden_arrays("pretraining_model/activations.npz")
+    outputs = run_transformers(
+        model, {name: golden[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
+    )
+    layers = np.stack([layer.numpy() for layer in outputs.hidden_states])
+    np.testing.assert_allclose(layers[0], golden["out/embedding_output"], atol=TOLERANCE)
+    np.testing.assert_allclose(layers[1:], golden["out/all_encoder_layers"], atol=TOLERANCE)
+    log_probabilities = torch.log_softmax(outputs.seq_relationship_logits, dim=-1).numpy()
+    np.testing.assert_allclose(log_probabilities, golden["out/next_sentence_log_probs"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_the_tokenizer_is_loaded_with_its_casing(tmp_path, model_dir, vocab_file, do_lower_case):
+    config = HfConversionConfig(
+        to_hf=True,
+        init_checkpoint=str(model_dir / "bert_model.ckpt"),
+        bert_config_file=str(model_dir / "bert_config.json"),
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        output_dir=str(tmp_path),
+    )
+    hf_conversion.run(config)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = FullTokenizer(vocab_file=vocab_file, do_lower_case=do_lower_case)
+    text = "The cat, Émile's, sat unbelievably near THE town."
+    assert theirs(text)["input_ids"][1:-1] == ours.encode(text)
+    # What transformers writes itself has no vocab.txt.
+    theirs.save_pretrained(tmp_path / "theirs")
+    make_model("BertModel").save_pretrained(tmp_path / "theirs")
+    with pytest.raises(UserError, match=r"the vocabulary of .*theirs has 1182 pieces, the model's vocab_size is 40"):
+        from_hf(tmp_path / "theirs", tmp_path / "out")
+
+
+def test_what_we_say_of_pickles_works(tmp_path):
+    model = make_model("BertForPreTraining")
+    save(model, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError, match="To make model.safetensors of it") as error:
+        from_hf(tmp_path, tmp_path / "out")
+    program = re.search(r'python -c "(.*)"$', str(error.value))[1]
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+    checkpoint, _ = from_hf(tmp_path, tmp_path / "out")
+    bias = model.state_dict()["cls.predictions.bias"].numpy()
+    np.testing.assert_array_equal(CheckpointReader(checkpoint).read("cls/predictions/output_bias"), bias)
+
+
+def test_the_comparison_would_see_the_wrong_gelu(tmp_path):
+    model = make_model("BertModel", hidden_act="gelu")
+    save(model, tmp_path)
+    checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
+    wrong = BertEncoder(BertConfig(**{**config.to_dict(), "hidden_act": "gelu"}))
+    load_initial(checkpoint, wrong.trainable_variables, required=lambda name: True)
+    batch = make_batch(len(PIECES))
+    difference = keras.ops.max(
+        abs(wrong(**batch)["pooled_output"] - run_transformers(model, batch).pooler_output.numpy())
+    )
+    assert difference > TOLERANCE

@@ -1,0 +1,76 @@
+"""The tokenizer files of a Hugging Face folder."""
+
+import json
+
+import pytest
+
+from official_bert.errors import UserError
+from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_do_lower_case, read_pieces
+
+PIECES = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
+
+
+def word_piece(ids):
+    return {"model": {"type": "WordPiece", "vocab": ids}}
+
+
+def write(folder, name, values):
+    (folder / name).write_text(json.dumps(values))
+
+
+def test_vocab_txt_goes_first(tmp_path):
+    write(tmp_path, "tokenizer.json", word_piece({piece: index for index, piece in enumerate(PIECES)}))
+    assert read_pieces(str(tmp_path)) == PIECES
+    (tmp_path / "vocab.txt").write_bytes("[PAD]\r\n[UNK]\nother\n\u2028\n".encode())
+    assert read_pieces(str(tmp_path)) == ["[PAD]", "[UNK]", "other", "\u2028"]
+
+
+def test_pieces_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
+    write(tmp_path, "tokenizer.json", word_piece({"b": 1, "c": 2, "a": 0}))
+    assert read_pieces(str(tmp_path)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": {"type": "BPE", "vocab": {"a": 0}}}, "holds no WordPiece vocabulary"),
+        ({"model": None}, "holds no WordPiece vocabulary"),
+        (word_piece([["a", 0]]), "holds no WordPiece vocabulary"),
+        (word_piece({"a": 0, "b": 2}), "the ids of the 2 pieces are not the numbers from 0 on"),
+        (word_piece({"a": 0, "b": 0}), "the ids of the 2 pieces are not the numbers from 0 on"),
+        ([], "holds a JSON list; the tokenizer must be an object"),
+    ],
+)
+def test_other_vocabularies_are_refused(tmp_path, values, message):
+    with pytest.raises(UserError, match=r"neither vocab\.txt nor tokenizer\.json is there"):
+        read_pieces(str(tmp_path))
+    write(tmp_path, "tokenizer.json", values)
+    with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}"):
+        read_pieces(str(tmp_path))
+
+
+def test_casing_is_read_back(tmp_path):
+    assert read_do_lower_case(str(tmp_path)) is None
+    for do_lower_case in (True, False):
+        settings = make_tokenizer_config(do_lower_case=do_lower_case, max_length=64)
+        write(tmp_path, "tokenizer_config.json", settings)
+        assert read_do_lower_case(str(tmp_path)) is do_lower_case
+    assert settings == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "model_max_length": 64}
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"strip_accents": None, "tokenize_chinese_chars": True}, None),
+        ({"strip_accents": True}, None),
+        ({"strip_accents": False}, "strip_accents"),
+        ({"do_lower_case": False, "strip_accents": False}, None),
+        ({"do_lower_case": False, "strip_accents": True}, "strip_accents"),
+        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
+    ],
+)
+def test_settings_that_we_lack_are_warned_of(tmp_path, caplog, settings, warned):
+    settings = {"do_lower_case": True, **settings}
+    write(tmp_path, "tokenizer_config.json", settings)
+    assert read_do_lower_case(str(tmp_path)) is settings["do_lower_case"]
+    assert (warned in caplog.text) if warned else not caplog.text

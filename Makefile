@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo demo-classifier test lint bench clean
 
 install: $(VENV)/.installed
 
@@ -18,6 +18,9 @@ $(VENV)/.installed: pyproject.toml
 
 demo: install
 	$(BIN)/python tools/demo.py
+
+demo-classifier: install
+	$(BIN)/python tools/demo_classifier.py
 
 test: install
 	$(BIN)/python -m pytest
@@ -34,4 +37,4 @@ bench: install
 	$(BIN)/python benchmarks/training_step.py
 
 clean:
-	rm -rf $(VENV) demo_output
+	rm -rf $(VENV) demo_output demo_classifier_output

@@ -41,7 +41,7 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
 
 
 def run_command(script: str, **flag_values: str | int | float | bool) -> None:
-    """Prints a command as it could be typed, and runs it.
+    """Prints the command of a script as it could be typed, and runs it.
 
     Args:
       script: its path in the repository.
@@ -51,12 +51,20 @@ def run_command(script: str, **flag_values: str | int | float | bool) -> None:
       UserError: it fails; what went wrong is on standard error already.
     """
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
-    arguments = [os.path.relpath(REPOSITORY / script), *flags]
+    run_python(os.path.relpath(REPOSITORY / script), *flags)
+
+
+def run_python(*arguments: str) -> None:
+    """Prints a command of this Python as it could be typed, and runs it.
+
+    Raises:
+      UserError: it fails; what went wrong is on standard error already.
+    """
     python = "python" if shutil.which("python") == sys.executable else sys.executable
     say("$ " + wrapped(python, *arguments))
     exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
     if exit_code:
-        raise UserError(f"{script} failed with exit code {exit_code}; its message is above")
+        raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
 
 
 def wrapped(*words: str) -> str:

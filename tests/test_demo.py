@@ -56,5 +56,5 @@ def test_a_failing_step_stops_the_demo(tmp_path):
     # A folder in the place of the first file that is made.
     (tmp_path / "vocab.txt").mkdir()
     result = run_script("tools/demo.py", output_dir=tmp_path)
-    assert_fails(result, "tools/build_vocab.py failed with exit code 1; its message is above")
+    assert_fails(result, "failed with exit code 1; its message is above")
     assert "== 2." not in result.output

@@ -25,9 +25,10 @@ SCRIPTS = (
     "tools/fill_mask.py",
     "tools/strip_checkpoint.py",
 )  # all have a required flag
+DEMOS = ("tools/demo.py", "tools/demo_classifier.py")
 
 
-@pytest.mark.parametrize("script", (*SCRIPTS, "tools/demo.py"))
+@pytest.mark.parametrize("script", (*SCRIPTS, *DEMOS))
 def test_help_lists_the_flags_within_a_second(script):
     times = []
     for _ in range(3):
@@ -39,7 +40,7 @@ def test_help_lists_the_flags_within_a_second(script):
     assert ("Required." in result.output) == (script in SCRIPTS)
 
 
-@pytest.mark.parametrize("script", (*SCRIPTS, "tools/demo.py"))
+@pytest.mark.parametrize("script", (*SCRIPTS, *DEMOS))
 def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script):
     program = (
         f"import sys, importlib.util as u; spec = u.spec_from_file_location('script', {str(ROOT / script)!r});"

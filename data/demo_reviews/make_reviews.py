@@ -131,7 +131,7 @@ TOPICS = (
             "we have already booked for next summer",
             "the view from the window took our breath away",
             "we wished we could stay another week",
-            "fresh flowers stood on the table every morning",
+            "there were roses on our table every morning",
             "they upgraded us without being asked",
         ),
     ),

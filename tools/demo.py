@@ -19,6 +19,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import DemoConfig
 from official_bert.errors import UserError
 from official_bert.progress import format_seconds
+from official_bert.results import read_results
 from official_bert.script import run_script
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -243,22 +244,6 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
     with files.atomic_write(config_file) as sink:
         sink.write(text)
     say(text.rstrip("\n"))
-
-
-def read_results(path: str) -> dict[str, float]:
-    """Reads the lines `key = value` of eval_results.txt.
-
-    Args:
-      path: the file.
-
-    Returns:
-      Key to number.
-    """
-    results = {}
-    for line in files.LineReader(path):
-        key, value = line.split(" = ")
-        results[key] = float(value)
-    return results
 
 
 def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:

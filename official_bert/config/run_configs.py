@@ -172,6 +172,11 @@ class ClassifierConfig(DeviceOptions):
         if self.task_name.lower() == "custom" and self.text_a_column is None:
             raise UserError("--task_name=custom needs --text_a_column")
 
+    @property
+    def problem(self) -> str:
+        """What --task_name=custom asks of a text, as the table of data sets calls it."""
+        return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabConfig:

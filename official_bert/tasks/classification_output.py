@@ -9,7 +9,7 @@ import numpy as np
 from official_bert import files
 from official_bert.errors import UserError
 from official_bert.metrics.classification import confusion_matrix
-from official_bert.tasks.datasets import Dataset, TextExample
+from official_bert.tasks.datasets import GLUE_NAMES, Dataset, TextExample
 
 _LABELS_FILE = "labels.json"
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -108,23 +108,9 @@ def submission_name(dataset: Dataset, split: str) -> str:
     Raises:
       UserError: the data set is not one of GLUE's.
     """
-    if dataset.name not in _SUBMISSION_NAMES:
+    if dataset.name not in GLUE_NAMES:
         raise UserError(f"--glue_submission: {dataset.name} is not one of GLUE's data sets")
-    return _SUBMISSION_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
-
-
-_SUBMISSION_NAMES = {
-    "cola": "CoLA",
-    "sst-2": "SST-2",
-    "mrpc": "MRPC",
-    "sts-b": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-    "ax": "AX",
-}
+    return GLUE_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:

@@ -19,6 +19,7 @@ SCRIPTS = (
     "run_pretraining.py",
     "tools/build_vocab.py",
     "tools/fill_mask.py",
+    "tools/glue_average.py",
     "tools/strip_checkpoint.py",
 )  # all have a required flag
 

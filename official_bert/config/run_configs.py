@@ -179,6 +179,24 @@ class ClassifierConfig(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueAverageConfig:
+    """Flags of `tools/glue_average.py`."""
+
+    output_dirs: str | None = option(
+        None,
+        "Output folders of run_classifier.py: a comma-separated list of names and globs; those of a task are averaged.",
+        required=True,
+    )
+    count_wnli: bool = option(
+        False, "Let WNLI count in the average, as on GLUE's site; the BERT paper leaves it out. AX never counts."
+    )
+    table_format: str = option("aligned", "How to print the table.", choices=("aligned", "tsv", "markdown"))
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabConfig:
     """Flags of `tools/build_vocab.py`."""
 

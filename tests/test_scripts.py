@@ -21,6 +21,7 @@ SCRIPTS = (
     "tools/fill_mask.py",
     "tools/glue_average.py",
     "tools/strip_checkpoint.py",
+    "tools/sweep.py",
 )  # all have a required flag
 
 

@@ -120,6 +120,7 @@ def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
         kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}
         assert kept == {f"batch_16-rate_2e-05-epochs_3-seed_{seed}" for seed in (7, 8)}, pattern
     assert len(list(tmp_path.glob("*/eval_results.txt"))) == 36
+    paper_grid["output_dir"] = f"{tmp_path}/."  # the same folder by another name
     assert "36 of them finished" in run_script("tools/sweep.py", **paper_grid).errors
 
 

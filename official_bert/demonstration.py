@@ -90,22 +90,6 @@ def quoted(word: str) -> str:
     return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
 
 
-def read_results(path: str) -> dict[str, float]:
-    """Reads the lines `key = value` of eval_results.txt.
-
-    Args:
-      path: the file.
-
-    Returns:
-      Key to number.
-    """
-    results = {}
-    for line in files.LineReader(path):
-        key, value = line.split(" = ")
-        results[key] = float(value)
-    return results
-
-
 def say_title(text: str) -> None:
     """Writes the title of a step."""
     say(f"\n== {text}")

@@ -5,7 +5,7 @@ import json
 import pytest
 from absl import flags
 
-from official_bert.config.flag_binding import define_flags, from_flags
+from official_bert.config.flag_binding import define_flags, from_flags, to_arguments
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig
 from tests.conftest import GOLDEN
 
@@ -66,3 +66,19 @@ def test_flags_become_the_config(script):
     assert config.max_seq_length == 77
     assert (config.data_dir if script == "run_classifier" else config.input_file) == "a"
     assert config.random_seed == 12345
+
+
+def test_a_config_becomes_the_command_line_that_gives_it():
+    config = PretrainingDataConfig(
+        input_file="a b", output_file="c=d", vocab_file="v", do_lower_case=False, do_whole_word_mask=True, dupe_factor=5
+    )
+    arguments = to_arguments(config)
+    assert arguments == [
+        "--input_file=a b",
+        "--output_file=c=d",
+        "--vocab_file=v",
+        "--nodo_lower_case",
+        "--do_whole_word_mask",
+        "--dupe_factor=5",
+    ]
+    assert from_flags(PretrainingDataConfig, flag_values(PretrainingDataConfig, *arguments)) == config

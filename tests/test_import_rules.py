@@ -7,7 +7,7 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "official_bert"
 ROWS = (
-    ("errors", "files", "progress", "config"),
+    ("errors", "files", "progress", "results", "text_tables", "config"),
     ("tokenization",),
     ("data", "modeling", "metrics"),
     ("optimization", "checkpoints", "training"),

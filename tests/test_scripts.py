@@ -23,7 +23,9 @@ SCRIPTS = (
     "tools/build_vocab.py",
     "tools/convert_hf_checkpoint.py",
     "tools/fill_mask.py",
+    "tools/glue_average.py",
     "tools/strip_checkpoint.py",
+    "tools/sweep.py",
 )  # all have a required flag
 DEMOS = ("tools/demo.py", "tools/demo_classifier.py")
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from official_bert import files
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import DemoConfig
-from official_bert.demonstration import REPOSITORY, prepare_folder, read_results, run_command, say, say_title
+from official_bert.demonstration import REPOSITORY, prepare_folder, run_command, say, say_title
 from official_bert.errors import UserError
 from official_bert.progress import format_seconds
+from official_bert.results import read_results
 from official_bert.script import run_script
 
 VOCAB_SIZE = 1200

@@ -16,7 +16,6 @@ from official_bert.config.run_configs import ClassifierDemoConfig
 from official_bert.demonstration import (
     REPOSITORY,
     prepare_folder,
-    read_results,
     run_command,
     run_python,
     say,
@@ -24,6 +23,7 @@ from official_bert.demonstration import (
 )
 from official_bert.errors import UserError
 from official_bert.progress import format_seconds
+from official_bert.results import read_results
 from official_bert.script import run_script
 
 # all-MiniLM-L6-v2, a BERT of 6 layers and hidden size 384; its licence is the Apache License 2.0.

@@ -13,10 +13,8 @@ import tensorflow as tf
 
 from official_bert import files
 from official_bert.checkpoints.bundle import check_path, read_state, write_checkpoint
+from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
 from official_bert.errors import UserError
-
-_STATE_FILE = "checkpoint"
-_NAME = re.compile(r"model\.ckpt-(\d+)")
 
 
 class CheckpointFolder:
@@ -69,19 +67,19 @@ class CheckpointFolder:
             found = [
                 match
                 for name in files.list_folder(self._folder)
-                if (match := _NAME.fullmatch(name.removesuffix(".index")))
+                if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
             ]
             if found:
                 last = max(found, key=lambda match: int(match[1]))[0]
                 raise UserError(
-                    f"{self._folder} holds {last} but no readable file {_STATE_FILE!r}; to go on from it, write "
+                    f"{self._folder} holds {last} but no readable file {STATE_FILE!r}; to go on from it, write "
                     f'the line model_checkpoint_path: "{last}" into that file, or use another folder'
                 )
             return []
         latest = state.model_checkpoint_path
         if not files.exists(latest + ".index"):
             raise UserError(
-                f"{os.path.join(self._folder, _STATE_FILE)} names {latest}, which is not there; "
+                f"{os.path.join(self._folder, STATE_FILE)} names {latest}, which is not there; "
                 "correct the file or use another folder"
             )
         earlier = [path for path in state.all_model_checkpoint_paths if path != latest]
@@ -89,7 +87,7 @@ class CheckpointFolder:
 
     def _write_state(self) -> None:
         names = [_quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in self._kept]
-        with files.atomic_write(os.path.join(self._folder, _STATE_FILE)) as sink:
+        with files.atomic_write(os.path.join(self._folder, STATE_FILE)) as sink:
             sink.write(f"model_checkpoint_path: {names[-1]}\n")
             sink.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)
 

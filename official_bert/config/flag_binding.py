@@ -1,4 +1,4 @@
-"""Turns a config dataclass into absl flags, and the parsed flags back into the dataclass.
+"""Turns a config dataclass into absl flags, the parsed flags back into the dataclass, and that into a command line.
 
 Together with `script.py` the only library module that imports `absl.flags`.
 """
@@ -35,6 +35,20 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
 def from_flags(config_class: type[Config], flag_values: flags.FlagValues) -> Config:
     """Builds the config from parsed flags; its own checks run in `__post_init__`."""
     return config_class(**{field.name: flag_values[field.name].value for field in dataclasses.fields(config_class)})
+
+
+def to_arguments(config: Any) -> list[str]:
+    """The command line that gives a config, such as `["--task_name=mrpc", "--do_train"]`; defaults are left out."""
+    arguments = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, bool):
+            argument = f"--{field.name}" if value else f"--no{field.name}"
+        else:
+            argument = f"--{field.name}={value}"
+        if value != field.default:
+            arguments.append(argument)
+    return arguments
 
 
 def _value_type(annotation: Any) -> type:

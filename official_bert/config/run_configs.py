@@ -171,6 +171,54 @@ class ClassifierConfig(DeviceOptions):
         if self.task_name.lower() == "custom" and self.text_a_column is None:
             raise UserError("--task_name=custom needs --text_a_column")
 
+    @property
+    def problem(self) -> str:
+        """What --task_name=custom asks of a text, as the table of data sets calls it."""
+        return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepConfig(ClassifierConfig):
+    """Flags of `tools/sweep.py`: those of `run_classifier.py`, of which four take a list."""
+
+    output_dir: str | None = option(
+        None, "Folder for sweep.tsv, and for a folder of each run with all that run_classifier.py makes.", required=True
+    )
+    do_train: bool = option(True, "Train; a sweep always does.")
+    do_eval: bool = option(True, "Evaluate on the set's dev part; a sweep always does.")
+    # The paper's grid.
+    train_batch_size: str = option("16,32", "Comma-separated: examples in a training step, over all devices.")
+    learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated: peak of the learning rate.")
+    num_train_epochs: str = option("2,3,4", "Comma-separated: passes over the training examples.")
+    random_seed: str = option("12345", "Comma-separated: seeds; each combination is run with each of them.")
+
+    keep_only_winner: bool = option(
+        False, "Delete the checkpoints of a combination as soon as another one is better; all else stays."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train and self.do_eval):
+            raise UserError("a sweep trains and evaluates; leave --nodo_train and --nodo_eval out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueAverageConfig:
+    """Flags of `tools/glue_average.py`."""
+
+    output_dirs: str | None = option(
+        None,
+        "Output folders of run_classifier.py: a comma-separated list of names and globs; those of a task are averaged.",
+        required=True,
+    )
+    count_wnli: bool = option(
+        False, "Let WNLI count in the average, as on GLUE's site; the BERT paper leaves it out. AX never counts."
+    )
+    table_format: str = option("aligned", "How to print the table.", choices=("aligned", "tsv", "markdown"))
+
+    def __post_init__(self):
+        check_options(self)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabConfig:

@@ -19,6 +19,7 @@ from official_bert.data.records import explained_damage
 from official_bert.data.schema import RecordSchema
 from official_bert.errors import UserError
 from official_bert.modeling.classifier import FEATURES
+from official_bert.results import RESULTS_FILE
 from official_bert.runs.training import batches_from, training_plan
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
@@ -32,14 +33,20 @@ from official_bert.tasks.classification_output import (
     write_labels,
     write_readable_table,
 )
-from official_bert.tasks.datasets import DATASETS, Dataset, TextExample, custom_dataset, xnli
+from official_bert.tasks.datasets import (
+    CUSTOM,
+    Dataset,
+    TextExample,
+    custom_dataset,
+    named_dataset,
+    part_suffix,
+    xnli,
+)
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.casing import check_casing
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
-
-_CUSTOM = "custom"
 
 
 def run(config: ClassifierConfig) -> None:
@@ -95,7 +102,7 @@ class _Part(NamedTuple):
 
     @classmethod
     def read(cls, config: ClassifierConfig, dataset: Dataset, split: str, *, is_known: bool = True) -> "_Part":
-        examples = dataset.examples(None if dataset.name == _CUSTOM else config.data_dir, split)
+        examples = dataset.examples(None if dataset.name == CUSTOM else config.data_dir, split)
         if is_known:
             return cls(split, examples, dataset.check_labels(examples))
         nothing = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
@@ -108,8 +115,8 @@ class _Part(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What tells the files of a second part: "_mismatched" of MNLI, else nothing."""
-        return "_mismatched" if self.split.endswith("_mismatched") else ""
+        """What tells its files and scores from those of another part."""
+        return part_suffix(self.split)
 
 
 class _RecordFile(NamedTuple):
@@ -199,7 +206,7 @@ class _Job:
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
         for name in sorted(results):
             logging.info("%s = %s", name, results[name])
-        write_results(os.path.join(self._config.output_dir, "eval_results.txt"), results)
+        write_results(os.path.join(self._config.output_dir, RESULTS_FILE), results)
 
     def predict(self, part: _Part) -> None:
         """Predicts a part of the set and writes its tables."""
@@ -303,13 +310,11 @@ def _checkpoint_folder(config: ClassifierConfig) -> str:
 
 def _dataset(config: ClassifierConfig) -> Dataset:
     name = config.task_name.lower()
-    if name == _CUSTOM:
+    if name == CUSTOM:
         return _custom_dataset(config)
     if name == "xnli":
         return xnli(config.xnli_language, config.train_file)
-    if name not in DATASETS:
-        raise UserError(f"--task_name={config.task_name}: must be {_CUSTOM} or one of {', '.join(DATASETS)}")
-    return DATASETS[name]
+    return named_dataset(name)
 
 
 def _custom_dataset(config: ClassifierConfig) -> Dataset:
@@ -324,15 +329,14 @@ def _custom_dataset(config: ClassifierConfig) -> Dataset:
         if is_wanted and not name:
             raise UserError(f"--task_name=custom needs --{flag} for what is to be done")
         paths[flag] = os.path.join(config.data_dir, name) if is_wanted else None
-    problem = "multi_label" if config.multi_label else "regression" if config.regression else "single_label"
     labels = config.labels.split(",") if config.labels else read_labels(config.output_dir)
     return custom_dataset(
         **paths,
         text_a_column=config.text_a_column,
         text_b_column=config.text_b_column,
         label_column=config.label_column,
-        labels=None if problem == "regression" else labels,
-        problem=problem,
+        labels=None if config.regression else labels,
+        problem=config.problem,
         has_header=config.has_header,
     )
 

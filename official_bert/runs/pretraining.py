@@ -14,6 +14,7 @@ from official_bert.config.run_configs import PretrainingConfig
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records, explained_damage
 from official_bert.errors import UserError
+from official_bert.results import RESULTS_FILE
 from official_bert.runs.training import batches_from, training_plan
 from official_bert.tasks.pretraining import PretrainingTask
 from official_bert.training.loop import Trainer, check_divisible
@@ -94,4 +95,4 @@ def _evaluate(
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
     for name in sorted(results):
         logging.info("%s = %s", name, results[name])
-    write_results(os.path.join(config.output_dir, "eval_results.txt"), results)
+    write_results(os.path.join(config.output_dir, RESULTS_FILE), results)

@@ -15,7 +15,7 @@ from official_bert.modeling.classifier import FEATURES, ClassificationModel
 from official_bert.tasks.classification_data import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.task import WeightedSum
 
-_MULTI_LABEL_THRESHOLD = 0.5
+MULTI_LABEL_THRESHOLD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ PROBLEMS = {
     "single_label": Problem(
         tf.nn.sparse_softmax_cross_entropy_with_logits, tf.nn.softmax, lambda predicted: predicted.argmax(axis=-1)
     ),
-    "multi_label": Problem(_sigmoid_cross_entropy, tf.nn.sigmoid, lambda predicted: predicted > _MULTI_LABEL_THRESHOLD),
+    "multi_label": Problem(_sigmoid_cross_entropy, tf.nn.sigmoid, lambda predicted: predicted > MULTI_LABEL_THRESHOLD),
     "regression": Problem(
         lambda labels, logits: tf.square(logits[:, 0] - labels), tf.identity, lambda predicted: predicted[:, 0]
     ),

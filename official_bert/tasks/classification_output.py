@@ -9,7 +9,8 @@ import numpy as np
 from official_bert import files
 from official_bert.errors import UserError
 from official_bert.metrics.classification import confusion_matrix
-from official_bert.tasks.datasets import Dataset, TextExample
+from official_bert.tasks.classification import MULTI_LABEL_THRESHOLD
+from official_bert.tasks.datasets import GLUE_NAMES, Dataset, TextExample
 
 _LABELS_FILE = "labels.json"
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -108,27 +109,13 @@ def check_submission(dataset: Dataset) -> None:
     Raises:
       UserError: it is not.
     """
-    if dataset.name not in _SUBMISSION_NAMES:
+    if dataset.name not in GLUE_NAMES:
         raise UserError(f"--glue_submission: {dataset.name} is not one of GLUE's data sets")
 
 
 def submission_name(dataset: Dataset, split: str) -> str:
     """The name that the GLUE site wants for the predictions of a part, such as `MNLI-m.tsv`."""
-    return _SUBMISSION_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
-
-
-_SUBMISSION_NAMES = {
-    "cola": "CoLA",
-    "sst-2": "SST-2",
-    "mrpc": "MRPC",
-    "sts-b": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-    "ax": "AX",
-}
+    return GLUE_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
@@ -142,7 +129,9 @@ def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
         least, greatest = dataset.label_range
         return f"{np.clip(probabilities[0], least, greatest):.3f}"
     if dataset.problem == "multi_label":
-        chosen = [label for label, share in zip(dataset.labels, probabilities, strict=True) if share > 0.5]
+        chosen = [
+            label for label, share in zip(dataset.labels, probabilities, strict=True) if share > MULTI_LABEL_THRESHOLD
+        ]
         return dataset.label_delimiter.join(chosen)
     return dataset.labels[int(np.argmax(probabilities))]
 

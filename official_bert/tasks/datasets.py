@@ -25,6 +25,7 @@ from official_bert.data.tables import (
 from official_bert.errors import UserError, listed
 
 Problem = Literal["single_label", "multi_label", "regression"]
+CUSTOM = "custom"  # the name of a data set of the user's own
 Column = int | str  # counted from 0 (below 0: from the end), or named by the header
 _T = TypeVar("_T")
 
@@ -293,6 +294,12 @@ _ENTAILMENT = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
 _ACCURACY_AND_F1 = ("accuracy_f1_mean", "accuracy", "f1")
 _CORRELATIONS = ("pearson_spearman_mean", "pearson", "spearman")
+# Of a set of the user's own; one of two classes has its F1 too.
+CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
+    "single_label": ("accuracy",),
+    "multi_label": ("micro_f1", "macro_f1"),
+    "regression": _CORRELATIONS,
+}
 
 
 def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
@@ -396,6 +403,37 @@ DATASETS = {
 }
 
 
+# The sets of GLUE, in its order and as its site calls them.
+GLUE_NAMES = {
+    "cola": "CoLA",
+    "sst-2": "SST-2",
+    "mrpc": "MRPC",
+    "sts-b": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "wnli": "WNLI",
+    "ax": "AX",
+}
+
+
+def named_dataset(name: str) -> Dataset:
+    """The row of a data set, by its name in upper or lower case.
+
+    Raises:
+      UserError: there is no such row.
+    """
+    if name.lower() not in DATASETS:
+        raise UserError(f"--task_name={name}: must be {CUSTOM} or one of {', '.join(DATASETS)}")
+    return DATASETS[name.lower()]
+
+
+def part_suffix(split: str) -> str:
+    """What tells the files and scores of a second part from those of the first: "_mismatched" of MNLI, else nothing."""
+    return "_mismatched" if split.endswith("_mismatched") else ""
+
+
 def custom_dataset(
     *,
     text_a_column: Column,
@@ -443,18 +481,25 @@ def custom_dataset(
         for split, path in paths.items()
         if path
     }
-    dataset = Dataset("custom", parts, tuple(labels or ()), problem, label_delimiter=label_delimiter)
+    dataset = Dataset(
+        CUSTOM,
+        parts,
+        tuple(labels or ()),
+        problem,
+        label_delimiter=label_delimiter,
+        metrics=CUSTOM_METRICS[problem],
+    )
     if problem == "regression":
-        return dataclasses.replace(dataset, metrics=_CORRELATIONS)
+        return dataset
     if labels is None:
         if not train_file:
             raise UserError("the labels are not known; give them, or the training file that they are in")
         dataset = dataset.with_labels_of(dataset.examples(None, "train"))
     if len(set(dataset.labels)) < len(dataset.labels):
         raise UserError(f"the labels {listed(dataset.labels)} name a class twice")
-    if problem == "multi_label":
-        return dataclasses.replace(dataset, metrics=("micro_f1", "macro_f1"))
-    return dataclasses.replace(dataset, metrics=("accuracy", "f1") if len(dataset.labels) == 2 else ("accuracy",))
+    if problem == "single_label" and len(dataset.labels) == 2:
+        return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))
+    return dataset
 
 
 def _custom_part(

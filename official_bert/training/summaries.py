@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from official_bert import files
+from official_bert.results import RUN_CONFIG_FILE
 
 _METRICS_FILE = "metrics.jsonl"
 
@@ -82,7 +83,7 @@ def write_run_config(output_dir: str, config: Any) -> None:
         "flags": dataclasses.asdict(config),
         "versions": {"python": sys.version.split()[0], "tensorflow": tf.__version__, "keras": keras.__version__},
     }
-    with files.atomic_write(os.path.join(output_dir, "run_config.json")) as sink:
+    with files.atomic_write(os.path.join(output_dir, RUN_CONFIG_FILE)) as sink:
         sink.write(json.dumps(settings, indent=2) + "\n")
 
 

@@ -1,0 +1,19 @@
+"""How the files of a run's checkpoints are called, and their deletion; needs no TensorFlow."""
+
+import os
+import re
+
+from official_bert import files
+
+STATE_FILE = "checkpoint"
+CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
+
+
+def delete_checkpoints(folder: str) -> None:
+    """Deletes all checkpoints of a run, its best one included; everything else stays."""
+    for entry in files.list_folder(folder):
+        path = os.path.join(folder, entry)
+        if files.is_folder(path):
+            delete_checkpoints(path)
+        elif entry == STATE_FILE or re.match(rf"{CHECKPOINT_NAME.pattern}\.", entry):
+            files.remove(path)

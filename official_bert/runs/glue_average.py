@@ -1,0 +1,118 @@
+"""`tools/glue_average.py`: output folders of `run_classifier.py` in, the table of GLUE with its average out."""
+
+import itertools
+import os
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from official_bert import files
+from official_bert.config.run_configs import GlueAverageConfig
+from official_bert.errors import UserError
+from official_bert.results import RESULTS_FILE, RUN_CONFIG_FILE, differing_flags, read_results, read_run_flags
+from official_bert.tasks.datasets import DATASETS, GLUE_NAMES, Dataset, part_suffix
+from official_bert.text_tables import format_table, mean_and_deviation
+
+_HEADER = ("task", "runs", "score", "std", "counts", "metrics")
+_DECIMALS = 2
+
+
+def run(config: GlueAverageConfig) -> None:
+    """Prints the table.
+
+    Raises:
+      UserError: a folder does not hold the results of a task of GLUE.
+    """
+    patterns = ",".join(os.path.join(folder.strip(), RESULTS_FILE) for folder in config.output_dirs.split(","))
+    runs: dict[str, list[_Run]] = {name: [] for name in GLUE_NAMES}
+    for path in dict.fromkeys(files.find(patterns)):
+        finished = _Run.read(os.path.dirname(path))
+        runs[finished.dataset.name].append(finished)
+    uncounted = ("ax",) if config.count_wnli else ("ax", "wnli")
+    sys.stdout.write(format_table(_rows(runs, uncounted), config.table_format))
+
+
+class _Run(NamedTuple):
+    """A finished run of a task of GLUE."""
+
+    folder: str
+    flags: dict[str, Any]
+    dataset: Dataset
+    results: dict[str, float]
+
+    @classmethod
+    def read(cls, folder: str) -> "_Run":
+        # Training writes its flags to the folder, evaluation alone to the folder `eval` within.
+        written = [read_run_flags(part) for part in (folder, os.path.join(folder, "eval"))]
+        written = [flags for flags in written if flags is not None]
+        if not written:
+            raise UserError(f"{folder} holds no {RUN_CONFIG_FILE}, which would tell the task")
+        names = {str(flags.get("task_name")).lower() for flags in written}
+        if len(names) > 1:
+            raise UserError(f"{folder} holds runs of {' and '.join(sorted(names))}; evaluate each in its own folder")
+        name = names.pop()
+        if name not in GLUE_NAMES:
+            raise UserError(f"{folder}: the task {name} is not one of GLUE's: {', '.join(GLUE_NAMES)}")
+        results = read_results(os.path.join(folder, RESULTS_FILE))
+        finished = cls(folder, written[0], DATASETS[name], results)
+        expected = {"global_step"} | {
+            f"{key}{suffix}"
+            for key in ("loss", "eval_loss", *(f"eval_{metric}" for metric in finished.dataset.metrics))
+            for suffix in finished.suffixes
+        }
+        if wrong := sorted(results.keys() ^ expected):
+            state = "lacks" if wrong[0] in expected else "holds the unknown key"
+            raise UserError(f"{os.path.join(folder, RESULTS_FILE)} {state} {wrong[0]}; evaluate {name} again")
+        return finished
+
+    @property
+    def suffixes(self) -> list[str]:
+        return [part_suffix(split) for split in self.dataset.eval_splits]
+
+    def percent(self, metric: str, suffixes: Sequence[str]) -> float:
+        """The mean of a metric over parts, times 100."""
+        return 100 * statistics.mean(self.results[f"eval_{metric}{suffix}"] for suffix in suffixes)
+
+
+def _rows(runs: dict[str, list[_Run]], uncounted: Sequence[str]) -> list[tuple[str, ...]]:
+    rows, counted, missing = [_HEADER], [], []
+    for name, of_task in runs.items():
+        _warn_of_differences(of_task)
+        scores = [finished.percent(finished.dataset.headline, finished.suffixes) for finished in of_task]
+        is_counted = name not in uncounted
+        if is_counted and scores:
+            counted.append(statistics.mean(scores))
+        elif is_counted:
+            missing.append(GLUE_NAMES[name])
+        mean, deviation = mean_and_deviation(scores, _DECIMALS)
+        counts = "yes" if is_counted else "no"
+        rows.append((GLUE_NAMES[name], str(len(of_task)), mean, deviation, counts, _metrics(of_task)))
+    average, _ = mean_and_deviation(counted, _DECIMALS)
+    note = f"{len(counted)} of {len(counted) + len(missing)} tasks"
+    if missing:
+        note += f"; missing: {', '.join(missing)}"
+    return [*rows, ("average", "", average, "", "", note)]
+
+
+def _metrics(runs: list[_Run]) -> str:
+    """The metrics behind a score: "accuracy 81.35 (std 0.42), f1 86.70 (std 0.31)"."""
+    if not runs:
+        return ""
+    cells = []
+    metrics = [metric for metric in runs[0].dataset.metrics if not metric.endswith("_mean")]
+    for metric, suffix in itertools.product(metrics, runs[0].suffixes):
+        mean, deviation = mean_and_deviation([run.percent(metric, [suffix]) for run in runs], _DECIMALS)
+        cells.append(f"{metric}{suffix} {mean}" + (f" (std {deviation})" if deviation else ""))
+    return ", ".join(cells)
+
+
+def _warn_of_differences(runs: list[_Run]) -> None:
+    """Seeds are averaged; runs that differ in more are too, but hardly on purpose."""
+    for other in runs[1:]:
+        names = differing_flags(runs[0].flags, other.flags, ignored=("task_name", "output_dir", "random_seed"))
+        if names:
+            flags = ", ".join(f"--{name}" for name in names)
+            logging.warning("%s and %s are averaged but differ in %s", runs[0].folder, other.folder, flags)

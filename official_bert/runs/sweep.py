@@ -1,0 +1,207 @@
+"""`tools/sweep.py`: a grid of settings in; a run of `run_classifier.py` for each, and the best ones on dev."""
+
+import dataclasses
+import itertools
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from official_bert import files
+from official_bert.checkpoints.names import delete_checkpoints
+from official_bert.config.flag_binding import to_arguments
+from official_bert.config.run_configs import ClassifierConfig, SweepConfig
+from official_bert.errors import UserError
+from official_bert.progress import format_seconds
+from official_bert.results import RESULTS_FILE, differing_flags, read_results, read_run_flags
+from official_bert.tasks.datasets import CUSTOM, CUSTOM_METRICS, named_dataset
+from official_bert.text_tables import format_table, mean_and_deviation
+
+_SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
+_DECIMALS = 4
+
+
+def run(config: SweepConfig, script: str) -> None:
+    """Makes the runs that are not finished, then prints the table and the winner.
+
+    Args:
+      config: the settings.
+      script: path of `run_classifier.py`.
+
+    Raises:
+      UserError: a setting is wrong, a folder holds a run with other settings, or a run fails.
+    """
+    combinations = _combinations(config)
+    trials = [trial for combination in combinations for trial in combination.trials]
+    for trial in trials:
+        trial.check_folder()
+    pending = [trial for trial in trials if trial.score is None]
+    logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
+    files.make_folders(config.output_dir)
+    _keep_books(config, combinations)
+    clock = _Clock(sum(trial.config.num_train_epochs for trial in pending))
+    for trial in pending:
+        name = os.path.basename(trial.config.output_dir)
+        logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), clock.time_left(), name)
+        exit_code = _run_script(script, trial.config)
+        if trial.score is None:
+            raise UserError(
+                f"{name} ended with exit code {exit_code} and without {trial.headline}; its message is above; the same "
+                "command goes on from there"
+            )
+        logging.info("%s = %.*f", trial.headline, _DECIMALS, trial.score)
+        clock.add(trial.config.num_train_epochs)
+        _keep_books(config, combinations)
+    sys.stdout.write(format_table(_rows(combinations)))
+    sys.stdout.write(f"best on dev: {_best(combinations).description}\n")
+
+
+class _Trial(NamedTuple):
+    """One run: its flags, and the key of `eval_results.txt` that ranks it."""
+
+    config: ClassifierConfig
+    headline: str
+
+    @property
+    def score(self) -> float | None:
+        """What it reached; None if it is not finished."""
+        path = os.path.join(self.config.output_dir, RESULTS_FILE)
+        return read_results(path).get(self.headline) if files.exists(path) else None
+
+    def check_folder(self) -> None:
+        """Raises if its folder holds a run with other flags: to go on with that would mix two runs."""
+        folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
+        found = read_run_flags(folder)
+        if found is None and self.score is None:
+            return
+        names = differing_flags(found or {}, flags, ignored=("output_dir",))
+        if names:
+            values = [flags_there.get(names[0]) for flags_there in (found or {}, flags)]
+            raise UserError(
+                f"{folder} holds a run with --{names[0]}={values[0]}, not {values[1]}; "
+                "delete that folder or give another --output_dir"
+            )
+
+
+class _Combination(NamedTuple):
+    """Settings, as they stand in the table, and a run with each seed."""
+
+    settings: dict[str, str]
+    trials: list[_Trial]
+
+    @property
+    def scores(self) -> list[float]:
+        """Those that are known."""
+        return [score for trial in self.trials if (score := trial.score) is not None]
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self.scores) == len(self.trials)
+
+    @property
+    def description(self) -> str:
+        flags = " ".join(f"--{name}={value}" for name, value in self.settings.items())
+        mean, deviation = mean_and_deviation(self.scores, _DECIMALS)
+        return f"{flags}, {self.trials[0].headline} {mean}" + (f" (std {deviation})" if deviation else "")
+
+
+def _combinations(config: SweepConfig) -> list[_Combination]:
+    headline = f"eval_{_headline(config)}"
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(ClassifierConfig)}
+    grid = [_parse_list(config, name, kind) for name, kind in _SETTINGS.items()]
+    seeds = _parse_list(config, "random_seed", int)
+    combinations = []
+    for values in itertools.product(*grid):
+        settings = dict(zip(_SETTINGS, values, strict=True))
+        trials = []
+        for seed in seeds:
+            batch_size, rate, epochs = map(_show, values)
+            folder = f"batch_{batch_size}-rate_{rate}-epochs_{epochs}-seed_{seed}"
+            changes = {**settings, "random_seed": seed, "output_dir": os.path.join(config.output_dir, folder)}
+            trials.append(_Trial(ClassifierConfig(**{**fields, **changes}), headline))
+        combinations.append(_Combination({name: _show(value) for name, value in settings.items()}, trials))
+    return combinations
+
+
+def _headline(config: SweepConfig) -> str:
+    if config.task_name.lower() == CUSTOM:
+        return CUSTOM_METRICS[config.problem][0]
+    return named_dataset(config.task_name).headline
+
+
+def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:
+    given = getattr(config, name)
+    try:
+        values = [kind(text) for text in given.split(",")]
+    except ValueError as error:
+        raise UserError(f"--{name}={given}: must be numbers with commas between them") from error
+    if len(set(map(_show, values))) < len(values):
+        raise UserError(f"--{name}={given} names a number twice")
+    return values
+
+
+def _show(value: float) -> str:
+    return f"{value:g}"
+
+
+def _run_script(script: str, config: ClassifierConfig) -> int:
+    """Runs the script to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint."""
+    command = [sys.executable, script, *to_arguments(config), "--verbosity=-1"]  # warnings and errors
+    with subprocess.Popen(command) as process:
+        previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+
+class _Clock:
+    """Estimates the time left; a run takes about as long as it has epochs."""
+
+    def __init__(self, num_epochs: float):
+        self._num_epochs, self._num_done = num_epochs, 0.0
+        self._began = time.monotonic()
+
+    def add(self, num_epochs: float) -> None:
+        self._num_done += num_epochs
+
+    def time_left(self) -> str:
+        if not self._num_done:
+            return ""
+        seconds = (time.monotonic() - self._began) / self._num_done * (self._num_epochs - self._num_done)
+        return f", {format_seconds(seconds)} left"
+
+
+def _keep_books(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
+    """Writes `sweep.tsv`; if wished, deletes the checkpoints of those that cannot win any more."""
+    with files.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
+        sink.write(format_table(_rows(combinations), "tsv"))
+    finished = [combination for combination in combinations if combination.is_finished]
+    if config.keep_only_winner and finished:
+        best = _best(finished)
+        for combination in finished:
+            if combination is not best:
+                for trial in combination.trials:
+                    delete_checkpoints(trial.config.output_dir)
+
+
+def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:
+    first = combinations[0].trials
+    rows = [[*_SETTINGS, *(f"seed_{trial.config.random_seed}" for trial in first), f"mean_{first[0].headline}", "std"]]
+    for combination in combinations:
+        scores = [trial.score for trial in combination.trials]
+        cells = ["" if score is None else f"{score:.{_DECIMALS}f}" for score in scores]
+        summary = mean_and_deviation(combination.scores, _DECIMALS) if combination.is_finished else ("", "")
+        rows.append([*combination.settings.values(), *cells, *summary])
+    return rows
+
+
+def _best(combinations: Sequence[_Combination]) -> _Combination:
+    """The one with the highest mean, the first of equals."""
+    return max(combinations, key=lambda combination: statistics.mean(combination.scores))

@@ -1,0 +1,37 @@
+"""Tables of numbers as text: aligned for a terminal, tab-separated, or Markdown."""
+
+import re
+import statistics
+from collections.abc import Sequence
+
+_NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
+
+
+def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
+    r"""Formats a table; columns of numbers are aligned at the right.
+
+    Args:
+      rows: the header and the other rows, all of the same length.
+      style: "aligned", "tsv" or "markdown".
+
+    Returns:
+      Lines that end in `\n`.
+    """
+    if style == "tsv":
+        return "".join("\t".join(row) + "\n" for row in rows)
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    sides = [">" if all(map(_NUMBER_OR_NOTHING.fullmatch, column[1:])) else "<" for column in columns]
+    lines = [[f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)] for row in rows]
+    if style == "markdown":
+        rules = ("-" * (width - 1) + (":" if side == ">" else "-") for side, width in zip(sides, widths, strict=True))
+        lines.insert(1, list(rules))
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join("  ".join(line).rstrip() + "\n" for line in lines)
+
+
+def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:
+    """The mean, and the standard deviation of a sample (n - 1), as cells; what too few values do not have is empty."""
+    mean = f"{statistics.mean(values):.{decimals}f}" if values else ""
+    deviation = f"{statistics.stdev(values):.{decimals}f}" if len(values) > 1 else ""
+    return mean, deviation

@@ -232,7 +232,9 @@ class _Job:
         logging.info("%s: weights of %s", flag, latest or config.init_checkpoint)
         if latest:
             return self._trainer.restore(latest)
-        self._trainer.load_initial(config.init_checkpoint)
+        report = self._trainer.load_initial(config.init_checkpoint)
+        if report.missing:
+            logging.warning("%s: random numbers stand for %s; train first", flag, ", ".join(report.missing))
         return 0
 
     def _scores(self, dev: list[_Part], step: int, confusion_folder: str | None = None) -> dict[str, float]:
@@ -244,9 +246,7 @@ class _Job:
             if confusion_folder and self._dataset.problem == "single_label":
                 path = os.path.join(confusion_folder, f"confusion_matrix{part.suffix}.tsv")
                 write_confusion_matrix(path, self._dataset, predictions)
-        scalar_log = ScalarLog(self._config.output_dir)
-        scalar_log.forget("eval", step)
-        scalar_log.write("eval", step, scores)
+        ScalarLog(self._config.output_dir).replace("eval", step, scores)
         return scores
 
     def _predictions(self, part: _Part, purpose: str, batch_size: int) -> dict[str, np.ndarray]:
@@ -329,7 +329,7 @@ def _custom_dataset(config: ClassifierConfig) -> Dataset:
         if is_wanted and not name:
             raise UserError(f"--task_name=custom needs --{flag} for what is to be done")
         paths[flag] = os.path.join(config.data_dir, name) if is_wanted else None
-    labels = config.labels.split(",") if config.labels else read_labels(config.output_dir)
+    labels = config.labels.split(",") if config.labels else read_labels(config.output_dir) or None
     return custom_dataset(
         **paths,
         text_a_column=config.text_a_column,

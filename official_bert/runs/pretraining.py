@@ -89,9 +89,7 @@ def _evaluate(
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
     batches = evaluation_batches(paths, task.schema, batch_size=config.eval_batch_size, max_batches=num_batches)
     scores = task.scores(trainer.predict(batches, num_records=num_evaluated))
-    scalar_log = ScalarLog(config.output_dir)
-    scalar_log.forget("eval", step)
-    scalar_log.write("eval", step, scores)
+    ScalarLog(config.output_dir).replace("eval", step, scores)
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
     for name in sorted(results):
         logging.info("%s = %s", name, results[name])

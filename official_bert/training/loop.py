@@ -13,7 +13,7 @@ from absl import logging
 from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.loading import load_initial, restore
+from official_bert.checkpoints.loading import LoadReport, load_initial, restore
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.errors import UserError
 from official_bert.progress import Progress
@@ -213,9 +213,11 @@ class Trainer:
     def _weights(self) -> dict[str, tf.Tensor]:
         return {variable.path: variable.value for variable in self.model.weights}
 
-    def load_initial(self, path: str) -> None:
-        """Sets the weights from `--init_checkpoint` and logs what came; see `checkpoints.loading.load_initial`."""
-        load_initial(path, self.model.weights, required=lambda name: name.startswith("bert/")).log()
+    def load_initial(self, path: str) -> LoadReport:
+        """Sets the weights from `--init_checkpoint`, logs and returns what came; see `checkpoints.loading`."""
+        report = load_initial(path, self.model.weights, required=lambda name: name.startswith("bert/"))
+        report.log()
+        return report
 
     def restore(self, path: str) -> int:
         """Sets the weights from a checkpoint of a run, without optimizer state.

@@ -32,9 +32,10 @@ class ScalarLog:
         """Drops the lines of `metrics.jsonl` beyond a step, for a run that goes on from there."""
         self._drop(lambda line: line["step"] > step)
 
-    def forget(self, split: str, step: int) -> None:
-        """Drops what was written for a step, for an evaluation that is made again."""
+    def replace(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
+        """As `write`, but drops the line that there is for the step, of an evaluation that was made before."""
         self._drop(lambda line: line["split"] == split and line["step"] == step)
+        self.write(split, step, scalars)
 
     def _drop(self, is_dropped: Callable[[dict], bool]) -> None:
         if not files.exists(self._path):

@@ -5,6 +5,7 @@ import os
 
 from official_bert import files
 from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.errors import UserError
 
 FOLDER = "best"
 _HISTORY_FILE = "evaluations.json"
@@ -18,15 +19,22 @@ class BestCheckpoint:
     """
 
     def __init__(self, output_dir: str):
-        """Reads what an earlier part of the run left."""
+        """Reads what an earlier part of the run left.
+
+        Raises:
+          UserError: that is damaged.
+        """
         path = os.path.join(output_dir, FOLDER)
         files.make_folders(path)
         self.folder = CheckpointFolder(path, keep_max=1)
         self._path = os.path.join(path, _HISTORY_FILE)
         self._history: list[tuple[int, float]] = []
         if files.exists(self._path):
-            with files.open_file(self._path) as source:
-                self._history = [tuple(entry) for entry in json.load(source)]
+            try:
+                with files.open_file(self._path) as source:
+                    self._history = [(int(step), float(score)) for step, score in json.load(source)]
+            except (ValueError, TypeError) as error:
+                raise UserError(f"{self._path} is damaged ({error}); delete it to begin its history anew") from error
 
     def add(self, step: int, score: float) -> bool:
         """Remembers an evaluation; a resumed run forgets those that lie ahead of it.

@@ -164,12 +164,21 @@ class ClassifierConfig(DeviceOptions):
             raise UserError("--multi_label and --regression exclude each other")
         if self.early_stopping_patience and not self.eval_steps:
             raise UserError("--early_stopping_patience needs --eval_steps")
+        if self.use_best_checkpoint and self.do_train and not self.eval_steps:
+            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
+        if self.labels is not None and "" in self.label_names:
+            raise UserError(f"--labels={self.labels} holds an empty name")
         if not self.trainable_encoder and self.long_text == "window":
             raise UserError("--notrainable_encoder and --long_text=window exclude each other")
         if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
             raise UserError("--notrainable_encoder needs --init_checkpoint: an untrained encoder says nothing")
         if self.task_name.lower() == "custom" and self.text_a_column is None:
             raise UserError("--task_name=custom needs --text_a_column")
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels that --labels lists."""
+        return [name.strip() for name in self.labels.split(",")]
 
     @property
     def problem(self) -> str:

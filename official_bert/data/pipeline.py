@@ -26,9 +26,9 @@ def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
       unit: all others are multiples of it.
 
     Returns:
-      Up to four lengths an octave: 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, ...
+      Up to eight lengths an octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
     """
-    counts = [count for count in range(1, -(-max_length // unit)) if count % max(1, 1 << count.bit_length() >> 3) == 0]
+    counts = [count for count in range(1, -(-max_length // unit)) if count % max(1, 1 << count.bit_length() >> 4) == 0]
     return [unit * count for count in counts] + [max_length]
 
 

@@ -114,26 +114,37 @@ def fingerprint(*settings: Any) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
-def write_cached(path: str, made_from: str, records: Callable[[], Iterable[bytes]]) -> int:
+def made_from(path: str) -> str | None:
+    """The fingerprint that a file of `write_cached` was made from; None if that is not known."""
+    return _sidecar(path).get("made_from")
+
+
+def _sidecar(path: str) -> dict[str, Any]:
+    if files.exists(f"{path}.json"):
+        with files.open_file(f"{path}.json") as source, contextlib.suppress(ValueError):
+            known = json.load(source)
+            return known if isinstance(known, dict) else {}
+    return {}
+
+
+def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[bytes]]) -> int:
     """Writes a TFRecord file, unless the one that is there was made from the same.
 
     Beside it lies `PATH.json`, which says what it was made from and how large it is.
 
     Args:
       path: the file.
-      made_from: fingerprint of all that decides its content.
+      fingerprint: of all that decides its content.
       records: makes the records; called only if they are needed.
 
     Returns:
       The number of records.
     """
+    known = _sidecar(path)
+    if known.get("made_from") == fingerprint and files.exists(path) and files.size(path) == known.get("bytes"):
+        logging.info("%s holds the same already: %d records", path, known["num_records"])
+        return known["num_records"]
     sidecar = f"{path}.json"
-    if files.exists(path) and files.exists(sidecar):
-        with files.open_file(sidecar) as source, contextlib.suppress(ValueError, KeyError):
-            known = json.load(source)
-            if (known["made_from"], known["bytes"]) == (made_from, files.size(path)):
-                logging.info("%s holds the same already: %d records", path, known["num_records"])
-                return known["num_records"]
     files.remove(sidecar)
     num_records = 0
     with RecordWriter([path]) as writer:
@@ -141,7 +152,7 @@ def write_cached(path: str, made_from: str, records: Callable[[], Iterable[bytes
             writer.write(record)
             num_records += 1
     with files.atomic_write(sidecar) as sink:
-        json.dump({"made_from": made_from, "num_records": num_records, "bytes": files.size(path)}, sink)
+        json.dump({"made_from": fingerprint, "num_records": num_records, "bytes": files.size(path)}, sink)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 

@@ -64,10 +64,14 @@ def read_jsonl(
         if line:
             try:
                 cells = _json_cells(line, text_keys, label_key, label_delimiter)
-            except json.JSONDecodeError as error:
-                mistake = f"not JSON: {error.msg} at character {error.pos + 1}"
+                "".join(cells).encode()
             except UserError as error:
                 mistake = str(error)
+            except json.JSONDecodeError as error:
+                mistake = f"not JSON: {error.msg} at character {error.pos + 1}"
+            except (ValueError, RecursionError) as error:  # half a surrogate pair, a giant number, endless nesting
+                mistake = f"JSON that cannot be used: {error}"
+                cells = []
         yield Row(number, f"{path}, line {number + 1}", cells, mistake)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
 from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
 from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
@@ -15,15 +14,16 @@ from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig
 from official_bert.data.pipeline import evaluation_batches
-from official_bert.data.records import explained_damage
+from official_bert.data.records import explained_damage, fingerprint, made_from
 from official_bert.data.schema import RecordSchema
-from official_bert.errors import UserError
+from official_bert.errors import UserError, listed
 from official_bert.modeling.classifier import FEATURES
-from official_bert.results import RESULTS_FILE
-from official_bert.runs.training import batches_from, training_plan
+from official_bert.results import RESULTS_FILE, read_run_flags
+from official_bert.runs.training import batches_from, training_folder, training_plan
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
 from official_bert.tasks.classification_output import (
+    LABELS_FILE,
     check_submission,
     read_labels,
     submission_name,
@@ -47,6 +47,17 @@ from official_bert.tokenization.casing import check_casing
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+
+# Flags that a checkpoint must be used with as it was trained with, since its variables do not tell.
+_MODEL_FLAGS = (
+    "do_lower_case",
+    "multi_label",
+    "regression",
+    "feature_layers",
+    "trainable_encoder",
+    "long_text",
+    "window_pooling",
+)
 
 
 def run(config: ClassifierConfig) -> None:
@@ -73,9 +84,6 @@ def run(config: ClassifierConfig) -> None:
     strategy = create_strategy(config)  # before anything else touches a device
     for flag in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
         check_divisible(getattr(config, flag), strategy, f"--{flag}")
-    files.make_folders(config.output_dir)
-    write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
-    write_labels(config.output_dir, dataset)
     packer = ExamplePacker(
         tokenizer,
         max_seq_length=config.max_seq_length,
@@ -83,14 +91,19 @@ def run(config: ClassifierConfig) -> None:
         doc_stride=config.doc_stride,
     )
     task = _task(config, bert_config, dataset, packer)
-    job = _Job(config, dataset, task, Trainer(task, strategy, seed=config.random_seed), packer)
-    for part in train:
-        if not job.train(part, dev):
-            return  # stopped by SIGTERM
-    if config.do_eval:
-        job.evaluate(dev)
-    for part in test:
-        job.predict(part)
+    with training_folder(config.output_dir, do_train=config.do_train):
+        _check_same_model(config, dataset)
+        if not config.do_train:  # training writes its own, beside the checkpoints
+            write_run_config(os.path.join(config.output_dir, "eval"), config)
+        trainer = Trainer(task, strategy, seed=config.random_seed)
+        job = _Job(config, dataset, task, trainer, packer)
+        for part in train:
+            if not job.train(part, dev):
+                return  # stopped by SIGTERM
+        if config.do_eval:
+            job.evaluate(dev)
+        for part in test:
+            job.predict(part)
 
 
 class _Part(NamedTuple):
@@ -159,13 +172,27 @@ class _Job:
             eval_steps=config.eval_steps,
         )
         logging.info("%d training examples, %d steps", len(part.examples), num_steps)
+        latest = latest_checkpoint(config.output_dir)
+        wanted = self._packer.fingerprint(self._task.schema, part.texts, part.labels)
+        if latest and made_from(self._path(part, "train")) not in (None, wanted):
+            raise UserError(
+                f"{latest} was trained on other examples, or with another vocabulary, casing or length; give what it "
+                "was trained with, or use another --output_dir"
+            )
+        write_run_config(config.output_dir, config)
+        write_labels(config.output_dir, self._dataset)
         patience = config.early_stopping_patience
         if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
-            logging.warning("training into %s stopped early before; nothing to train", config.output_dir)
+            logging.warning(
+                "training into %s stopped early before; raise --early_stopping_patience to go on", config.output_dir
+            )
             return True
         init_checkpoint = config.init_checkpoint
         if not config.trainable_encoder:  # its outputs are wanted before training begins
-            self._trainer.load_initial(init_checkpoint)
+            if latest:
+                self._trainer.restore(latest)
+            else:
+                self._trainer.load_initial(init_checkpoint)
             init_checkpoint = None
         records = self._records(part, "train")
 
@@ -257,7 +284,7 @@ class _Job:
 
     def _records(self, part: _Part, purpose: str) -> _RecordFile:
         """The records of a part, made at the first call; with a frozen encoder, of what it computes."""
-        path = os.path.join(self._config.output_dir, f"{purpose}{part.suffix}.tf_record")
+        path = self._path(part, purpose)
         if path not in self._record_files:
             schema = self._task.schema
             num_records = write_records(path, schema, self._packer, part.texts, part.labels)
@@ -265,6 +292,9 @@ class _Job:
             records = _RecordFile(path, schema, num_records, self._packer.padded_lengths() if is_dynamic else None)
             self._record_files[path] = records if self._config.trainable_encoder else self._features(records, part)
         return self._record_files[path]
+
+    def _path(self, part: _Part, purpose: str) -> str:
+        return os.path.join(self._config.output_dir, f"{purpose}{part.suffix}.tf_record")
 
     def _features(self, records: _RecordFile, part: _Part) -> _RecordFile:
         model = self._trainer.model
@@ -282,7 +312,7 @@ class _Job:
             self._packer,
             part.texts,
             part.labels,
-            encoder=encoder_fingerprint(model),
+            encoder=fingerprint(encoder_fingerprint(model), self._config.feature_layers),
             features=features,
         )
         return _RecordFile(path, schema, num_records, lengths=None)
@@ -290,6 +320,25 @@ class _Job:
     @staticmethod
     def _batches(records: _RecordFile, batch_size: int) -> tf.data.Dataset:
         return evaluation_batches([records.path], records.schema, batch_size=batch_size, lengths=records.lengths)
+
+
+def _check_same_model(config: ClassifierConfig, dataset: Dataset) -> None:
+    """Raises if the checkpoints of the output folder are of a model that computes something else."""
+    if not latest_checkpoint(_checkpoint_folder(config)):
+        return
+    labels = read_labels(config.output_dir)
+    if labels is not None and labels != list(dataset.labels):
+        raise UserError(
+            f"the labels are {listed(dataset.labels)}, but the checkpoints in {config.output_dir} were trained with "
+            f"{listed(labels)} ({LABELS_FILE}); give these, or use another --output_dir"
+        )
+    trained = read_run_flags(config.output_dir) or {}
+    for flag in _MODEL_FLAGS:
+        if flag in trained and trained[flag] != getattr(config, flag):
+            raise UserError(
+                f"--{flag}={getattr(config, flag)}, but the checkpoints in {config.output_dir} were trained with "
+                f"--{flag}={trained[flag]}; give the same, or use another --output_dir"
+            )
 
 
 def _check_checkpoints(config: ClassifierConfig) -> None:
@@ -329,7 +378,7 @@ def _custom_dataset(config: ClassifierConfig) -> Dataset:
         if is_wanted and not name:
             raise UserError(f"--task_name=custom needs --{flag} for what is to be done")
         paths[flag] = os.path.join(config.data_dir, name) if is_wanted else None
-    labels = config.labels.split(",") if config.labels else read_labels(config.output_dir) or None
+    labels = config.label_names if config.labels else read_labels(config.output_dir) or None
     return custom_dataset(
         **paths,
         text_a_column=config.text_a_column,

@@ -15,7 +15,7 @@ from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records, explained_damage
 from official_bert.errors import UserError
 from official_bert.results import RESULTS_FILE
-from official_bert.runs.training import batches_from, training_plan
+from official_bert.runs.training import batches_from, training_folder, training_plan
 from official_bert.tasks.pretraining import PretrainingTask
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.strategy import create_strategy
@@ -50,15 +50,15 @@ def run(config: PretrainingConfig) -> None:
         raise UserError(f"--do_eval: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
     if config.do_train:
         check_divisible(config.train_batch_size, strategy, "--train_batch_size")
-    files.make_folders(config.output_dir)
-    # Evaluation must not overwrite the settings that the checkpoints were trained with.
-    write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
-    trainer = Trainer(task, strategy, seed=config.random_seed)
-    with explained_damage(paths, task.schema):
-        if config.do_train and not _train(config, trainer, task, paths, num_records):
-            return  # stopped by SIGTERM
-        if config.do_eval:
-            _evaluate(config, trainer, task, paths, num_records)
+    with training_folder(config.output_dir, do_train=config.do_train):
+        # Evaluation must not overwrite the settings that the checkpoints were trained with.
+        write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
+        trainer = Trainer(task, strategy, seed=config.random_seed)
+        with explained_damage(paths, task.schema):
+            if config.do_train and not _train(config, trainer, task, paths, num_records):
+                return  # stopped by SIGTERM
+            if config.do_eval:
+                _evaluate(config, trainer, task, paths, num_records)
 
 
 def _train(

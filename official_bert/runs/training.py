@@ -1,9 +1,11 @@
 """What all runs that train have in common: how the flags become a plan and batches."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from official_bert import files
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig
 from official_bert.data.pipeline import training_batches
 from official_bert.data.schema import RecordSchema
@@ -30,6 +32,16 @@ def training_plan(
         log_steps=config.log_steps,
         eval_steps=eval_steps,
     )
+
+
+def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractContextManager:
+    """Creates the output folder of a run; while it trains no other may. Evaluation may go on beside it.
+
+    Raises:
+      UserError: the folder cannot be created, or another process trains into it.
+    """
+    files.make_folders(output_dir)
+    return files.sole_user(output_dir, "trains into") if do_train else contextlib.nullcontext()
 
 
 def batches_from(

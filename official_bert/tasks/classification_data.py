@@ -120,11 +120,12 @@ class ExamplePacker:
         """The few lengths that batches of similar examples are padded to; with windows whole ones."""
         return padded_lengths(self.max_length, **({"unit": self._max_seq_length} if self.max_windows > 1 else {}))
 
-    def fingerprint(self) -> str:
-        """Of all that decides how a text is packed."""
+    def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
+        """Hashes all that decides how the records of examples come out; the arguments are those of `write_records`."""
         vocabulary = list(self._tokenizer.vocabulary.pieces.items())
         do_lower_case = self._tokenizer.basic_tokenizer.do_lower_case
-        return fingerprint(vocabulary, do_lower_case, self._max_seq_length, self.max_windows, self._doc_stride)
+        settings = (do_lower_case, self._max_seq_length, self.max_windows, self._doc_stride)
+        return fingerprint(vocabulary, settings, schema.names, texts, labels)
 
 
 def write_records(path: str, schema: RecordSchema, packer: ExamplePacker, texts: Texts, labels: Labels) -> int:
@@ -148,7 +149,7 @@ def write_records(path: str, schema: RecordSchema, packer: ExamplePacker, texts:
         if num_shortened := packer.num_shortened - num_before:
             logging.info("%d of %d examples were too long and lost an end", num_shortened, len(texts))
 
-    return write_cached(path, fingerprint(packer.fingerprint(), schema.names, texts, labels), records)
+    return write_cached(path, packer.fingerprint(schema, texts, labels), records)
 
 
 def write_feature_records(
@@ -169,7 +170,7 @@ def write_feature_records(
       packer: packed the texts.
       texts: N texts or pairs.
       labels: N labels.
-      encoder: fingerprint of the encoder.
+      encoder: fingerprint of the encoder and of what is taken from it.
       features: computes float32 [N, K, D]; called only if needed.
 
     Returns:
@@ -180,7 +181,7 @@ def write_feature_records(
         for row, label in zip(features(), labels, strict=True):
             yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
 
-    return write_cached(path, fingerprint(encoder, packer.fingerprint(), schema.names, texts, labels), records)
+    return write_cached(path, fingerprint(encoder, packer.fingerprint(schema, texts, labels)), records)
 
 
 def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:

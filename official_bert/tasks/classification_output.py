@@ -1,5 +1,6 @@
 """What a classifier's predictions are written to: the reference's bare table, a readable one, and GLUE's."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +13,13 @@ from official_bert.metrics.classification import confusion_matrix
 from official_bert.tasks.classification import MULTI_LABEL_THRESHOLD
 from official_bert.tasks.datasets import GLUE_NAMES, Dataset, TextExample
 
-_LABELS_FILE = "labels.json"
+LABELS_FILE = "labels.json"
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def write_labels(output_dir: str, dataset: Dataset) -> None:
     """Writes `labels.json`, the names of the classes in the order of the model's outputs."""
-    with files.atomic_write(os.path.join(output_dir, _LABELS_FILE)) as sink:
+    with files.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
         json.dump(list(dataset.labels), sink, ensure_ascii=False)
 
 
@@ -28,14 +29,14 @@ def read_labels(output_dir: str) -> list[str] | None:
     Raises:
       UserError: the file is damaged.
     """
-    path = os.path.join(output_dir, _LABELS_FILE)
+    path = os.path.join(output_dir, LABELS_FILE)
     if not files.exists(path):
         return None
-    try:
-        with files.open_file(path) as source:
-            return json.load(source)
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}; restore it, or give --labels") from error
+    with files.open_file(path) as source, contextlib.suppress(ValueError):
+        labels = json.load(source)
+        if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
+            return labels
+    raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:

@@ -3,6 +3,7 @@
 Files are read as they were published; `custom_dataset` reads any other table. The classification task uses both.
 """
 
+import collections
 import dataclasses
 import functools
 import math
@@ -26,6 +27,7 @@ from official_bert.errors import UserError, listed
 
 Problem = Literal["single_label", "multi_label", "regression"]
 CUSTOM = "custom"  # the name of a data set of the user's own
+_LARGEST_FLOAT32 = 3.4e38
 Column = int | str  # counted from 0 (below 0: from the end), or named by the header
 _T = TypeVar("_T")
 
@@ -64,6 +66,7 @@ class Part:
       language: reads only rows with this in their first column.
       renamed_labels: labels of the file that stand for others.
       skip_short_rows: leaves out, with a warning, rows that lack columns.
+      most_columns: a row with more is refused; with a header its width; None allows any number.
     """
 
     names: tuple[str, ...]
@@ -77,6 +80,7 @@ class Part:
     language: str | None = None
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     skip_short_rows: bool = False
+    most_columns: int | None = None
 
     def find(self, data_dir: str | None) -> str:
         """The path of the file."""
@@ -117,7 +121,7 @@ class Part:
 
     def _numbered(self, header: Row) -> "Part":
         """This layout, with a number for each name of a column."""
-        numbers = {}
+        numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
                 if column not in header.cells:
@@ -140,6 +144,11 @@ class Part:
         cells = row.cells
         if row.mistake:
             raise UserError(f"{row.where}: {row.mistake}")
+        if self.most_columns and len(cells) > self.most_columns:
+            raise UserError(
+                f"{row.where}: {len(cells)} columns under a header of {self.most_columns}; does a text hold the "
+                f"separator? The row begins {cells[0][:40]!r}"
+            )
         if not cells:
             raise UserError(f"{row.where}: a blank line; write none between the rows")
         if len(cells) < self._width:
@@ -248,11 +257,16 @@ class Dataset:
         Raises:
           UserError: fewer than two labels occur.
         """
+        examples = list(examples)
         names = {name for example in examples for name in self._names(example)}
         labels = tuple(sorted(names - {""}))
         if len(labels) < 2:
             raise UserError(f"the label column of {self.name} holds {listed(labels)}; two labels are the least")
         logging.info("%d labels found: %s", len(labels), listed(labels))
+        counts = collections.Counter(name for example in examples for name in self._names(example))
+        rare = [label for label in labels if counts[label] == 1]
+        if rare:
+            logging.warning("labels that occur only once: %s; are they misspelt?", listed(rare))
         return dataclasses.replace(self, labels=labels)
 
     @functools.cached_property
@@ -275,7 +289,7 @@ class Dataset:
             number = float(example.label)
         except ValueError:
             number = math.nan
-        if not least <= number <= greatest or math.isinf(number):
+        if not least <= number <= greatest or abs(number) > _LARGEST_FLOAT32:
             allowed = "" if math.isinf(least) else f" from {least:g} to {greatest:g}"
             raise UserError(f"{example.where}: label {example.label!r} is not a finite number{allowed}")
         return number
@@ -512,7 +526,10 @@ def _custom_part(
     if readers[extension]:
         numbers = [_column(column, has_header) for column in text_columns]
         label = None if label_column is None else _column(label_column, has_header)
-        return Part((path,), *numbers, label=label, read=readers[extension], has_header=has_header)
+        most_columns = len(numbers) if has_header else None  # the header's width takes its place
+        return Part(
+            (path,), *numbers, label=label, read=readers[extension], has_header=has_header, most_columns=most_columns
+        )
     keys = [str(column) for column in text_columns]
     label_key = None if label_column is None else str(label_column)
     read = functools.partial(read_jsonl, text_keys=keys, label_key=label_key, label_delimiter=label_delimiter)

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import LoadReport, load_initial, restore
@@ -97,19 +96,8 @@ class Trainer:
           Whether training reached its end, early or not; False if SIGTERM stopped it, after saving a checkpoint.
 
         Raises:
-          UserError: a checkpoint does not fit, a loss is not finite, or another process trains into the folder.
+          UserError: a checkpoint does not fit, or a loss is not finite.
         """
-        with files.sole_user(output_dir, "trains into"):
-            return self._train(plan, batches, output_dir, init_checkpoint, evaluate)
-
-    def _train(
-        self,
-        plan: TrainingPlan,
-        batches: Callable[[int], tf.data.Dataset],
-        output_dir: str,
-        init_checkpoint: str | None,
-        evaluate: Callable[[int], bool] | None,
-    ) -> bool:
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
         steps = TrainingSteps(
             self._task,

@@ -42,8 +42,7 @@ class ScalarLog:
             return
         with files.open_file(self._path) as source:
             lines = source.read().splitlines(keepends=True)
-        # A killed run may leave a last line without its end.
-        kept = [line for line in lines if line.endswith("\n") and not is_dropped(json.loads(line))]
+        kept = [line for line in lines if (scalars := _parsed(line)) and not is_dropped(scalars)]
         with files.atomic_write(self._path) as sink:
             sink.writelines(kept)
 
@@ -69,6 +68,16 @@ class ScalarLog:
             folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
             self._writers[split] = tf.summary.create_file_writer(folder)
         return self._writers[split]
+
+
+def _parsed(line: str) -> dict | None:
+    """A line of the metrics; None for what is none, such as the last line of a killed run."""
+    try:
+        scalars = json.loads(line)
+    except ValueError:
+        return None
+    is_whole = line.endswith("\n") and isinstance(scalars, dict) and {"split", "step"} <= scalars.keys()
+    return scalars if is_whole else None
 
 
 def write_run_config(output_dir: str, config: Any) -> None:

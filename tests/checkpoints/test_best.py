@@ -1,6 +1,9 @@
 """The best checkpoint of a run."""
 
+import pytest
+
 from official_bert.checkpoints.best import BestCheckpoint
+from official_bert.errors import UserError
 
 
 def test_the_first_of_equals_is_the_best(tmp_path):
@@ -22,3 +25,10 @@ def test_a_resumed_run_forgets_the_evaluations_ahead_of_it(tmp_path):
     assert best.num_since_best == 1
     assert best.add(20, 0.7)  # made again
     assert best.num_since_best == 0
+
+
+def test_a_damaged_history_is_named(tmp_path):
+    BestCheckpoint(str(tmp_path)).add(10, 0.5)
+    (tmp_path / "best" / "evaluations.json").write_text("[[10, 0.")
+    with pytest.raises(UserError, match="evaluations.json is damaged .*; delete it"):
+        BestCheckpoint(str(tmp_path))

@@ -278,9 +278,44 @@ def test_data_of_ones_own(settings, problem):
     assert results(settings) == scores
 
 
+@pytest.mark.slow
+def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
+    custom = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label"}
+    settings |= {**custom, "train_file": "train.tsv", "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
+    run(settings, do_train=True, num_train_epochs=1.0)
+    made = {
+        name: (tmp_path / "out" / name).read_bytes() for name in ("labels.json", "train.tf_record", "run_config.json")
+    }
+    (tmp_path / "other.tsv").write_text("sentence\tlabel\n" + "the town\t0\nthe snow\t1\n" * 8)
+    for changes, message in (
+        ({"labels": "1,0", "do_predict": True}, r"trained with '0', '1' \(labels.json\); give these"),
+        ({"labels": "0,1,2", "do_eval": True}, "trained with '0', '1'"),
+        ({"multi_label": True, "do_predict": True}, "trained with --multi_label=False; give the same"),
+        ({"feature_layers": "last", "do_eval": True}, "trained with --feature_layers=None"),
+        ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
+        ({"train_file": str(tmp_path / "other.tsv"), "do_train": True}, "was trained on other examples"),
+        ({"max_seq_length": 16, "do_train": True}, "was trained on other examples, or with another vocabulary"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run({**settings, **changes})
+    assert made == {name: (tmp_path / "out" / name).read_bytes() for name in made}
+    run(settings, do_predict=True)
+
+
+def test_features_of_other_layers_are_not_taken_for_these(settings):
+    scores = []
+    settings |= {"trainable_encoder": False, "do_eval": True}
+    for feature_layers in ("last", "second_to_last", "weighted_sum"):
+        run(settings, feature_layers=feature_layers)
+        scores.append(results(settings)["eval_loss"])
+    assert len(set(scores)) == 3
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"use_best_checkpoint": True}, "--use_best_checkpoint with --do_train needs --eval_steps"),
+        ({"labels": "0,,1"}, "--labels=0,,1 holds an empty name"),
         ({"task_name": "mrcp"}, "--task_name=mrcp: must be custom or one of cola, sst-2"),
         ({"data_dir": "absent"}, "there is no folder absent"),
         ({"task_name": "mrpc"}, "columns where 5 are needed"),

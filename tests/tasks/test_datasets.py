@@ -497,3 +497,29 @@ def test_labels_to_be_found_must_be_two_and_none_empty(tmp_path):
 def test_data_sets_need_no_tensorflow():
     program = "import sys, official_bert.tasks.datasets; assert not {'tensorflow', 'keras'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_row_with_more_columns_than_the_header_is_refused(tmp_path):
+    path = write(tmp_path / "reviews.csv", "text,label\nfine,good\nhello, dear world,good\n")
+    with pytest.raises(UserError, match=r"reviews\.csv, line 3: 3 columns under a header of 2; does a text hold the"):
+        custom_dataset(text_a_column="text", label_column="label", train_file=path)
+
+
+def test_labels_that_occur_once_are_warned_of(tmp_path, caplog):
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\nb\tgood\nc\tbad\nd\tbad\ne\tGood\n")
+    custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    assert "labels that occur only once: 'Good'; are they misspelt?" in caplog.text
+
+
+@pytest.mark.parametrize("line", ['{"t": "\\ud800", "y": "1"}', '{"t": "a", "y": ' + "1" * 5000 + "}", "[" * 100_000])
+def test_json_that_python_cannot_use_is_located(tmp_path, line):
+    path = write(tmp_path / "texts.jsonl", '{"t": "a", "y": "0"}\n' + line + "\n")
+    with pytest.raises(UserError, match=r"texts\.jsonl, line 2: "):
+        custom_dataset(text_a_column="t", label_column="y", train_file=path)
+
+
+def test_numbers_beyond_float32_are_refused(tmp_path):
+    path = write(tmp_path / "texts.tsv", "t\ty\na\t1e300\n")
+    dataset = custom_dataset(text_a_column="t", label_column="y", train_file=path, problem="regression")
+    with pytest.raises(UserError, match="label '1e300' is not a finite number"):
+        dataset.check_labels(dataset.examples(None, "train"))

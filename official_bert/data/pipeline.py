@@ -131,6 +131,7 @@ def evaluation_batches(
     batch_size: int,
     max_batches: int | None = None,
     lengths: Sequence[int] | None = None,
+    num_replicas: int = 1,
 ) -> tf.data.Dataset:
     """Reads records once, in the order of the files; batches are filled up, nothing is dropped.
 
@@ -139,8 +140,9 @@ def evaluation_batches(
       schema: what a record holds.
       batch_size: examples in a batch, over all replicas.
       max_batches: use only as many records as fill so many batches; None uses all.
-      lengths: as `padded_lengths` gives them, to make batches of similar lengths; a batch of short texts then has a
-        multiple of `batch_size` examples. None leaves all as long as they are.
+      lengths: as `padded_lengths` gives them, to make batches of similar lengths: of short texts a multiple of
+        `batch_size` examples, of the last ones of a length as many as there are. None leaves all as long as they are.
+      num_replicas: with `lengths`: every batch has a multiple of so many examples.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
@@ -162,13 +164,13 @@ def evaluation_batches(
             bucket_boundaries=[length + 1 for length in lengths[:-1]],
             bucket_batch_sizes=[batch_size * (lengths[-1] // length) for length in lengths],
         )
-        num_examples = None
+        multiple, num_examples = num_replicas, None
     else:
         batches = records.batch(batch_size)
-        num_examples = batch_size
+        multiple, num_examples = batch_size, batch_size
 
     def fill_up(batch):
-        num_missing = -tf.shape(batch[IS_REAL_EXAMPLE])[0] % batch_size
+        num_missing = -tf.shape(batch[IS_REAL_EXAMPLE])[0] % multiple
         return {name: _fill_up(tensor, num_missing, num_examples) for name, tensor in batch.items()}
 
     return batches.map(fill_up, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -317,9 +317,14 @@ class _Job:
         )
         return _RecordFile(path, schema, num_records, lengths=None)
 
-    @staticmethod
-    def _batches(records: _RecordFile, batch_size: int) -> tf.data.Dataset:
-        return evaluation_batches([records.path], records.schema, batch_size=batch_size, lengths=records.lengths)
+    def _batches(self, records: _RecordFile, batch_size: int) -> tf.data.Dataset:
+        return evaluation_batches(
+            [records.path],
+            records.schema,
+            batch_size=batch_size,
+            lengths=records.lengths,
+            num_replicas=self._trainer.num_replicas,
+        )
 
 
 def _check_same_model(config: ClassifierConfig, dataset: Dataset) -> None:

@@ -58,6 +58,7 @@ class Trainer:
 
     Attributes:
       model: the model; its weights are random until training or `restore` sets them.
+      num_replicas: the devices that share a batch.
     """
 
     def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int):
@@ -69,6 +70,7 @@ class Trainer:
           seed: of the random weights.
         """
         self._task, self._strategy = task, strategy
+        self.num_replicas = strategy.num_replicas_in_sync
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             self.model = task.build_model()
@@ -125,7 +127,7 @@ class Trainer:
             f"{sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables):,}",
             start,
             plan.num_train_steps,
-            self._strategy.num_replicas_in_sync,
+            self.num_replicas,
         )
         iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
         with Progress("training", plan.num_train_steps, "steps", start=start) as progress, _SigtermNotice() as sigterm:

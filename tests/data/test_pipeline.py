@@ -151,16 +151,20 @@ def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkey
     assert numbers(text_batches(text_paths, seed=8), 20) != whole
 
 
-def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths):
-    batches = list(evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS).as_numpy_iterator())
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, num_replicas):
+    dataset = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS, num_replicas=num_replicas)
+    batches = list(dataset.as_numpy_iterator())
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
     places = {}
     for batch in batches:
         check_cut(batch)
         num_examples, width = batch["input_ids"].shape
-        assert num_examples % 2 == 0
+        assert num_examples % num_replicas == 0
         assert num_examples * width <= 2 * 16
         is_real = batch["is_real_example"] == 1
         places |= dict(zip(batch["record_index"][is_real].tolist(), batch["number"][is_real].tolist(), strict=True))
     assert [places[place] for place in range(NUM_RECORDS)] == in_order
     assert max(len(batch["number"]) for batch in batches) > 4  # short ones come in larger batches
+    num_filled = sum(len(batch["number"]) for batch in batches) - NUM_RECORDS
+    assert num_filled <= (num_replicas - 1) * len(LENGTHS)

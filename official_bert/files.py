@@ -4,6 +4,7 @@ Local paths are served by the standard library, so that tokenization and `--help
 scheme (`gs://`, `s3://`, `hdfs://`) go through `tf.io.gfile`, imported on first use. Nobody else touches `tf.io.gfile`.
 """
 
+import codecs
 import contextlib
 import fcntl
 import glob as local_glob
@@ -166,6 +167,10 @@ class LineReader:
         except UnicodeDecodeError as error:
             if number == 1 and line.startswith(_GZIP_MAGIC):
                 raise UserError(f"{self.path} is compressed; unpack it first (gunzip)") from error
+            if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise UserError(
+                    f"{self.path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {self.path} > NEW_FILE"
+                ) from error
             raise UserError(
                 f"{self.path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
                 "not UTF-8; convert the file to UTF-8 (for example with iconv)"

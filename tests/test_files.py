@@ -114,7 +114,15 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
 
 
 def test_what_is_no_text_is_named(tmp_path):
-    for data, message in ((gzip.compress(b"words"), "is compressed; unpack it first"), (b"\xffa", "is not UTF-8")):
+    for data, message in (
+        (gzip.compress(b"words"), "is compressed; unpack it first"),
+        (b"\xffa", "is not UTF-8"),
+        (
+            "words\n".encode("utf-16"),
+            r"text is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
+        ),
+        (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; convert it"),
+    ):
         (tmp_path / "text").write_bytes(data)
         with pytest.raises(UserError, match=message):
             list(files.LineReader(str(tmp_path / "text")))

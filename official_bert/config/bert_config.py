@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+from absl import logging
+
 from official_bert import files
 from official_bert.errors import UserError
 
@@ -115,7 +117,7 @@ class BertConfig:
             )
 
     def check_vocab_size(self, num_pieces: int, vocab_file: str, config_file: str) -> None:
-        """Raises unless the model has a row for each wordpiece.
+        """Raises unless the model has a row for each wordpiece; warns if most rows have none.
 
         Raises:
           UserError: the vocabulary is larger than `vocab_size`; the message holds both.
@@ -124,6 +126,14 @@ class BertConfig:
             raise UserError(
                 f"{vocab_file} has {num_pieces} wordpieces, {config_file} a vocab_size of {self.vocab_size}; use the "
                 "two that belong together"
+            )
+        if 2 * num_pieces < self.vocab_size:  # a few spare rows are common, as many as that are not
+            logging.warning(
+                "%s has only %d wordpieces, %s a vocab_size of %d; is this the vocabulary of the checkpoint?",
+                vocab_file,
+                num_pieces,
+                config_file,
+                self.vocab_size,
             )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from official_bert.errors import UserError
@@ -16,6 +16,7 @@ def option(
     required: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
+    only_with: Mapping[str, Sequence[Any]] | None = None,
 ) -> Any:
     """Declares a field of a run's config that is a flag of the same name.
 
@@ -26,11 +27,19 @@ def option(
       required: the flag must be given; `default` is then None.
       minimum: smallest allowed number.
       maximum: largest allowed number.
+      only_with: names of other fields, each with the values (strings in lower case) that give this flag a meaning.
 
     Returns:
       A `dataclasses.field`.
     """
-    limits = {"help": help_text, "choices": choices, "required": required, "minimum": minimum, "maximum": maximum}
+    limits = {
+        "help": help_text,
+        "choices": choices,
+        "required": required,
+        "minimum": minimum,
+        "maximum": maximum,
+        "only_with": only_with or {},
+    }
     return dataclasses.field(default=default, metadata=limits)
 
 
@@ -38,7 +47,8 @@ def check_options(config: Any) -> None:
     """Checks every field of a config against the limits its `option()` declares.
 
     Raises:
-      UserError: a value is missing, too small, too large or not among the choices; the message names the flag.
+      UserError: a value is missing, too small, too large, not among the choices, or would be ignored since a field that
+        it depends on has another value; the message names the flag.
     """
     for field in dataclasses.fields(config):
         value, limits = getattr(config, field.name), field.metadata
@@ -54,3 +64,17 @@ def check_options(config: Any) -> None:
             raise UserError(f"{given}: must be at least {limits['minimum']}")
         elif limits["maximum"] is not None and not value <= limits["maximum"]:
             raise UserError(f"{given}: must be at most {limits['maximum']}")
+        if value != field.default:
+            for other, meaningful in limits["only_with"].items():
+                _check_meaning(field.name, other, getattr(config, other), meaningful)
+
+
+def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any]) -> None:
+    """Raises if a flag that was given would be ignored, since another one has this value."""
+    if (value.lower() if isinstance(value, str) else value) in meaningful:
+        return
+    if isinstance(value, bool):
+        circumstances = f"with --{other}" if value else f"without --{other}"
+    else:
+        circumstances = f"without --{other}={' or '.join(meaningful)}"
+    raise UserError(f"--{name} has no use {circumstances}; leave it out")

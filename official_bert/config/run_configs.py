@@ -5,6 +5,11 @@ import dataclasses
 from official_bert.config.options import check_options, option
 from official_bert.errors import UserError
 
+# Settings without which some flags have no meaning.
+_CUSTOM = {"task_name": ("custom",)}
+_WINDOWS = {"long_text": ("window",)}
+_TO_HF = {"to_hf": (True,)}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataConfig:
@@ -114,27 +119,53 @@ class ClassifierConfig(DeviceOptions):
         1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
     )
 
-    train_file: str | None = option(None, "With --task_name=custom or xnli: training file in --data_dir.")
-    eval_file: str | None = option(None, "With --task_name=custom: evaluation file in --data_dir.")
-    predict_file: str | None = option(None, "With --task_name=custom: file to predict in --data_dir.")
-    text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text's column.")
-    text_b_column: str | None = option(None, "Custom: name or number of the second text's column, if there is one.")
-    label_column: str | None = option(None, "Custom: name or number of the label's column.")
-    labels: str | None = option(None, "Custom: comma-separated labels; if not given, those of the training file.")
-    multi_label: bool = option(False, "Custom: an example has any number of labels, separated by commas.")
-    regression: bool = option(False, "Custom: the label is a number.")
-    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.")
-    xnli_language: str = option("zh", "Language of xnli, as in its files: ar, de, en, ...")
+    train_file: str | None = option(
+        None,
+        "With --task_name=custom or xnli: training file in --data_dir.",
+        only_with={"task_name": ("custom", "xnli")},
+    )
+    eval_file: str | None = option(None, "With --task_name=custom: evaluation file in --data_dir.", only_with=_CUSTOM)
+    predict_file: str | None = option(
+        None, "With --task_name=custom: file to predict in --data_dir.", only_with=_CUSTOM
+    )
+    text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text's column.", only_with=_CUSTOM)
+    text_b_column: str | None = option(
+        None, "Custom: name or number of the second text's column, if there is one.", only_with=_CUSTOM
+    )
+    label_column: str | None = option(None, "Custom: name or number of the label's column.", only_with=_CUSTOM)
+    labels: str | None = option(
+        None,
+        "Custom: comma-separated labels; if not given, those of the training file.",
+        only_with={**_CUSTOM, "regression": (False,)},
+    )
+    multi_label: bool = option(
+        False, "Custom: an example has any number of labels, separated by commas.", only_with=_CUSTOM
+    )
+    regression: bool = option(False, "Custom: the label is a number.", only_with=_CUSTOM)
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.", only_with=_CUSTOM)
+    xnli_language: str = option(
+        "zh", "Language of xnli, as in its files: ar, de, en, ...", only_with={"task_name": ("xnli",)}
+    )
     dynamic_padding: bool = option(
         True, "Batch texts of similar length and pad no further than needed; results stay the same. Off on TPU."
     )
     long_text: str = option(
         "truncate", "What to do with texts beyond --max_seq_length.", choices=("truncate", "window")
     )
-    doc_stride: int = option(64, "With --long_text=window: wordpieces between the starts of windows.", minimum=1)
-    max_windows: int = option(8, "With --long_text=window: most windows of a text; the rest is left out.", minimum=2)
+    doc_stride: int | None = option(
+        None,
+        "With --long_text=window: wordpieces between the starts of windows; if not given, half a window's text.",
+        minimum=1,
+        only_with=_WINDOWS,
+    )
+    max_windows: int = option(
+        8, "With --long_text=window: most windows of a text; the rest is left out.", minimum=2, only_with=_WINDOWS
+    )
     window_pooling: str = option(
-        "mean", "With --long_text=window: how the scores of windows become one.", choices=("mean", "max")
+        "mean",
+        "With --long_text=window: how the scores of windows become one.",
+        choices=("mean", "max"),
+        only_with=_WINDOWS,
     )
     trainable_encoder: bool = option(True, "Train the encoder too; otherwise its outputs are computed once.")
     feature_layers: str | None = option(
@@ -151,7 +182,9 @@ class ClassifierConfig(DeviceOptions):
         0, "Stop training after so many evaluations without a better one; 0 never stops.", minimum=0
     )
     use_best_checkpoint: bool = option(False, "Evaluate and predict with output_dir/best, not the last checkpoint.")
-    glue_submission: bool = option(False, "Also write the predictions as GLUE wants them.")
+    glue_submission: bool = option(
+        False, "Also write the predictions as GLUE wants them.", only_with={"do_predict": (True,)}
+    )
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
     log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
     keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
@@ -160,6 +193,8 @@ class ClassifierConfig(DeviceOptions):
         check_options(self)
         if not (self.do_train or self.do_eval or self.do_predict):
             raise UserError("nothing to do: give --do_train, --do_eval, --do_predict or several")
+        if self.do_train and not self.num_train_epochs:
+            raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
         if self.early_stopping_patience and not self.eval_steps:
@@ -172,8 +207,33 @@ class ClassifierConfig(DeviceOptions):
             raise UserError("--notrainable_encoder and --long_text=window exclude each other")
         if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
             raise UserError("--notrainable_encoder needs --init_checkpoint: an untrained encoder says nothing")
-        if self.task_name.lower() == "custom" and self.text_a_column is None:
-            raise UserError("--task_name=custom needs --text_a_column")
+        room = self.max_seq_length - 2  # [CLS] and [SEP] take their places
+        if self.doc_stride and self.doc_stride > room:
+            raise UserError(
+                f"--doc_stride={self.doc_stride} would skip wordpieces: a window of --max_seq_length="
+                f"{self.max_seq_length} has room for {room}; give at most {room}, or leave the flag out for half of it"
+            )
+        if self.task_name.lower() == "custom":
+            if not self.text_a_column:
+                raise UserError("--task_name=custom needs --text_a_column")
+            for name, flag in self.custom_files.items():
+                if not getattr(self, name):
+                    raise UserError(f"--task_name=custom needs --{name} for --{flag}")
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the dev part is evaluated, in training or after it."""
+        return self.do_eval or (self.do_train and self.eval_steps > 0)
+
+    @property
+    def custom_files(self) -> dict[str, str]:
+        """The flags that name a file that --task_name=custom reads, each with the flag that wants it."""
+        wanted = {
+            "train_file": "do_train" if self.do_train else None,
+            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
+            "predict_file": "do_predict" if self.do_predict else None,
+        }
+        return {name: flag for name, flag in wanted.items() if flag}
 
     @property
     def label_names(self) -> list[str]:
@@ -275,23 +335,20 @@ class HfConversionConfig:
     """Flags of `tools/convert_hf_checkpoint.py`."""
 
     output_dir: str | None = option(None, "Folder for the files to write.", required=True)
-    hf_dir: str | None = option(None, "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.")
+    hf_dir: str | None = option(
+        None, "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.", only_with={"to_hf": (False,)}
+    )
     to_hf: bool = option(False, "Write a Hugging Face folder instead; the flags below say what from.")
-    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.")
-    bert_config_file: str | None = option(None, "The checkpoint's bert_config.json, with --to_hf.")
-    vocab_file: str | None = option(None, "The checkpoint's vocabulary, with --to_hf.")
-    do_lower_case: bool = option(True, "Whether the vocabulary is uncased, with --to_hf.")
+    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF)
+    bert_config_file: str | None = option(None, "The checkpoint's bert_config.json, with --to_hf.", only_with=_TO_HF)
+    vocab_file: str | None = option(None, "The checkpoint's vocabulary, with --to_hf.", only_with=_TO_HF)
+    do_lower_case: bool = option(True, "Whether the vocabulary is uncased, with --to_hf.", only_with=_TO_HF)
 
     def __post_init__(self):
         check_options(self)
-        ours = ("init_checkpoint", "bert_config_file", "vocab_file")
-        needed, useless = (ours, ("hf_dir",)) if self.to_hf else (("hf_dir",), ours)
-        for name in needed:
+        for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
             if getattr(self, name) is None:
                 raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")
-        for name in useless:
-            if getattr(self, name) is not None:
-                raise UserError(f"--{name} has no use {'with' if self.to_hf else 'without'} --to_hf")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

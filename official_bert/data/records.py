@@ -214,6 +214,8 @@ def _find_damage(path: str, schema: RecordSchema | None, cause: Exception) -> No
             number += 1
     except tf.errors.DataLossError:
         advice = "make the file again" if number else "is this a TFRecord file, and not compressed?"
+        if made_from(path):
+            advice = "delete it; it is made again"
         raise UserError(f"{path}: record {number} (counted from 0) is damaged or cut off; {advice}") from cause
     except UserError as error:
         raise UserError(f"{path}: record {number} (counted from 0): {error}") from cause

@@ -61,7 +61,11 @@ def read_jsonl(
     """
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
-        if line:
+        if line.lstrip().startswith("["):
+            mistake = (
+                "a JSON array begins here; write one object a line, without brackets around or commas between them"
+            )
+        elif line:
             try:
                 cells = _json_cells(line, text_keys, label_key, label_delimiter)
                 "".join(cells).encode()

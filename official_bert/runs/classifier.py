@@ -75,10 +75,15 @@ def run(config: ClassifierConfig) -> None:
     if config.glue_submission:
         check_submission(dataset)
     # All files are read and all labels checked before anything is computed.
-    is_evaluated = config.do_eval or (config.do_train and config.eval_steps)
-    train = [_Part.read(config, dataset, "train")] if config.do_train else []
-    dev = [_Part.read(config, dataset, split) for split in dataset.eval_splits if is_evaluated]
-    test = [_Part.read(config, dataset, split, is_known=False) for split in dataset.test_splits if config.do_predict]
+    train_splits = ("train",) if config.do_train else ()
+    dev_splits = dataset.eval_splits if config.is_evaluated else ()
+    test_splits = dataset.test_splits if config.do_predict else ()
+    data_dir = None if dataset.name == CUSTOM else config.data_dir
+    splits = dict.fromkeys((*train_splits, *dev_splits, *test_splits))  # IMDB's test part is in two, but read once
+    examples = {split: dataset.examples(data_dir, split) for split in splits}
+    train = [_Part.labelled(dataset, split, examples[split]) for split in train_splits]
+    dev = [_Part.labelled(dataset, split, examples[split]) for split in dev_splits]
+    test = [_Part.unlabelled(dataset, split, examples[split]) for split in test_splits]
 
     _check_checkpoints(config)
     strategy = create_strategy(config)  # before anything else touches a device
@@ -114,10 +119,11 @@ class _Part(NamedTuple):
     labels: list[int | float | tuple[int, ...]]
 
     @classmethod
-    def read(cls, config: ClassifierConfig, dataset: Dataset, split: str, *, is_known: bool = True) -> "_Part":
-        examples = dataset.examples(None if dataset.name == CUSTOM else config.data_dir, split)
-        if is_known:
-            return cls(split, examples, dataset.check_labels(examples))
+    def labelled(cls, dataset: Dataset, split: str, examples: list[TextExample]) -> "_Part":
+        return cls(split, examples, dataset.check_labels(examples))
+
+    @classmethod
+    def unlabelled(cls, dataset: Dataset, split: str, examples: list[TextExample]) -> "_Part":
         nothing = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
         return cls(split, examples, [nothing] * len(examples))
 
@@ -302,9 +308,10 @@ class _Job:
 
         def features() -> np.ndarray:
             batches = self._batches(records, self._config.eval_batch_size)
-            return self._trainer.compute(
-                lambda batch: {FEATURES: model.features(batch)}, batches, num_records=records.num_records
-            )[FEATURES]
+            with explained_damage([records.path], records.schema):
+                return self._trainer.compute(
+                    lambda batch: {FEATURES: model.features(batch)}, batches, num_records=records.num_records
+                )[FEATURES]
 
         num_records = write_feature_records(
             path,
@@ -372,17 +379,7 @@ def _dataset(config: ClassifierConfig) -> Dataset:
 
 
 def _custom_dataset(config: ClassifierConfig) -> Dataset:
-    wanted = {
-        "train_file": config.do_train,
-        "eval_file": config.do_eval or (config.do_train and config.eval_steps),
-        "predict_file": config.do_predict,
-    }
-    paths = {}
-    for flag, is_wanted in wanted.items():
-        name = getattr(config, flag)
-        if is_wanted and not name:
-            raise UserError(f"--task_name=custom needs --{flag} for what is to be done")
-        paths[flag] = os.path.join(config.data_dir, name) if is_wanted else None
+    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.custom_files}
     labels = config.label_names if config.labels else read_labels(config.output_dir) or None
     return custom_dataset(
         **paths,

@@ -51,10 +51,14 @@ def run(config: SweepConfig, script: str) -> None:
         logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), clock.time_left(), name)
         exit_code = _run_script(script, trial.config)
         if trial.score is None:
-            raise UserError(
-                f"{name} ended with exit code {exit_code} and without {trial.headline}; its message is above; the same "
-                "command goes on from there"
+            # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
+            is_stopped = exit_code <= 0 or exit_code == 130
+            advice = (
+                "the same command goes on from there"
+                if is_stopped
+                else ("correct what its message above says, then give the command again; finished runs are kept")
             )
+            raise UserError(f"{name} ended with exit code {exit_code} and without {trial.headline}; {advice}")
         logging.info("%s = %.*f", trial.headline, _DECIMALS, trial.score)
         clock.add(trial.config.num_train_epochs)
         _keep_books(config, combinations)

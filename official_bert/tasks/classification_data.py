@@ -22,6 +22,7 @@ LABEL_FIELDS = {
     "multi_label": Field("label_ids", ("C",), "int32", below=2),
     "regression": Field("label_ids", (), "float32"),
 }
+_SUSPICIOUS_UNKNOWN_SHARE = 0.2  # of the wordpieces; published vocabularies leave below 1% of fitting texts unknown
 IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
 
 
@@ -43,6 +44,8 @@ class ExamplePacker:
       max_windows: most windows of an example.
       max_length: most positions of an example, all windows together.
       num_shortened: examples that lost wordpieces, since they did not fit.
+      num_pieces: wordpieces of all texts.
+      num_unknown: how many of them were [UNK].
     """
 
     def __init__(
@@ -59,16 +62,19 @@ class ExamplePacker:
           tokenizer: turns texts into ids.
           max_seq_length: positions of a sequence, [CLS] and [SEP] included.
           max_windows: with more than one, a text that does not fit is read in overlapping windows.
-          doc_stride: wordpieces from the start of one window to the start of the next.
+          doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window
+            has room for beside the other text.
 
         Raises:
           UserError: the vocabulary lacks a special piece.
         """
         self.max_windows, self.max_length = max_windows, max_windows * max_seq_length
         self._tokenizer, self._max_seq_length, self._doc_stride = tokenizer, max_seq_length, doc_stride
-        classifier, separator = tokenizer.vocabulary.require(vocab.CLASSIFIER, vocab.SEPARATOR)
+        classifier, separator, self._unknown = tokenizer.vocabulary.require(
+            vocab.CLASSIFIER, vocab.SEPARATOR, vocab.UNKNOWN
+        )
         self._specials = {"classifier": classifier, "separator": separator}
-        self.num_shortened = 0
+        self.num_shortened = self.num_pieces = self.num_unknown = 0
 
     def pack(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
         """Packs an example.
@@ -82,6 +88,8 @@ class ExamplePacker:
         """
         first = self._tokenizer.encode(text_a)
         second = self._tokenizer.encode(text_b) if text_b else []
+        self.num_pieces += len(first) + len(second)
+        self.num_unknown += first.count(self._unknown) + second.count(self._unknown)
         room = self._max_seq_length - (3 if second else 2)
         if len(first) + len(second) <= room:
             parts = [(first, second)]
@@ -103,7 +111,8 @@ class ExamplePacker:
         return [(first, piece) for piece in self._pieces(second, room - len(first))]
 
     def _pieces(self, ids: Ids, length: int) -> list[Ids]:
-        stride = min(self._doc_stride, length)
+        # Beside a long other text there may be less room than --doc_stride; no piece may be skipped.
+        stride = min(self._doc_stride or (length + 1) // 2, length)
         return [ids[start : start + length] for start in range(0, max(len(ids) - length, 0) + stride, stride)]
 
     def _pack(self, first: Ids, second: Ids) -> PackedSequence:
@@ -115,6 +124,22 @@ class ExamplePacker:
         for number, window in enumerate(windows[1:], start=1):
             joined = joined + type(joined)([0]) * (number * self._max_seq_length - len(joined)) + window
         return joined
+
+    def warn_of_unknown(self, path: str) -> None:
+        """Warns if so many wordpieces were [UNK] that the vocabulary can hardly be the right one.
+
+        Args:
+          path: the file that the texts went into.
+        """
+        if self.num_unknown > _SUSPICIOUS_UNKNOWN_SHARE * self.num_pieces:
+            logging.warning(
+                "%s: %.0f%% of the wordpieces are [UNK]; is %s the vocabulary of the checkpoint and of these texts' "
+                "language, and --do_lower_case=%s right for it?",
+                path,
+                100 * self.num_unknown / self.num_pieces,
+                self._tokenizer.vocabulary.source,
+                str(self._tokenizer.basic_tokenizer.do_lower_case).lower(),
+            )
 
     def padded_lengths(self) -> list[int]:
         """The few lengths that batches of similar examples are padded to; with windows whole ones."""
@@ -143,11 +168,12 @@ def write_records(path: str, schema: RecordSchema, packer: ExamplePacker, texts:
     """
 
     def records() -> Iterator[bytes]:
-        num_before = packer.num_shortened
+        packer.num_shortened = packer.num_pieces = packer.num_unknown = 0
         for (text_a, text_b), label in zip(texts, labels, strict=True):
             yield schema.encode({**packer.pack(text_a, text_b), **_label_values(label)})
-        if num_shortened := packer.num_shortened - num_before:
-            logging.info("%d of %d examples were too long and lost an end", num_shortened, len(texts))
+        if packer.num_shortened:
+            logging.info("%d of %d examples were too long and lost an end", packer.num_shortened, len(texts))
+        packer.warn_of_unknown(path)
 
     return write_cached(path, packer.fingerprint(schema, texts, labels), records)
 

@@ -39,7 +39,7 @@ class TextExample(NamedTuple):
       guid: the example's name, as in the reference: "train-1".
       text_a: the first text.
       text_b: the second text of a pair.
-      label: as in the file; None where the file has none.
+      label: as in the file, without white space around it; None where the file has none.
       where: file and line, for messages.
     """
 
@@ -124,11 +124,25 @@ class Part:
         numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
-                if column not in header.cells:
-                    raise UserError(f"{header.where}: no column {column!r}; the columns are {listed(header.cells)}")
-                column = header.cells.index(column)
+                column = self._number_of(column, header)
+            elif self.most_columns and column >= len(header.cells):
+                raise UserError(
+                    f"{header.where}: no column {column}, counted from 0; the columns are {listed(header.cells)}"
+                    + _separator_hint(header.cells)
+                )
             numbers[field] = column
         return dataclasses.replace(self, **numbers)
+
+    @staticmethod
+    def _number_of(name: str, header: Row) -> int:
+        """The number of a column that is given by name."""
+        count = header.cells.count(name)
+        if not count:
+            columns = listed(header.cells) + _separator_hint(header.cells)
+            raise UserError(f"{header.where}: no column {name!r}; the columns are {columns}")
+        if count > 1:
+            raise UserError(f"{header.where}: {count} columns are named {name!r}; rename all but the one that is meant")
+        return header.cells.index(name)
 
     def _wanted(self, rows: Iterable[Row], path: str) -> Iterator[Row]:
         num_short = 0
@@ -155,11 +169,12 @@ class Part:
             raise UserError(
                 f"{row.where}: {len(cells)} columns where {self._width} are needed; the row begins {cells[0][:40]!r}"
             )
+        label = None if self.label is None else cells[self.label].strip()
         return TextExample(
             f"{guid_prefix}-{row.number if self.guid_column is None else cells[self.guid_column]}",
             cells[self.text_a],
             None if self.text_b is None else cells[self.text_b],
-            None if self.label is None else self.renamed_labels.get(cells[self.label], cells[self.label]),
+            self.renamed_labels.get(label, label),
             row.where,
         )
 
@@ -255,19 +270,31 @@ class Dataset:
         """This set with the labels that occur in the examples, sorted.
 
         Raises:
-          UserError: fewer than two labels occur.
+          UserError: fewer than two labels occur, or two that differ only in case.
         """
         examples = list(examples)
-        names = {name for example in examples for name in self._names(example)}
-        labels = tuple(sorted(names - {""}))
+        counts = collections.Counter(name for example in examples for name in self._names(example) if name)
+        labels = tuple(sorted(counts))
+        self._check_case(examples)
         if len(labels) < 2:
             raise UserError(f"the label column of {self.name} holds {listed(labels)}; two labels are the least")
         logging.info("%d labels found: %s", len(labels), listed(labels))
-        counts = collections.Counter(name for example in examples for name in self._names(example))
         rare = [label for label in labels if counts[label] == 1]
         if rare:
             logging.warning("labels that occur only once: %s; are they misspelt?", listed(rare))
         return dataclasses.replace(self, labels=labels)
+
+    def _check_case(self, examples: Iterable[TextExample]) -> None:
+        """Raises if two labels differ only in case, of which one is a slip most of the time."""
+        first_use: dict[str, tuple[str, str]] = {}
+        for example in examples:
+            for name in self._names(example):
+                first_name, where = first_use.setdefault(name.casefold(), (name, example.where))
+                if name != first_name:
+                    raise UserError(
+                        f"{example.where}: label {name!r} differs only in case from {first_name!r} ({where}); write "
+                        "them alike or, if they are two labels, list all with --labels"
+                    )
 
     @functools.cached_property
     def _indices(self) -> dict[str, int]:
@@ -508,7 +535,8 @@ def custom_dataset(
     if labels is None:
         if not train_file:
             raise UserError("the labels are not known; give them, or the training file that they are in")
-        dataset = dataset.with_labels_of(dataset.examples(None, "train"))
+        # Not `dataset.examples`: its warnings come when the texts are read for training.
+        dataset = dataset.with_labels_of(parts["train"].examples(parts["train"].find(None), "train"))
     if len(set(dataset.labels)) < len(dataset.labels):
         raise UserError(f"the labels {listed(dataset.labels)} name a class twice")
     if problem == "single_label" and len(dataset.labels) == 2:
@@ -535,6 +563,14 @@ def _custom_part(
     read = functools.partial(read_jsonl, text_keys=keys, label_key=label_key, label_delimiter=label_delimiter)
     label = None if label_key is None else len(keys)
     return Part((path,), *range(len(keys)), label=label, read=read, has_header=False)
+
+
+def _separator_hint(columns: Sequence[str]) -> str:
+    """What to say of a header that looks like a single column since another character separates its columns."""
+    for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
+        if len(columns) == 1 and separator in columns[0]:
+            return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
+    return ""
 
 
 def _column(column: Column, has_header: bool) -> Column:

@@ -77,6 +77,17 @@ def test_a_missing_file_is_refused(tmp_path):
         BertConfig.from_json_file(str(tmp_path / "absent.json"))
 
 
+def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
+    config = BertConfig(vocab_size=1000)
+    with pytest.raises(UserError, match="vocab.txt has 1001 wordpieces, c.json a vocab_size of 1000; use the two that"):
+        config.check_vocab_size(1001, "vocab.txt", "c.json")
+    for size in (1000, 500):
+        config.check_vocab_size(size, "vocab.txt", "c.json")
+    assert not caplog.text
+    config.check_vocab_size(499, "vocab.txt", "c.json")
+    assert "vocab.txt has only 499 wordpieces, c.json a vocab_size of 1000; is this the vocabulary of" in caplog.text
+
+
 def test_a_length_beyond_the_position_table_names_both_numbers():
     config = BertConfig(vocab_size=9, max_position_embeddings=64)
     config.check_length(64, "c.json")

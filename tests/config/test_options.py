@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from official_bert.config.options import check_options, option
-from official_bert.config.run_configs import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SweepConfig
 from official_bert.errors import UserError
 
 
@@ -63,3 +63,64 @@ def test_pretraining_needs_something_to_do():
     with pytest.raises(UserError, match="give --do_train, --do_eval or both"):
         PretrainingConfig(**TRAINING)
     PretrainingConfig(**TRAINING, do_eval=True)
+
+
+CLASSIFIER = {"data_dir": "a", "output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "task_name": "MRPC"}
+CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_file": "e"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        *(
+            ({name: value}, f"--{name} has no use without --task_name=custom; leave it out")
+            for name, value in {
+                "eval_file": "e",
+                "predict_file": "e",
+                "text_a_column": "0",
+                "text_b_column": "0",
+                "label_column": "0",
+                "labels": "x,y",
+                "multi_label": True,
+                "regression": True,
+                "has_header": False,
+            }.items()
+        ),
+        ({"train_file": "e"}, "--train_file has no use without --task_name=custom or xnli"),
+        ({"xnli_language": "de"}, "--xnli_language has no use without --task_name=xnli"),
+        ({**CUSTOM, "xnli_language": "de"}, "--xnli_language has no use without --task_name=xnli"),
+        ({**CUSTOM, "regression": True, "labels": "x,y"}, "--labels has no use with --regression"),
+        *(
+            ({name: value}, f"--{name} has no use without --long_text=window; leave it out")
+            for name, value in {"doc_stride": 9, "max_windows": 9, "window_pooling": "max"}.items()
+        ),
+        ({"glue_submission": True}, "--glue_submission has no use without --do_predict"),
+        ({"num_train_epochs": 0.0}, "--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train"),
+        ({**CUSTOM, "eval_steps": 5}, "--task_name=custom needs --eval_file for --eval_steps"),
+        ({**CUSTOM, "do_eval": True}, "--task_name=custom needs --eval_file for --do_eval"),
+        ({**CUSTOM, "do_predict": True, "eval_file": "e"}, "--task_name=custom needs --predict_file for --do_predict"),
+        (
+            {"long_text": "window", "doc_stride": 15, "max_seq_length": 16},
+            "--doc_stride=15 would skip wordpieces: a window of --max_seq_length=16 has room for 14; give at most 14",
+        ),
+    ],
+)
+def test_classifier_flags_that_would_be_ignored_or_do_not_fit_are_refused(values, message):
+    with pytest.raises(UserError, match=message):
+        ClassifierConfig(**{**CLASSIFIER, "do_train": True, **values})
+
+
+def test_classifier_flags_in_their_place_are_accepted():
+    ClassifierConfig(**CUSTOM, do_train=True, label_column="0", labels="x,y", multi_label=True, has_header=False)
+    ClassifierConfig(**{**CLASSIFIER, "task_name": "XNLI"}, do_train=True, train_file="e", xnli_language="de")
+    ClassifierConfig(**CLASSIFIER, do_eval=True, num_train_epochs=0.0)
+    ClassifierConfig(**CLASSIFIER, do_train=True, num_train_epochs=1e12)
+    windows = {"long_text": "window", "max_seq_length": 16}
+    ClassifierConfig(**CLASSIFIER, **windows, do_eval=True, doc_stride=14, window_pooling="max", max_windows=2)
+    ClassifierConfig(**CLASSIFIER, **windows, do_eval=True)
+    SweepConfig(**CUSTOM, eval_file="e", label_column="0", long_text="window", doc_stride=9)
+
+
+def test_a_sweep_refuses_flags_that_would_be_ignored_too():
+    with pytest.raises(UserError, match="--eval_file has no use without --task_name=custom"):
+        SweepConfig(**CLASSIFIER, eval_file="e")

@@ -12,6 +12,7 @@ from official_bert.data.records import (
     check_first_record,
     count_records,
     explained_damage,
+    write_cached,
 )
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.errors import UserError
@@ -95,6 +96,28 @@ def test_a_damaged_record_is_found_in_the_right_file(tmp_path):
     assert count_records(str(bad)) == 3
     with pytest.raises(UserError, match=r"/bad: record 2 \(counted from 0\) is damaged"), explained_damage(paths):
         list(tf.data.TFRecordDataset(paths))
+
+
+@pytest.mark.parametrize("position", [4, -10])  # in the first record and in the last
+def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position):
+    path = tmp_path / "train.tf_record"
+    records = [SCHEMA.encode({"ids": [1, 2, 3, 4]})] * 3
+    write_cached(str(path), "settings", lambda: records)
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+    assert write_cached(str(path), "settings", lambda: records) == 3  # its size does not tell
+    with (
+        pytest.raises(
+            UserError, match=r"train\.tf_record: record [02] .* is damaged or cut off; delete it; it is made a"
+        ),
+        explained_damage([str(path)]),
+    ):
+        read(path)
+    path.unlink()
+    write_cached(str(path), "settings", lambda: records)
+    assert path.read_bytes() == whole
 
 
 def test_a_record_that_does_not_fit_is_found(tmp_path):

@@ -64,7 +64,10 @@ def test_jsonl_gives_texts_then_label(tmp_path):
     ("line", "mistake"),
     [
         ('{"a": "A", "b" "B"}', "not JSON: Expecting ':' delimiter at character 16"),
-        ('["A", "B", "x"]', "a JSON list; write an object with keys on each line"),
+        ('["A", "B", "x"]', "a JSON array begins here; write one object a line, without brackets around or commas"),
+        ("[", "a JSON array begins here; write one object a line"),
+        (' [{"a": "A", "b": "B", "l": "x"},', "a JSON array begins here; write one object a line"),
+        ('"A"', "a JSON str; write an object with keys on each line"),
         ('{"a": "A", "l": "x"}', "no key 'b'; the keys are 'a', 'l'"),
         ('{"a": "A", "b": "B"}', "no key 'l'; the keys are 'a', 'b'"),
         ('{"a": "A", "b": 5, "l": "x"}', "'b' is 5; a text must be a string"),

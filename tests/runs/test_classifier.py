@@ -19,6 +19,9 @@ GOOD, BAD = ("bright", "warm"), ("empty", "broken")
 NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
 
 
+CUSTOM = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "train_file": "train.tsv"}
+
+
 def sentence(rng, is_good, num_words=6):
     words = [rng.choice(NOUNS) for _ in range(rng.randrange(1, num_words))]
     words.insert(rng.randrange(len(words) + 1), rng.choice(GOOD if is_good else BAD))
@@ -280,8 +283,7 @@ def test_data_of_ones_own(settings, problem):
 
 @pytest.mark.slow
 def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
-    custom = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label"}
-    settings |= {**custom, "train_file": "train.tsv", "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
+    settings |= {**CUSTOM, "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
     run(settings, do_train=True, num_train_epochs=1.0)
     made = {
         name: (tmp_path / "out" / name).read_bytes() for name in ("labels.json", "train.tf_record", "run_config.json")
@@ -315,7 +317,7 @@ def test_features_of_other_layers_are_not_taken_for_these(settings):
     ("changes", "message"),
     [
         ({"use_best_checkpoint": True}, "--use_best_checkpoint with --do_train needs --eval_steps"),
-        ({"labels": "0,,1"}, "--labels=0,,1 holds an empty name"),
+        ({"labels": "0,,1", **CUSTOM}, "--labels=0,,1 holds an empty name"),
         ({"task_name": "mrcp"}, "--task_name=mrcp: must be custom or one of cola, sst-2"),
         ({"data_dir": "absent"}, "there is no folder absent"),
         ({"task_name": "mrpc"}, "columns where 5 are needed"),
@@ -323,11 +325,14 @@ def test_features_of_other_layers_are_not_taken_for_these(settings):
         ({"train_batch_size": 1000, "num_train_epochs": 1.0}, "96 examples for --num_train_epochs=1 are less than one"),
         ({"use_best_checkpoint": True, "do_train": False, "do_eval": True}, "train with --eval_steps first"),
         ({"init_checkpoint": None, "do_train": False, "do_eval": True}, "no checkpoint in --output_dir"),
-        ({"task_name": "custom", "text_a_column": "sentence"}, "--task_name=custom needs --train_file"),
+        ({**CUSTOM, "train_file": None}, "--task_name=custom needs --train_file"),
         ({"task_name": "custom"}, "--task_name=custom needs --text_a_column"),
         ({"trainable_encoder": False, "init_checkpoint": None}, "needs --init_checkpoint"),
         ({"early_stopping_patience": 2}, "--early_stopping_patience needs --eval_steps"),
-        ({"glue_submission": True, "task_name": "nsmc"}, "--glue_submission: nsmc is not one of GLUE's data sets"),
+        (
+            {"glue_submission": True, "do_predict": True, "task_name": "nsmc"},
+            "--glue_submission: nsmc is not one of GLUE's data sets",
+        ),
     ],
 )
 def test_mistakes(settings, changes, message):
@@ -356,3 +361,27 @@ def test_every_data_set_of_glue_has_a_submission_name():
     ]
     expected = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
     assert sorted(names) == [f"{name}.tsv" for name in expected]
+
+
+def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, caplog):
+    (tmp_path / "ratings_test.txt").write_text("id\tdocument\tlabel\n1\tthe harbour\t1\n2\t\t0\n")
+    run({**settings, "task_name": "nsmc", "data_dir": str(tmp_path)}, do_eval=True, do_predict=True)
+    assert caplog.text.count("ratings_test.txt: 1 of 2 examples have an empty text") == 1
+    assert len(probabilities(settings)) == 2
+
+
+@pytest.mark.parametrize("trainable_encoder", [True, False])
+def test_damaged_records_are_named_and_made_again(settings, tmp_path, trainable_encoder):
+    settings |= {"do_eval": True, "trainable_encoder": trainable_encoder}
+    run(settings)
+    scores, path = results(settings), tmp_path / "out" / "eval.tf_record"
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 0xFF
+    path.write_bytes(data)
+    if not trainable_encoder:
+        os.remove(tmp_path / "out" / "eval.features.tf_record")  # else nothing reads the records
+    with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .*; delete it; it is made again"):
+        run(settings)
+    path.unlink()
+    run(settings)
+    assert results(settings) == scores

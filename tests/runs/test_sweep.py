@@ -151,7 +151,8 @@ def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
     ("kind", "metric"), [({}, "accuracy"), ({"multi_label": True}, "micro_f1"), ({"regression": True}, "pearson")]
 )
 def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, kind, metric):
-    flags = {**paper_grid, "task_name": "custom", "text_a_column": "text", "output_dir": str(tmp_path / "other")}
+    columns = {"text_a_column": "text", "train_file": "train.tsv", "eval_file": "dev.tsv"}
+    flags = {**paper_grid, "task_name": "custom", **columns, "output_dir": str(tmp_path / "other")}
     with pytest.raises(UserError, match="seed_7 ended with exit code 2"):  # there is no such script
         sweep.run(SweepConfig(**flags, **kind), str(tmp_path / "absent.py"))
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
@@ -188,7 +189,12 @@ def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
 def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     flags = {**flags, "learning_rate": "1e-3,1e-2", "init_checkpoint": "absent.ckpt"}
     result = run_script("tools/sweep.py", **flags, output_dir=tmp_path)
-    assert_fails(result, "seed_1 ended with exit code 1 and without eval_matthews_correlation; its message is above")
+    assert_fails(
+        result,
+        "seed_1 ended with exit code 1 and without eval_matthews_correlation; correct what its message above says, "
+        "then give the command again",
+    )
+    assert "goes on" not in result.last_error_line
     assert "run_classifier.py: error: --init_checkpoint absent.ckpt: no such checkpoint" in result.errors
     assert [row[3:] for row in read_table(tmp_path)[1:]] == [["", "", ""]] * 2
     assert not (tmp_path / "batch_8-rate_0.01-epochs_1-seed_1").exists()
@@ -206,5 +212,6 @@ def test_sigterm_ends_the_run_too(flags, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 1
-    assert "seed_1 ended with exit code 0 and without eval_matthews_correlation" in errors.splitlines()[-1]
+    stopped = "seed_1 ended with exit code 0 and without eval_matthews_correlation; the same command goes on from there"
+    assert stopped in errors.splitlines()[-1]
     assert (run / "checkpoint").read_text().splitlines()[0] != 'model_checkpoint_path: "model.ckpt-0"'

@@ -103,6 +103,33 @@ def test_no_more_windows_than_allowed(word_tokenizer):
     assert packer.padded_lengths() == [12, 24]
 
 
+def test_by_default_windows_overlap_by_half(word_tokenizer):
+    def starts(packed, first):
+        return [window[first] for window, _ in windows_of(packed, 12)]
+
+    packer = ExamplePacker(word_tokenizer, max_seq_length=12, max_windows=20)
+    assert starts(packer.pack(words(21), None), 0) == [0, 5, 10, 15]  # 10 words fit
+    assert starts(packer.pack(words(3), words(13, start=100)), 3) == [100, 103, 106, 109]  # 6 words fit beside the 3
+    tiny = ExamplePacker(word_tokenizer, max_seq_length=4, max_windows=20)
+    assert len(tiny.pack(words(5), words(5, start=100))["input_ids"]) == 20  # one word a window
+
+
+def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
+    schema = classification_schema("single_label").sized(S=16, C=2)
+
+    def write(texts):
+        caplog.clear()
+        write_records(str(tmp_path / "r"), schema, packer, texts, [0] * len(texts))
+        return caplog.text
+
+    packer = ExamplePacker(tokenizer, max_seq_length=16)
+    assert "[UNK]" not in write([("the " * 4, "\u2603")])  # 1 of 5
+    warning = write([("the " * 40, "\u2603 " * 10 + "\u2603"), ("the", None), ("the the", None)])  # 11 of 54
+    assert f"{tmp_path}/r: 20% of the wordpieces are [UNK]; is {tokenizer.vocabulary.source} the vocabulary" in warning
+    assert "--do_lower_case=true right for it?" in warning
+    assert "[UNK]" not in write([("the", None)])  # each file by itself
+
+
 def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
     path = str(tmp_path / "r")
 

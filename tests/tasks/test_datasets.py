@@ -467,7 +467,10 @@ def test_bad_rows_of_jsonl_are_counted(tmp_path):
     ("arguments", "message"),
     [
         ({"text_a_column": "wrong"}, r"boats\.tsv, line 1: no column 'wrong'; the columns are 'kind', 'text', 'more'"),
-        ({"text_a_column": "3"}, "line 2: 3 columns where 4 are needed"),
+        (
+            {"text_a_column": "3"},
+            r"boats\.tsv, line 1: no column 3, counted from 0; the columns are 'kind', 'text', 'm",
+        ),
         ({"label_column": None}, "training and evaluation need labels; give the column of the label"),
         ({"labels": ["steam", "sail", "steam"]}, "the labels 'steam', 'sail', 'steam' name a class twice"),
         ({"train_file": "boats.xml"}, r"boats\.xml: the name must end in one of \.tsv, \.txt, \.csv, \.jsonl, \.json"),
@@ -506,9 +509,70 @@ def test_a_row_with_more_columns_than_the_header_is_refused(tmp_path):
 
 
 def test_labels_that_occur_once_are_warned_of(tmp_path, caplog):
-    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\nb\tgood\nc\tbad\nd\tbad\ne\tGood\n")
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\nb\tgood\nc\tbad\nd\tbad\ne\tgod\n")
     custom_dataset(text_a_column="text", label_column="label", train_file=path)
-    assert "labels that occur only once: 'Good'; are they misspelt?" in caplog.text
+    assert "labels that occur only once: 'god'; are they misspelt?" in caplog.text
+
+
+def test_labels_lose_the_white_space_around_them(tmp_path):
+    path = write(tmp_path / "reviews.csv", "text,label\na,good\nb, good\nc,bad \n")
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    assert dataset.labels == ("bad", "good")
+    examples = dataset.examples(None, "train")
+    assert dataset.check_labels(examples) == [1, 1, 0]
+    assert [example.label for example in examples] == ["good", "good", "bad"]
+    path = write(tmp_path / "reviews.jsonl", '{"text": "a", "label": "good "}\n{"text": " b ", "label": "bad"}\n')
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    assert dataset.labels == ("bad", "good")
+    assert dataset.examples(None, "train")[1].text_a == " b "  # a text stays as it is
+
+
+@pytest.mark.parametrize("problem", ["single_label", "multi_label"])
+def test_labels_that_differ_in_case_must_be_listed_to_be_two(tmp_path, problem):
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tPositive\nb\tnegative\nc\tpositive \nd\tPositive\n")
+    arguments = {"text_a_column": "text", "label_column": "label", "train_file": path, "problem": problem}
+    with pytest.raises(UserError) as error:
+        custom_dataset(**arguments)
+    assert str(error.value) == (
+        f"{path}, line 4: label 'positive' differs only in case from 'Positive' ({path}, line 2); write them alike or, "
+        "if they are two labels, list all with --labels"
+    )
+    dataset = custom_dataset(**arguments, labels=["Positive", "positive", "negative"])
+    assert len(dataset.check_labels(dataset.examples(None, "train"))) == 4
+
+
+def test_a_column_name_that_occurs_twice_is_refused_only_if_it_is_asked_for(tmp_path):
+    path = write(tmp_path / "reviews.csv", "text,note,label,note\na,x,good,y\nb,x,bad,y\n")
+    arguments = {"label_column": "label", "train_file": path}
+    assert custom_dataset(text_a_column="text", **arguments).labels == ("bad", "good")
+    assert custom_dataset(text_a_column="1", **arguments).examples(None, "train")[0].text_a == "x"
+    with pytest.raises(UserError, match=r"reviews\.csv, line 1: 2 columns are named 'note'; rename all but the one"):
+        custom_dataset(text_a_column="note", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "plural"),
+    [
+        ("reviews.csv", "text;label\na;good\n", "semicolons"),
+        ("reviews.csv", "text\tlabel\na\tgood\n", "tabs"),
+        ("reviews.tsv", "text,label\na,good\n", "commas"),
+    ],
+)
+def test_a_header_with_another_separator_is_hinted_at(tmp_path, name, content, plural):
+    path = write(tmp_path / name, content)
+    for columns in (("text", "label"), ("0", "1")):
+        with pytest.raises(UserError, match=f"line 1: no column .*; are they separated by {plural}\\? A .csv file has"):
+            custom_dataset(**dict(zip(("text_a_column", "label_column"), columns, strict=True)), train_file=path)
+    write(tmp_path / "two.csv", "text;,label\na,good\nb,bad\n")
+    with pytest.raises(UserError, match="the columns are 'text;', 'label'$"):
+        custom_dataset(text_a_column="text", label_column="label", train_file=str(tmp_path / "two.csv"))
+
+
+def test_an_empty_text_is_warned_of_once(tmp_path, caplog):
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\n\tbad\n")
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    dataset.examples(None, "train")
+    assert caplog.text.count("1 of 2 examples have an empty text") == 1
 
 
 @pytest.mark.parametrize("line", ['{"t": "\\ud800", "y": "1"}', '{"t": "a", "y": ' + "1" * 5000 + "}", "[" * 100_000])

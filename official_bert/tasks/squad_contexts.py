@@ -19,7 +19,7 @@ from official_bert.tokenization.alignment import align
 ALIGNMENTS = ("reference", "offsets")
 
 _SECONDS_BETWEEN_LOG_LINES = 10
-_CHARACTERS_WORTH_A_PROCESS = 1_000_000  # tokenized in about the time that a process takes to start
+_CHARACTERS_WORTH_A_PROCESS = 2_000_000  # tokenized in about the time that a process takes to start
 _CONTEXTS_IN_A_TASK = 64
 
 

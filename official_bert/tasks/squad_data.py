@@ -142,7 +142,7 @@ class _Reader:
     def __init__(self, path: str, for_training: bool, version_2: bool):
         self._path, self._for_training, self._version_2 = path, for_training, version_2
         self._place_of_id: dict[str, str] = {}
-        self._misplaced: list[tuple[str, Answer, str]] = []
+        self._misplaced: list[tuple[str, Answer, str | None]] = []
         self._num_skipped = 0
 
     def read(self) -> SquadSet:
@@ -218,7 +218,7 @@ class _Reader:
         (answer,) = question.answers
         cleaned = " ".join(answer.text.split())
         is_inside = bool(cleaned) and 0 <= answer.start <= len(context) - len(answer.text)
-        found = context[answer.start :][: len(answer.text)] if is_inside else "nothing"
+        found = context[answer.start : answer.start + len(answer.text)] if is_inside else None
         if found != answer.text:
             self._misplaced.append((question.id, answer, found))
         is_usable = is_inside and cleaned in words.joined(*words_of_answer(words.starts, answer))
@@ -236,8 +236,9 @@ class _Reader:
             self._num_skipped,
         )
         for identity, answer, found in self._misplaced[:_MOST_MISPLACED_SHOWN]:
+            shown = "nothing" if found is None else repr(found)
             logging.warning(
-                "  id %r: expected %r at character %d, found %r", identity, answer.text, answer.start, found
+                "  id %r: expected %r at character %d, found %s", identity, answer.text, answer.start, shown
             )
 
 

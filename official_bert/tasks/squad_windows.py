@@ -158,19 +158,23 @@ class TokenizedSquad:
           version_2: whether to keep windows without the answer, as impossible ones, in spite of `drop_out_of_window`.
         """
         for index in order:
-            question = self.squad.questions[index]
+            question, windows = self.squad.questions[index], self._windows(index)
             if question.is_impossible:
-                yield from (window._replace(is_impossible=True) for window in self._windows(index) if window.num_pieces)
-                continue
-            first, last = self._pieces_of_answer(question)
-            for window in self._windows(index):
-                if window.first <= first and last < window.first + window.num_pieces:
-                    shift = window.offset - window.first
-                    yield window._replace(start_position=first + shift, end_position=last + shift)
-                elif not self.options.drop_out_of_window:
-                    yield window
-                elif version_2:
-                    yield window._replace(is_impossible=True)
+                windows = (window._replace(is_impossible=True) for window in windows)
+            else:
+                windows = self._with_answer(windows, *self._pieces_of_answer(question), version_2)
+            yield from (window for window in windows if window.num_pieces)
+
+    def _with_answer(self, windows: Iterable[Window], first: int, last: int, version_2: bool) -> Iterator[Window]:
+        """Gives windows the positions of the answer, the context's pieces from `first` to `last`."""
+        for window in windows:
+            if window.first <= first and last < window.first + window.num_pieces:
+                shift = window.offset - window.first
+                yield window._replace(start_position=first + shift, end_position=last + shift)
+            elif not self.options.drop_out_of_window:
+                yield window
+            elif version_2:
+                yield window._replace(is_impossible=True)
 
     def _cut(self, question_index: int) -> _Cut:
         room = self.options.max_seq_length - len(self._queries[question_index]) - 3

@@ -5,6 +5,7 @@ stripping) looks at one character at a time, with two exceptions that `rewrite` 
 from a character to a string, which `str.translate` applies in C; the words are then what white space separates.
 """
 
+import itertools
 import unicodedata
 
 _CJK_RANGES = (
@@ -50,23 +51,40 @@ def clean(character: str) -> str:
     return f" {character} " if is_cjk(character) else character
 
 
-def strip_accents(text: str) -> str:
-    """Decomposes characters and drops the combining marks: `"é"` becomes `"e"`."""
-    decomposed = unicodedata.normalize("NFD", text)
-    return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
-
-
 def space_punctuation(text: str) -> str:
     """Sets every punctuation character between spaces."""
     return "".join(f" {character} " if is_punctuation(character) else character for character in text)
 
 
-def plain_rewrite(text: str, *, do_lower_case: bool) -> str:
+# Characters in a row, each with the index of the character of the text that it came from.
+_Traced = list[tuple[str, int]]
+
+
+def _plain_rewrite(text: str, *, do_lower_case: bool) -> _Traced:
     """The rules one after the other over a whole text; `rewrite` gives the same, faster."""
-    text = "".join(map(clean, text))
+    traced = [(part, index) for index, character in enumerate(text) for part in clean(character)]
     if do_lower_case:
-        text = strip_accents(text.lower())
-    return space_punctuation(text)
+        traced = _strip_accents(_lower(traced))
+    return [(part, index) for character, index in traced for part in space_punctuation(character)]
+
+
+def _lower(traced: _Traced) -> _Traced:
+    """Lower-cases: one character may give two (`"İ"`), but how many does not depend on its neighbours."""
+    lowered = iter(_untraced(traced).lower())
+    return [(next(lowered), index) for character, index in traced for _ in character.lower()]
+
+
+def _strip_accents(traced: _Traced) -> _Traced:
+    """Decomposes characters (Unicode's form D) and drops the combining marks: `"é"` becomes `"e"`."""
+    decomposed = [(part, index) for character, index in traced for part in unicodedata.normalize("NFD", character)]
+    in_order: _Traced = []
+    for _, run in itertools.groupby(decomposed, key=lambda pair: unicodedata.combining(pair[0]) > 0):
+        in_order += sorted(run, key=lambda pair: unicodedata.combining(pair[0]))  # the canonical order
+    return [(part, index) for part, index in in_order if unicodedata.category(part) != "Mn"]
+
+
+def _untraced(traced: _Traced) -> str:
+    return "".join(character for character, _ in traced)
 
 
 _NEEDS_NEIGHBOURS = "\0"  # stands in for such a character; text cannot hold it any more, `clean` deletes it
@@ -96,7 +114,7 @@ class _RewriteTable(dict):
         if self._do_lower_case and _needs_neighbours(character):
             replacement = _NEEDS_NEIGHBOURS
         else:
-            replacement = plain_rewrite(character, do_lower_case=self._do_lower_case)
+            replacement = _untraced(_plain_rewrite(character, do_lower_case=self._do_lower_case))
         self[code_point] = replacement
         return replacement
 
@@ -116,5 +134,24 @@ def rewrite(text: str, *, do_lower_case: bool) -> str:
     """
     rewritten = text.translate(_TABLES[do_lower_case])
     if _NEEDS_NEIGHBOURS in rewritten:
-        return plain_rewrite(text, do_lower_case=do_lower_case)
+        return _untraced(_plain_rewrite(text, do_lower_case=do_lower_case))
     return rewritten
+
+
+def rewrite_traced(text: str, *, do_lower_case: bool) -> tuple[str, list[int]]:
+    """Rewrites text and tells where each character of the result came from.
+
+    Args:
+      text: any string, lone surrogates included.
+      do_lower_case: whether to lower-case and strip accents.
+
+    Returns:
+      What `rewrite` returns, and for each of its characters the index of one in `text`: `"İ'"` gives `"i ' "` and
+      `[0, 1, 1, 1]`. The indices ascend, but where decomposition sorts combining characters.
+    """
+    table = _TABLES[do_lower_case]
+    replacements = [table[ord(character)] for character in text]
+    if _NEEDS_NEIGHBOURS in replacements:
+        traced = _plain_rewrite(text, do_lower_case=do_lower_case)
+        return _untraced(traced), [index for _, index in traced]
+    return "".join(replacements), [index for index, replacement in enumerate(replacements) for _ in replacement]

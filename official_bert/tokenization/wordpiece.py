@@ -7,10 +7,12 @@ from official_bert.tokenization import characters
 from official_bert.tokenization.vocab import CLASSIFIER, SEPARATOR, UNKNOWN, Vocabulary
 
 MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
+CONTINUATION = "##"  # begins every piece of a word but the first
 MAX_REMEMBERED_WORDS = 1 << 20  # bounds the memory of a tokenizer at some 200 MB, whatever the corpus
 
 # Control characters at which `str.split` splits but which the tokenizer deletes first: "a\x0bb" is one word.
-_DELETED_SEPARATORS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+DELETED_SEPARATORS = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
+_DELETED_SEPARATORS = re.compile(f"[{DELETED_SEPARATORS}]")
 
 
 class BasicTokenizer:
@@ -74,7 +76,7 @@ class WordpieceTokenizer:
             if end <= start:
                 return [self.unk_token]
             pieces.append(prefix + word[start:end])
-            start, prefix = end, "##"
+            start, prefix = end, CONTINUATION
         return pieces
 
 

@@ -79,3 +79,33 @@ def plain_word_pieces(word, vocab):
         else:
             return ["[UNK]"]
     return pieces
+
+
+def plain_alignment(text, vocab, do_lower_case):
+    """Splits a text into wordpieces, each with the start and the end of the characters it was made from.
+
+    How many letters the words of each beginning of the text have tells which character made which letter. This is wrong
+    where letters change places, as some combining characters do.
+    """
+    num_letters = [len("".join(plain_words(text[:end], do_lower_case))) for end in range(len(text) + 1)]
+    makers = [
+        index for index in range(len(text)) for _ in range(num_letters[index + 1] - num_letters[index])
+    ]  # of each letter
+    aligned = []
+    letter = 0
+    for word in plain_words(text, do_lower_case):
+        for number, piece in enumerate(plain_word_pieces(word, vocab)):
+            start = makers[letter]
+            letter += len(word) if piece == "[UNK]" else len(piece) - (2 if number else 0)
+            aligned.append((piece, start, end_with_accents(text, makers[letter - 1] + 1, makers)))
+    return aligned
+
+
+def end_with_accents(text, end, makers):
+    """Moves the end of a range behind the accents that follow it, over deleted characters between them."""
+    for index in range(end, len(text)):
+        if index in makers or text[index] in "\t\n\r" or unicodedata.category(text[index])[0] == "Z":
+            break
+        if text[index] != "\ufffd" and unicodedata.category(text[index]) not in ("Cc", "Cf"):
+            end = index + 1
+    return end

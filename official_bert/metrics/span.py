@@ -1,0 +1,257 @@
+"""Scores of extractive question answering over a whole evaluation set, equal to those of the official scripts.
+
+They compare texts, not positions: a prediction and the gold answers of its question, by id. SQuAD 1.1 and KorQuAD 1.0
+give every question an answer; SQuAD 2.0 asks some that have none, for which the empty text is the right prediction.
+All scores are percents.
+"""
+
+import dataclasses
+import functools
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.errors import UserError
+
+_MOST_IDS_LOGGED = 5
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_KOREAN_SYMBOLS = "'\"《》<>〈〉()‘’"
+_KOREAN_SYMBOLS_TO_SPACES = str.maketrans(_KOREAN_SYMBOLS, " " * len(_KOREAN_SYMBOLS))
+
+
+def english_normalized(text: str) -> str:
+    """What of a text counts in SQuAD: `"The U.S.A., an ally"` and `"USA ally"` are one answer.
+
+    Punctuation goes before articles, so that "a." is an article and "a-b" is not; only ASCII punctuation goes.
+    """
+    text = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def korean_normalized(text: str) -> str:
+    """What of a text counts in KorQuAD: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are one answer.
+
+    Quotes and brackets separate words, other ASCII punctuation does not.
+    """
+    # In this order: "Σ" becomes another letter before a space than before the quote that was there.
+    text = text.translate(_KOREAN_SYMBOLS_TO_SPACES).lower()
+    return " ".join(text.translate(_NO_PUNCTUATION).split())
+
+
+def _characters(text: str) -> str:
+    return text.replace(" ", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalization:
+    """How a data set compares texts.
+
+    Attributes:
+      normalize: text to what of it counts; exact match compares that.
+      units: splits a normalized text into what F1 counts.
+    """
+
+    normalize: Callable[[str], str]
+    units: Callable[[str], Sequence[str]]
+
+
+NORMALIZATIONS = {
+    "squad": Normalization(normalize=english_normalized, units=str.split),
+    "korquad": Normalization(normalize=korean_normalized, units=_characters),
+}
+
+
+class AnswerScores(NamedTuple):
+    """The scores of one prediction, from 0 to 1."""
+
+    exact: float
+    f1: float
+
+
+def score_answer(
+    prediction: str, golds: Sequence[str], *, normalization: Normalization, has_null: bool = False
+) -> AnswerScores:
+    """Scores one prediction against the gold answers of its question; each score is that of its best gold answer.
+
+    Args:
+      prediction: the predicted text.
+      golds: the right texts. None at all is allowed with `has_null` only.
+      normalization: how texts are compared.
+      has_null: whether the empty text is an answer, as in SQuAD 2.0. Then gold answers of nothing that counts are left
+        out, the empty text is right if no other is left, and F1 against the empty text is 1 or 0. Else (SQuAD 1.1) F1
+        is 0 where no unit is common, be both texts empty.
+    """
+    normalized = normalization.normalize(prediction)
+    normalized_golds = [normalization.normalize(gold) for gold in golds]
+    if has_null:
+        normalized_golds = [gold for gold in normalized_golds if gold] or [""]
+    units = normalization.units(normalized)
+    return AnswerScores(
+        exact=float(normalized in normalized_golds),
+        f1=max(_f1(units, normalization.units(gold), has_null) for gold in normalized_golds),
+    )
+
+
+def score_answers(
+    golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], *, normalization: Normalization
+) -> dict[str, float]:
+    """Scores a data set in which every question has an answer: SQuAD 1.1 and KorQuAD 1.0.
+
+    Args:
+      golds: the right texts of each question, at least one.
+      predictions: the predicted text of each question. One without scores 0; predictions for others are ignored.
+      normalization: how texts are compared.
+
+    Returns:
+      `exact_match` and `f1`, percents.
+
+    Raises:
+      UserError: there are no questions, or one has no answer.
+    Source: SQuAD's evaluate-v1.1.py, KorQuAD's evaluate-v1.0.py; equal to the last digit.
+    """
+    for question, texts in golds.items():
+        if not texts:
+            raise UserError(
+                f"question {question} has no answer; data with such questions are scored as SQuAD 2.0, which "
+                "--version_2_with_negative asks for"
+            )
+    scores = _score_all(golds, predictions, normalization, has_null=False)
+    return {"exact_match": _percent(score.exact for score in scores), "f1": _percent(score.f1 for score in scores)}
+
+
+def score_answers_with_null(
+    golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], *, normalization: Normalization
+) -> dict[str, float]:
+    """Scores a data set in which some questions have no answer: SQuAD 2.0.
+
+    Args:
+      golds: the right texts of each question, none if it has no answer.
+      predictions: the predicted text of each question, empty for "no answer". One without scores 0, whatever the
+        gold answer; predictions for others are ignored.
+      normalization: how texts are compared.
+
+    Returns:
+      `exact` and `f1`, percents, and `total`, questions; the same with the prefix `HasAns_` for the questions that have
+      an answer, and with `NoAns_` for the others. A part without questions is left out.
+
+    Raises:
+      UserError: there are no questions.
+    Source: SQuAD's evaluate-v2.0.py; equal to the last digit.
+    """
+    scores = _score_all(golds, predictions, normalization, has_null=True)
+    with_answer = [score for score, texts in zip(scores, golds.values(), strict=True) if texts]
+    without_answer = [score for score, texts in zip(scores, golds.values(), strict=True) if not texts]
+    results = {}
+    for prefix, part in (("", scores), ("HasAns_", with_answer), ("NoAns_", without_answer)):
+        if part:
+            results[f"{prefix}exact"] = _percent(score.exact for score in part)
+            results[f"{prefix}f1"] = _percent(score.f1 for score in part)
+            results[f"{prefix}total"] = len(part)
+    return results
+
+
+def best_null_thresholds(
+    golds: Mapping[str, Sequence[str]],
+    answers: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    *,
+    normalization: Normalization,
+) -> dict[str, float]:
+    """Finds from which odds on "no answer" should be predicted: the text is empty where odds > threshold.
+
+    Args:
+      golds: the right texts of each question, none if it has no answer.
+      answers: the best text of each question that is an answer.
+      null_odds: the score of "no answer" minus the score of that text. A question that lacks it or the text scores 0.
+      normalization: how texts are compared.
+
+    Returns:
+      `best_exact` and `best_f1`, percents, the highest that one threshold can give; `best_exact_thresh` and
+      `best_f1_thresh`, the lowest odds that are such a threshold, or a number below all odds if it is best never to
+      answer. `score_answers_with_null` gives the same numbers for the predictions that the thresholds make.
+
+    Raises:
+      UserError: there are no questions, or odds are not finite.
+    Source: SQuAD's evaluate-v2.0.py, which differs in two points: it may divide questions of equal odds, which no
+    threshold can, and it gives 0 as the threshold at which nothing is answered, which is right for probabilities but
+    not for odds, which may be negative.
+    """
+    _require_questions(golds)
+    questions = [question for question in golds if question in answers and question in null_odds]
+    odds = np.array([null_odds[question] for question in questions], np.float64)  # [Q]
+    if not np.isfinite(odds).all():
+        question = questions[int(np.argmin(np.isfinite(odds)))]
+        raise UserError(f"the null odds of question {question} are {null_odds[question]}; did the training diverge?")
+    score = functools.partial(score_answer, normalization=normalization, has_null=True)
+    if_answered = [score(answers[question], golds[question]) for question in questions]
+    if_answered = np.array(if_answered).reshape(-1, 2)  # [Q, 2]
+    if_null = np.array([score("", golds[question]) for question in questions]).reshape(-1, 2)  # [Q, 2]
+
+    order = np.argsort(odds)
+    in_order = odds[order]  # [Q]
+    below_all = in_order[0] - abs(in_order[0]) - 1 if questions else 0.0
+    thresholds = np.concatenate([[below_all], in_order])  # [Q + 1]; at i the first i questions are answered
+    # Only the last of equal odds is such a point: at the others more questions are answered than are counted.
+    is_possible = np.append(thresholds[1:] > thresholds[:-1], True)
+    results = {}
+    for column, name in enumerate(AnswerScores._fields):
+        gains = (if_answered - if_null)[order, column]
+        totals = np.concatenate([[0.0], np.cumsum(gains)])  # [Q + 1], over the total of never answering
+        threshold = thresholds[np.argmax(np.where(is_possible, totals, -np.inf))]
+        scores = np.where(odds > threshold, if_null[:, column], if_answered[:, column])
+        missing = [0.0] * (len(golds) - len(questions))
+        results[f"best_{name}"] = _percent([*scores.tolist(), *missing])
+        results[f"best_{name}_thresh"] = float(threshold)
+    return results
+
+
+def _f1(units: Sequence[str], gold_units: Sequence[str], has_null: bool) -> float:
+    if has_null and not (units and gold_units):
+        return float(len(units) == len(gold_units))
+    num_common = (Counter(units) & Counter(gold_units)).total()
+    if not num_common:
+        return 0.0
+    precision, recall = num_common / len(units), num_common / len(gold_units)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _score_all(
+    golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], normalization: Normalization, *, has_null: bool
+) -> list[AnswerScores]:
+    _require_questions(golds)
+    missing = [question for question in golds if question not in predictions]
+    if missing:
+        logging.warning(
+            "%d of %d questions have no prediction and score 0: %s%s",
+            len(missing),
+            len(golds),
+            ", ".join(missing[:_MOST_IDS_LOGGED]),
+            ", ..." if len(missing) > _MOST_IDS_LOGGED else "",
+        )
+    return [
+        score_answer(predictions[question], texts, normalization=normalization, has_null=has_null)
+        if question in predictions
+        else AnswerScores(0.0, 0.0)
+        for question, texts in golds.items()
+    ]
+
+
+def _require_questions(golds: Mapping[str, Sequence[str]]) -> None:
+    if not golds:
+        raise UserError("there are no questions to score")
+
+
+def _percent(scores: Iterable[float]) -> float:
+    """The mean in percent, added up one by one: `sum` rounds otherwise from Python 3.12 on, NumPy always did."""
+    total, count = 0.0, 0
+    for score in scores:
+        total += score
+        count += 1
+    return 100.0 * total / count

@@ -1,0 +1,228 @@
+"""Scores of answers against sums done by hand, and thresholds against trying every one."""
+
+import random
+
+import pytest
+
+from official_bert.errors import UserError
+from official_bert.metrics.span import (
+    NORMALIZATIONS,
+    best_null_thresholds,
+    english_normalized,
+    korean_normalized,
+    score_answer,
+    score_answers,
+    score_answers_with_null,
+)
+
+SQUAD, KORQUAD = NORMALIZATIONS["squad"], NORMALIZATIONS["korquad"]
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        ("The U.S.A., an ally", "usa ally"),
+        ("  a\tcat\n and THE  dog ", "cat and dog"),
+        ("theatre another anthem", "theatre another anthem"),
+        ("The a an", ""),
+        ("the-cat a-b", "thecat ab"),  # punctuation goes before articles do
+        ("an.", ""),
+        ("à a’s “the” …", "à ’s “ ” …"),  # punctuation beyond ASCII stays, and ends words
+        ("$1,000 50% <b>", "1000 50 b"),
+        ("ΟΔΟΣ İ", "οδος i̇"),
+        ("", ""),
+    ],
+)
+def test_english_normalization(text, normalized):
+    assert english_normalized(text) == normalized
+
+
+@pytest.mark.parametrize(
+    ("text", "normalized"),
+    [
+        ("《홍길동전》(소설)", "홍길동전 소설"),
+        ("'가'나\"다\" <라>마 〈바〉사 ‘아’자", "가 나 다 라 마 바 사 아 자"),
+        ("1,234.5 가-나", "12345 가나"),
+        ("The KBS  방송", "the kbs 방송"),
+        ("「가」“나”", "「가」“나”"),  # other brackets and quotes stay
+        ("ΑΣ'Α", "ας α"),  # the final sigma of a word that ends at the quote
+        ("()", ""),
+    ],
+)
+def test_korean_normalization(text, normalized):
+    assert korean_normalized(text) == normalized
+
+
+@pytest.mark.parametrize(
+    ("prediction", "golds", "exact", "f1"),
+    [
+        ("The cat.", ["a cat"], 1, 1),
+        ("black cat", ["cat"], 0, 2 / 3),  # precision 1/2, recall 1
+        ("a b b b c", ["b b d"], 0, 4 / 7),  # 2 in common of 4 ("a" is an article) and 3
+        ("black cat", ["dog", "cat", "black cat sat"], 0, 4 / 5),  # precision 1, recall 2/3: the best gold answer
+        ("cat dog", ["cat", "dog cat"], 0, 1),
+        ("dog", ["cat"], 0, 0),
+        ("", ["cat"], 0, 0),
+    ],
+)
+def test_an_answer_is_scored_alike_with_and_without_the_empty_one(prediction, golds, exact, f1):
+    for has_null in (False, True):
+        scores = score_answer(prediction, golds, normalization=SQUAD, has_null=has_null)
+        assert scores == (exact, pytest.approx(f1, abs=1e-15))
+
+
+@pytest.mark.parametrize(
+    ("prediction", "golds", "without_null", "with_null"),
+    [
+        ("", ["the"], (1, 0), (1, 1)),
+        ("a", ["the"], (1, 0), (1, 1)),
+        ("", ["the", "cat"], (1, 0), (0, 0)),  # "the" is no answer if another one is
+        ("cat", ["the", "cat"], (1, 1), (1, 1)),
+        ("cat", ["the"], (0, 0), (0, 0)),
+    ],
+)
+def test_an_answer_of_articles_alone_counts_by_the_rules_of_its_version(prediction, golds, without_null, with_null):
+    assert score_answer(prediction, golds, normalization=SQUAD) == without_null
+    assert score_answer(prediction, golds, normalization=SQUAD, has_null=True) == with_null
+
+
+def test_no_gold_answer_means_that_the_empty_text_is_right():
+    assert score_answer("", [], normalization=SQUAD, has_null=True) == (1, 1)
+    assert score_answer("the", [], normalization=SQUAD, has_null=True) == (1, 1)
+    assert score_answer("cat", [], normalization=SQUAD, has_null=True) == (0, 0)
+
+
+def test_korquad_counts_characters_and_no_spaces():
+    assert score_answer("홍길동 전", ["홍길동전"], normalization=KORQUAD) == (0, 1)
+    assert score_answer("홍길동은", ["홍길동전 소설"], normalization=KORQUAD) == (0, pytest.approx(2 * 3 / (4 + 6)))
+    assert score_answer("홍길동은", ["홍길동전 소설"], normalization=SQUAD) == (0, 0)
+
+
+def test_scores_of_a_data_set_are_percents_of_all_questions(caplog):
+    golds = {"q1": ["cat"], "q2": ["dog"], "q3": ["black bird", "bird"], "q4": ["fish"]}
+    predictions = {"q1": "The cat", "q2": "cow", "q3": "white bird", "other": "fish"}
+    scores = score_answers(golds, predictions, normalization=SQUAD)
+    assert scores == {"exact_match": 25.0, "f1": pytest.approx(100 * (1 + 0 + 2 / 3 + 0) / 4)}
+    assert [record.getMessage() for record in caplog.records] == ["1 of 4 questions have no prediction and score 0: q4"]
+
+
+def test_many_questions_without_prediction_are_one_short_warning(caplog):
+    golds = {f"q{number}": [] if number % 2 else ["cat"] for number in range(100)}
+    scores = score_answers_with_null(golds, {"q0": "cat"}, normalization=SQUAD)
+    assert (scores["exact"], scores["NoAns_exact"]) == (1.0, 0.0)  # a missing prediction is not an empty one
+    assert len(caplog.records) == 1
+    assert (
+        caplog.records[0]
+        .getMessage()
+        .endswith("99 of 100 questions have no prediction and score 0: q1, q2, q3, q4, q5, ...")
+    )
+
+
+def test_scores_with_and_without_answer_have_the_official_names():
+    golds = {"q1": ["cat"], "q2": [], "q3": ["black bird"], "q4": ["the"], "q5": []}
+    predictions = {"q1": "", "q2": "", "q3": "bird", "q4": "", "q5": "dog"}
+    assert score_answers_with_null(golds, predictions, normalization=SQUAD) == {
+        "exact": 40.0,
+        "f1": pytest.approx(100 * (0 + 1 + 2 / 3 + 1 + 0) / 5),
+        "total": 5,
+        "HasAns_exact": pytest.approx(100 / 3),
+        "HasAns_f1": pytest.approx(100 * (0 + 2 / 3 + 1) / 3),
+        "HasAns_total": 3,
+        "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0,
+        "NoAns_total": 2,
+    }
+    assert list(score_answers_with_null({"q1": ["cat"]}, predictions, normalization=SQUAD)) == [
+        *("exact", "f1", "total"),
+        *("HasAns_exact", "HasAns_f1", "HasAns_total"),
+    ]
+    assert "HasAns_total" not in score_answers_with_null({"q2": []}, predictions, normalization=SQUAD)
+
+
+def test_scores_are_added_up_one_by_one():
+    # As the official scripts do; math.fsum, NumPy and, from Python 3.12 on, sum give another last digit.
+    golds = {str(number): ["one two three four"] for number in range(10)}
+    predictions = dict.fromkeys(golds, "one two")
+    total = 0.0
+    for _ in range(10):
+        total += 2 * 1.0 * 0.5 / 1.5
+    assert score_answers(golds, predictions, normalization=SQUAD)["f1"] == 100.0 * total / 10
+    assert score_answers_with_null(golds, predictions, normalization=SQUAD)["f1"] == 100.0 * total / 10
+
+
+def test_data_that_cannot_be_scored_are_refused():
+    with pytest.raises(UserError, match="question q2 has no answer.*--version_2_with_negative"):
+        score_answers({"q1": ["cat"], "q2": []}, {}, normalization=SQUAD)
+    for score in (score_answers, score_answers_with_null):
+        with pytest.raises(UserError, match="no questions to score"):
+            score({}, {"q1": "cat"}, normalization=SQUAD)
+    with pytest.raises(UserError, match="no questions to score"):
+        best_null_thresholds({}, {}, {}, normalization=SQUAD)
+    for odds in (float("nan"), float("inf")):
+        with pytest.raises(UserError, match=f"null odds of question q2 are {odds}"):
+            best_null_thresholds(
+                {"q1": [], "q2": []}, {"q1": "a", "q2": "b"}, {"q1": 0.0, "q2": odds}, normalization=SQUAD
+            )
+
+
+def random_questions(rng, *, share_impossible, num_odds, num_questions):
+    """Questions, good and bad answers, and odds of few different values, so that many are equal."""
+    texts = ["cat", "black cat", "the", "dog", "black dog sat", ""]
+    golds, answers, null_odds = {}, {}, {}
+    for number in range(num_questions):
+        question = f"q{number}"
+        golds[question] = [] if rng.random() < share_impossible else rng.choices(texts, k=rng.randint(1, 3))
+        answers[question] = rng.choice(golds[question] or texts) if rng.random() < 0.5 else rng.choice(texts)
+        null_odds[question] = rng.randint(1, num_odds) / 4 - rng.choice([0, 2])
+    return golds, answers, null_odds
+
+
+@pytest.mark.parametrize("share_impossible", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("num_questions", [1, 2, 40])
+def test_no_threshold_is_better_than_the_one_found(share_impossible, num_questions):
+    rng = random.Random(f"{share_impossible} {num_questions}")
+    for _ in range(40):
+        golds, answers, null_odds = random_questions(
+            rng, share_impossible=share_impossible, num_odds=rng.choice([1, 5, 1000]), num_questions=num_questions
+        )
+        found = best_null_thresholds(golds, answers, null_odds, normalization=SQUAD)
+        candidates = [min(null_odds.values()) - 1, *sorted(set(null_odds.values()))]  # never answer, or up to some odds
+        tried = [scores_at(threshold, golds, answers, null_odds) for threshold in candidates]
+        for name in ("exact", "f1"):
+            best, threshold = found[f"best_{name}"], found[f"best_{name}_thresh"]
+            assert best == scores_at(threshold, golds, answers, null_odds)[name]
+            assert best == pytest.approx(max(scores[name] for scores in tried), abs=1e-9)
+        lowest = [scores["exact"] for scores in tried].index(found["best_exact"])
+        if lowest == 0:
+            assert found["best_exact_thresh"] < candidates[1]
+        else:
+            assert found["best_exact_thresh"] == candidates[lowest]
+
+
+def scores_at(threshold, golds, answers, null_odds):
+    """The scores of what a run predicts with a threshold."""
+    predictions = {question: "" if null_odds[question] > threshold else text for question, text in answers.items()}
+    return score_answers_with_null(golds, predictions, normalization=SQUAD)
+
+
+def test_questions_of_equal_odds_are_answered_together():
+    golds = {"q1": ["cat"], "q2": [], "q3": []}
+    answers = dict.fromkeys(golds, "cat")
+    found = best_null_thresholds(golds, answers, dict.fromkeys(golds, -2.0), normalization=SQUAD)
+    assert found["best_exact"] == found["best_f1"] == pytest.approx(200 / 3)  # never answering; one by one it were 100
+    assert found["best_exact_thresh"] == found["best_f1_thresh"] == -5.0
+
+
+def test_questions_without_answer_or_odds_score_zero():
+    golds = {"q1": ["cat"], "q2": [], "q3": [], "q4": ["dog"]}
+    found = best_null_thresholds(golds, {"q1": "cat", "q2": "cow"}, {"q1": 1.5, "q3": 0.0}, normalization=SQUAD)
+    assert found == {"best_exact": 25.0, "best_exact_thresh": 1.5, "best_f1": 25.0, "best_f1_thresh": 1.5}
+    assert best_null_thresholds(golds, {}, {}, normalization=SQUAD)["best_f1"] == 0.0
+
+
+def test_each_score_has_a_threshold_of_its_own():
+    golds = {"q1": ["cat"], "q2": ["black bird"], "q3": []}
+    answers = {"q1": "cat", "q2": "bird", "q3": "cow"}
+    found = best_null_thresholds(golds, answers, {"q1": -3.0, "q2": 0.5, "q3": 2.0}, normalization=SQUAD)
+    assert (found["best_exact"], found["best_exact_thresh"]) == (pytest.approx(200 / 3), -3.0)
+    assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(100 * (1 + 2 / 3 + 1) / 3), 0.5)

@@ -192,7 +192,7 @@ def read_json(path: str, what: str) -> dict[str, Any]:
     """
     try:
         with open_file(path) as source:
-            values = json.load(source)
+            values = json.loads(source.read().removeprefix("\ufeff"))  # some editors begin a file with a mark
     except OSError as error:
         raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column

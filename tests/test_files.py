@@ -97,8 +97,9 @@ def test_json_files_hold_objects(tmp_path):
         path.write_text(text)
         with pytest.raises(UserError, match=rf"a\.json {message}"):
             files.read_json(str(path), "index")
-    path.write_text('{"a": [1]}')
-    assert files.read_json(str(path), "index") == {"a": [1]}
+    for text in ('{"a": [1]}', '\ufeff{"a": [1]}'):
+        path.write_text(text)
+        assert files.read_json(str(path), "index") == {"a": [1]}
 
 
 def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):

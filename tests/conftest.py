@@ -1,10 +1,15 @@
 """What all tests share: golden files, and a way to run the real scripts."""
 
+import contextlib
+import importlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+
+with contextlib.suppress(ImportError):  # PyTorch's CUDA build crashes when it is imported after TensorFlow
+    importlib.import_module("torch")
 
 import numpy as np
 import pytest

@@ -6,13 +6,14 @@ import pytest
 from absl import flags
 
 from official_bert.config.flag_binding import define_flags, from_flags, to_arguments
-from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SquadConfig
 from tests.conftest import GOLDEN
 
 CONFIGS = {
     "create_pretraining_data": PretrainingDataConfig,
     "run_pretraining": PretrainingConfig,
     "run_classifier": ClassifierConfig,
+    "run_squad": SquadConfig,
 }
 REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
 
@@ -35,6 +36,7 @@ REQUIRED = {
         "--task_name=e",
         "--do_train",
     ),
+    "run_squad": ("--output_dir=b", "--bert_config_file=c", "--vocab_file=d", "--do_train", "--train_file=a"),
 }
 
 
@@ -64,7 +66,7 @@ def test_flags_become_the_config(script):
     config_class = CONFIGS[script]
     config = from_flags(config_class, flag_values(config_class, *REQUIRED[script], "--max_seq_length=77"))
     assert config.max_seq_length == 77
-    assert (config.data_dir if script == "run_classifier" else config.input_file) == "a"
+    assert "a" in (getattr(config, name, None) for name in ("data_dir", "input_file", "train_file"))
     assert config.random_seed == 12345
 
 
@@ -82,3 +84,16 @@ def test_a_config_becomes_the_command_line_that_gives_it():
         "--dupe_factor=5",
     ]
     assert from_flags(PretrainingDataConfig, flag_values(PretrainingDataConfig, *arguments)) == config
+
+
+def test_a_number_may_have_a_word_as_well():
+    arguments = [*REQUIRED["run_squad"], "--version_2_with_negative"]
+
+    def threshold(*more):
+        return from_flags(SquadConfig, flag_values(SquadConfig, *arguments, *more)).null_score_diff_threshold
+
+    assert threshold() == 0.0
+    assert threshold("--null_score_diff_threshold=-1.5") == -1.5
+    assert threshold("--null_score_diff_threshold=auto") == "auto"
+    with pytest.raises(flags.IllegalFlagValueError, match="a number or auto"):
+        threshold("--null_score_diff_threshold=best")

@@ -6,7 +6,8 @@ Together with `script.py` the only library module that imports `absl.flags`.
 import dataclasses
 import types
 import typing
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
 from absl import flags
 
@@ -26,8 +27,7 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
         if limits["choices"] is not None:
             flags.DEFINE_enum(field.name, field.default, limits["choices"], help_text, flag_values=flag_values)
         else:
-            define = _DEFINERS[_value_type(types_by_name[field.name])]
-            define(field.name, field.default, help_text, flag_values=flag_values)
+            _define(field, types_by_name[field.name], help_text, flag_values)
         if limits["required"]:
             flags.mark_flag_as_required(field.name, flag_values=flag_values)
 
@@ -51,8 +51,32 @@ def to_arguments(config: Any) -> list[str]:
     return arguments
 
 
-def _value_type(annotation: Any) -> type:
-    """The type behind an annotation: `str | None` is a string flag without a default."""
-    if isinstance(annotation, types.UnionType):
-        return next(kind for kind in typing.get_args(annotation) if kind is not type(None))
-    return annotation
+def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
+    """Defines a flag by its annotation.
+
+    `str | None` is a string flag without a default, `float | Literal["auto"]` a number that may also be the word auto.
+    """
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    kinds = typing.get_args(annotation) if is_union else (annotation,)
+    words = [word for kind in kinds if typing.get_origin(kind) is Literal for word in typing.get_args(kind)]
+    if words:
+        parser = _NumberOrWord(words)
+        flags.DEFINE(parser, field.name, field.default, help_text, flag_values, flags.ArgumentSerializer())
+    else:
+        _DEFINERS[kinds[0]](field.name, field.default, help_text, flag_values=flag_values)
+
+
+class _NumberOrWord(flags.FloatParser):
+    """Reads a number, or one of a few words as it is."""
+
+    def __init__(self, words: Sequence[str]):
+        super().__init__()
+        self._words = words
+
+    def parse(self, argument: str | float) -> str | float:
+        if argument in self._words:
+            return argument
+        try:
+            return super().parse(argument)
+        except (TypeError, ValueError):
+            raise ValueError(f"must be a number or {' or '.join(self._words)}") from None

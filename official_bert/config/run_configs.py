@@ -1,6 +1,7 @@
 """One frozen dataclass for each script: a field is a flag. The reference's flags come first, then ours."""
 
 import dataclasses
+from typing import Literal
 
 from official_bert.config.options import check_options, option
 from official_bert.errors import UserError
@@ -9,6 +10,18 @@ from official_bert.errors import UserError
 _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
 _TO_HF = {"to_hf": (True,)}
+
+
+def check_evaluation_options(config: "ClassifierConfig | SquadConfig") -> None:
+    """Checks the flags of evaluation during training against each other.
+
+    Raises:
+      UserError: one lacks what it needs.
+    """
+    if config.early_stopping_patience and not config.eval_steps:
+        raise UserError("--early_stopping_patience needs --eval_steps")
+    if config.use_best_checkpoint and config.do_train and not config.eval_steps:
+        raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,10 +210,7 @@ class ClassifierConfig(DeviceOptions):
             raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
-        if self.early_stopping_patience and not self.eval_steps:
-            raise UserError("--early_stopping_patience needs --eval_steps")
-        if self.use_best_checkpoint and self.do_train and not self.eval_steps:
-            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
+        check_evaluation_options(self)
         if self.labels is not None and "" in self.label_names:
             raise UserError(f"--labels={self.labels} holds an empty name")
         if not self.trainable_encoder and self.long_text == "window":
@@ -244,6 +254,117 @@ class ClassifierConfig(DeviceOptions):
     def problem(self) -> str:
         """What --task_name=custom asks of a text, as the table of data sets calls it."""
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(DeviceOptions):
+    """Flags of `run_squad.py`."""
+
+    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
+    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
+    output_dir: str | None = option(None, "Folder for records, checkpoints, results and predictions.", required=True)
+    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.")
+    predict_file: str | None = option(None, "Questions to answer, in SQuAD's JSON format; scored if it has answers.")
+    init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
+    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
+    max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
+    doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long context.", minimum=1)
+    max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
+    do_train: bool = option(False, "Train.")
+    do_predict: bool = option(False, "Answer the questions of --predict_file.")
+    train_batch_size: int = option(32, "Windows in a training step, over all devices.", minimum=1)
+    predict_batch_size: int = option(8, "Windows in a prediction batch, over all devices.", minimum=1)
+    learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
+    num_train_epochs: float = option(3.0, "Passes over the training questions.", minimum=0)
+    warmup_proportion: float = option(0.1, "Share of the steps in which the rate rises.", minimum=0, maximum=1)
+    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
+    iterations_per_loop: int = option(
+        1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
+    )
+    n_best_size: int = option(20, "Answers a question in nbest_predictions.json.", minimum=1)
+    max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
+    verbose_logging: bool = option(False, "Log why an answer could not be found in the context's own words.")
+    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
+    null_score_diff_threshold: float | Literal["auto"] = option(
+        0.0, "With --version_2_with_negative: predict no answer above these null odds; auto: those with the best F1."
+    )
+
+    dataset: str = option("squad", "Whose normalization the scores use.", choices=("squad", "korquad"))
+    drop_out_of_window: bool = option(
+        False, "Do not train windows that miss the answer, or, in version 2.0, train them as having none."
+    )
+    answer_alignment: str = option(
+        "reference",
+        "How wordpieces become text: as in the reference, or by their offsets in the context, which is exact.",
+        choices=("reference", "offsets"),
+    )
+    dynamic_padding: bool = option(
+        False, "Batch windows of similar length and pad no further than needed: faster, see docs/squad.md. Off on TPU."
+    )
+    ensemble_checkpoints: str | None = option(
+        None, "Comma-separated checkpoints: predict with the mean of their logits, not with output_dir's."
+    )
+    eval_steps: int = option(
+        0,
+        "Steps between evaluations in training on --predict_file, the best checkpoint being kept in output_dir/best; 0 "
+        "for none.",
+        minimum=0,
+    )
+    early_stopping_patience: int = option(
+        0, "Stop training after so many evaluations without a better one; 0 never stops.", minimum=0
+    )
+    use_best_checkpoint: bool = option(False, "Predict with output_dir/best, not the last checkpoint.")
+    num_processes: int = option(0, "Processes that tokenize; 0 for one a core.", minimum=0)
+    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+    log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
+    keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
+
+    def __post_init__(self):
+        check_options(self)
+        if not (self.do_train or self.do_predict):
+            raise UserError("nothing to do: give --do_train, --do_predict or both")
+        if self.do_train and not self.train_file:
+            raise UserError("--do_train needs --train_file")
+        if self.do_predict and not self.predict_file:
+            raise UserError("--do_predict needs --predict_file")
+        check_evaluation_options(self)
+        if self.do_train and self.eval_steps and not self.predict_file:
+            raise UserError("--eval_steps needs --predict_file, whose questions it scores")
+        if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:
+            raise UserError("--null_score_diff_threshold=auto needs --version_2_with_negative")
+        if self.ensemble_checkpoints is not None and (
+            not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble or [""])
+        ):
+            raise UserError(
+                f"--ensemble_checkpoints={self.ensemble_checkpoints}: a list of checkpoints to predict with; it goes "
+                "with --do_predict, but not with --do_train or --use_best_checkpoint"
+            )
+
+    @property
+    def ensemble(self) -> list[str]:
+        """The checkpoints that --ensemble_checkpoints lists."""
+        return [path.strip() for path in self.ensemble_checkpoints.split(",")] if self.ensemble_checkpoints else []
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerConfig:
+    """Flags of `tools/answer.py`."""
+
+    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
+    vocab_file: str | None = option(None, "The model's vocabulary.", required=True)
+    init_checkpoint: str | None = option(None, "The checkpoint of a run of run_squad.py.", required=True)
+    context_file: str | None = option(None, "The text to find answers in.", required=True)
+    question: str | None = option(None, "The question; without it, questions are read from the terminal, one a line.")
+    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
+    max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
+    doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long text.", minimum=1)
+    max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
+    max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
+    version_2_with_negative: bool = option(False, "There may be no answer, as the model learned from SQuAD 2.0.")
+    top_k: int = option(5, "How many answers to print.", minimum=1)
+
+    def __post_init__(self):
+        check_options(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
-from official_bert.checkpoints.best import BestCheckpoint
-from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig
@@ -18,8 +16,19 @@ from official_bert.data.records import explained_damage, fingerprint, made_from
 from official_bert.data.schema import RecordSchema
 from official_bert.errors import UserError, listed
 from official_bert.modeling.classifier import FEATURES
-from official_bert.results import RESULTS_FILE, read_run_flags
-from official_bert.runs.training import batches_from, training_folder, training_plan
+from official_bert.results import RESULTS_FILE
+from official_bert.runs.finetuning import (
+    best_keeper,
+    check_checkpoints,
+    check_same_examples,
+    check_same_flags,
+    checkpoint_folder,
+    finetuning_plan,
+    has_stopped_early,
+    load_weights,
+    read_model_files,
+)
+from official_bert.runs.training import batches_from, training_folder
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
 from official_bert.tasks.classification_output import (
@@ -42,8 +51,6 @@ from official_bert.tasks.datasets import (
     part_suffix,
     xnli,
 )
-from official_bert.tokenization import FullTokenizer
-from official_bert.tokenization.casing import check_casing
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results, write_run_config
@@ -66,11 +73,7 @@ def run(config: ClassifierConfig) -> None:
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.
     """
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    bert_config.check_length(config.max_seq_length, config.bert_config_file)
-    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
-    bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
-    check_casing(tokenizer.vocabulary, do_lower_case=config.do_lower_case, init_checkpoint=config.init_checkpoint)
+    bert_config, tokenizer = read_model_files(config)
     dataset = _dataset(config)
     if config.glue_submission:
         check_submission(dataset)
@@ -85,7 +88,7 @@ def run(config: ClassifierConfig) -> None:
     dev = [_Part.labelled(dataset, split, examples[split]) for split in dev_splits]
     test = [_Part.unlabelled(dataset, split, examples[split]) for split in test_splits]
 
-    _check_checkpoints(config)
+    check_checkpoints(config)
     strategy = create_strategy(config)  # before anything else touches a device
     for flag in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
         check_divisible(getattr(config, flag), strategy, f"--{flag}")
@@ -165,37 +168,16 @@ class _Job:
     def train(self, part: _Part, dev: list[_Part]) -> bool:
         """Trains; returns whether it came to its end."""
         config = self._config
-        num_steps = int(len(part.examples) / config.train_batch_size * config.num_train_epochs)
-        if num_steps < 1:
-            raise UserError(
-                f"{len(part.examples)} examples for --num_train_epochs={config.num_train_epochs:g} are less than one "
-                f"step of --train_batch_size={config.train_batch_size}"
-            )
-        plan = training_plan(
-            config,
-            num_train_steps=num_steps,
-            num_warmup_steps=int(num_steps * config.warmup_proportion),
-            eval_steps=config.eval_steps,
-        )
-        logging.info("%d training examples, %d steps", len(part.examples), num_steps)
-        latest = latest_checkpoint(config.output_dir)
+        plan = finetuning_plan(config, len(part.examples))
         wanted = self._packer.fingerprint(self._task.schema, part.texts, part.labels)
-        if latest and made_from(self._path(part, "train")) not in (None, wanted):
-            raise UserError(
-                f"{latest} was trained on other examples, or with another vocabulary, casing or length; give what it "
-                "was trained with, or use another --output_dir"
-            )
+        check_same_examples(config, made_from=made_from(self._path(part, "train")), wanted=wanted)
         write_run_config(config.output_dir, config)
         write_labels(config.output_dir, self._dataset)
-        patience = config.early_stopping_patience
-        if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
-            logging.warning(
-                "training into %s stopped early before; raise --early_stopping_patience to go on", config.output_dir
-            )
+        if has_stopped_early(config):
             return True
         init_checkpoint = config.init_checkpoint
         if not config.trainable_encoder:  # its outputs are wanted before training begins
-            if latest:
+            if latest := latest_checkpoint(config.output_dir):
                 self._trainer.restore(latest)
             else:
                 self._trainer.load_initial(init_checkpoint)
@@ -211,39 +193,21 @@ class _Job:
                 batches,
                 output_dir=config.output_dir,
                 init_checkpoint=init_checkpoint,
-                evaluate=self._evaluator(dev) if config.eval_steps else None,
+                evaluate=best_keeper(
+                    config, self._trainer, f"eval_{self._dataset.headline}", lambda step: self._scores(dev, step)
+                ),
             )
-
-    def _evaluator(self, dev: list[_Part]):
-        """A function for the Trainer: evaluates, keeps the best checkpoint, tells whether to stop early."""
-        best = BestCheckpoint(self._config.output_dir)
-        headline = f"eval_{self._dataset.headline}"
-        patience = self._config.early_stopping_patience
-
-        def evaluate(step: int) -> bool:
-            scores = self._scores(dev, step)
-            logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
-            if best.add(step, scores[headline]):
-                logging.info("best %s so far; saved %s", headline, self._trainer.save_weights(best.folder, step))
-            if patience and best.num_since_best >= patience:
-                logging.info("%d evaluations without a better %s: training stops early", patience, headline)
-                return True
-            return False
-
-        return evaluate
 
     def evaluate(self, dev: list[_Part]) -> None:
         """Evaluates a checkpoint and writes `eval_results.txt`."""
-        step = self._load("--do_eval")
+        step = load_weights(self._config, self._trainer, "--do_eval")
         scores = self._scores(dev, step, confusion_folder=self._config.output_dir)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
-        for name in sorted(results):
-            logging.info("%s = %s", name, results[name])
         write_results(os.path.join(self._config.output_dir, RESULTS_FILE), results)
 
     def predict(self, part: _Part) -> None:
         """Predicts a part of the set and writes its tables."""
-        self._load("--do_predict")
+        load_weights(self._config, self._trainer, "--do_predict")
         probabilities = self._predictions(part, "predict", self._config.predict_batch_size)["probabilities"]
 
         def path(name: str) -> str:
@@ -257,18 +221,6 @@ class _Job:
             submission = path(submission_name(self._dataset, part.split))
             write_glue_submission(submission, self._dataset, probabilities)
             logging.info("wrote %s", submission)
-
-    def _load(self, flag: str) -> int:
-        """Sets the weights that a flag speaks of; returns their step."""
-        config = self._config
-        latest = latest_checkpoint(_checkpoint_folder(config))
-        logging.info("%s: weights of %s", flag, latest or config.init_checkpoint)
-        if latest:
-            return self._trainer.restore(latest)
-        report = self._trainer.load_initial(config.init_checkpoint)
-        if report.missing:
-            logging.warning("%s: random numbers stand for %s; train first", flag, ", ".join(report.missing))
-        return 0
 
     def _scores(self, dev: list[_Part], step: int, confusion_folder: str | None = None) -> dict[str, float]:
         """Scores all parts, those of a second one with a suffix, and logs them."""
@@ -336,7 +288,7 @@ class _Job:
 
 def _check_same_model(config: ClassifierConfig, dataset: Dataset) -> None:
     """Raises if the checkpoints of the output folder are of a model that computes something else."""
-    if not latest_checkpoint(_checkpoint_folder(config)):
+    if not latest_checkpoint(checkpoint_folder(config)):
         return
     labels = read_labels(config.output_dir)
     if labels is not None and labels != list(dataset.labels):
@@ -344,29 +296,7 @@ def _check_same_model(config: ClassifierConfig, dataset: Dataset) -> None:
             f"the labels are {listed(dataset.labels)}, but the checkpoints in {config.output_dir} were trained with "
             f"{listed(labels)} ({LABELS_FILE}); give these, or use another --output_dir"
         )
-    trained = read_run_flags(config.output_dir) or {}
-    for flag in _MODEL_FLAGS:
-        if flag in trained and trained[flag] != getattr(config, flag):
-            raise UserError(
-                f"--{flag}={getattr(config, flag)}, but the checkpoints in {config.output_dir} were trained with "
-                f"--{flag}={trained[flag]}; give the same, or use another --output_dir"
-            )
-
-
-def _check_checkpoints(config: ClassifierConfig) -> None:
-    """Raises if there is nothing that could be evaluated, or an initial checkpoint that cannot be read."""
-    if config.init_checkpoint:
-        CheckpointReader(config.init_checkpoint, "--init_checkpoint")
-    if config.do_train or latest_checkpoint(_checkpoint_folder(config)):
-        return
-    if config.use_best_checkpoint:
-        raise UserError("--use_best_checkpoint: no checkpoint in output_dir/best; train with --eval_steps first")
-    if not config.init_checkpoint:
-        raise UserError(f"no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint; give one")
-
-
-def _checkpoint_folder(config: ClassifierConfig) -> str:
-    return os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
+    check_same_flags(config, _MODEL_FLAGS)
 
 
 def _dataset(config: ClassifierConfig) -> Dataset:

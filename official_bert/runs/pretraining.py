@@ -91,6 +91,4 @@ def _evaluate(
     scores = task.scores(trainer.predict(batches, num_records=num_evaluated))
     ScalarLog(config.output_dir).replace("eval", step, scores)
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
-    for name in sorted(results):
-        logging.info("%s = %s", name, results[name])
     write_results(os.path.join(config.output_dir, RESULTS_FILE), results)

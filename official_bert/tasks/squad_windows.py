@@ -262,10 +262,16 @@ def write_training_records(
         Random(_SHUFFLE_SEED).shuffle(order)
         return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
 
-    num_records = write_cached(path, _fingerprint(squad, tokenizer, options, TRAINING_SCHEMA, version_2), records)
+    made_from = training_fingerprint(squad, tokenizer, options, version_2=version_2)
+    num_records = write_cached(path, made_from, records)
     if not num_records:
         raise UserError(f"{path}: no window of any question is left to train on; are the contexts empty?")
     return num_records
+
+
+def training_fingerprint(squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, *, version_2: bool) -> str:
+    """Hashes all that decides how the records to train on come out; the arguments are those that write them."""
+    return _fingerprint(squad, tokenizer, options, TRAINING_SCHEMA, version_2)
 
 
 def write_prediction_records(path: str, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:

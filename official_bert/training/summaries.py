@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from official_bert import files
 from official_bert.results import RUN_CONFIG_FILE
@@ -98,6 +99,9 @@ def write_run_config(output_dir: str, config: Any) -> None:
 
 
 def write_results(path: str, results: Mapping[str, Any]) -> None:
-    """Writes `eval_results.txt` as the reference does: sorted lines `key = value`."""
+    """Writes `eval_results.txt` as the reference does, and logs it: sorted lines `key = value`."""
+    lines = [f"{key} = {results[key]!s}" for key in sorted(results)]
+    for line in lines:
+        logging.info("%s", line)
     with files.atomic_write(path) as sink:
-        sink.writelines(f"{key} = {results[key]!s}\n" for key in sorted(results))
+        sink.writelines(f"{line}\n" for line in lines)

@@ -1,0 +1,176 @@
+"""What all runs that fine-tune have in common: which weights to begin with, when to evaluate, which to keep."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from absl import logging
+
+from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
+from official_bert.checkpoints.best import BestCheckpoint
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import ClassifierConfig, SquadConfig
+from official_bert.errors import UserError
+from official_bert.results import read_run_flags
+from official_bert.runs.training import training_plan
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.casing import check_casing
+from official_bert.training.loop import Trainer, TrainingPlan
+
+Config = ClassifierConfig | SquadConfig
+
+
+def read_model_files(config: Config) -> tuple[BertConfig, FullTokenizer]:
+    """Reads the architecture and the vocabulary, and checks that they and the flags fit each other.
+
+    Raises:
+      UserError: a file is missing or damaged, or they do not fit.
+    """
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
+    bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
+    check_casing(tokenizer.vocabulary, do_lower_case=config.do_lower_case, init_checkpoint=config.init_checkpoint)
+    return bert_config, tokenizer
+
+
+def checkpoint_folder(config: Config) -> str:
+    """The folder whose last checkpoint is evaluated and predicts."""
+    return os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
+
+
+def check_checkpoints(config: Config) -> None:
+    """Looks for a checkpoint before long work begins.
+
+    Raises:
+      UserError: there is nothing that could be evaluated, or an initial checkpoint that cannot be read.
+    """
+    if config.init_checkpoint:
+        CheckpointReader(config.init_checkpoint, "--init_checkpoint")
+    if config.do_train or latest_checkpoint(checkpoint_folder(config)):
+        return
+    if config.use_best_checkpoint:
+        raise UserError("--use_best_checkpoint: no checkpoint in output_dir/best; train with --eval_steps first")
+    if not config.init_checkpoint:
+        raise UserError(f"no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint; give one")
+
+
+def check_same_flags(config: Config, names: Iterable[str]) -> None:
+    """Compares flags that checkpoints must be used with as they were trained with, since their variables do not tell.
+
+    Raises:
+      UserError: the checkpoints of the output folder were trained with another value of one of them.
+    """
+    if not latest_checkpoint(checkpoint_folder(config)):
+        return
+    trained = read_run_flags(config.output_dir) or {}
+    for flag in names:
+        if flag in trained and trained[flag] != getattr(config, flag):
+            raise UserError(
+                f"--{flag}={getattr(config, flag)}, but the checkpoints in {config.output_dir} were trained with "
+                f"--{flag}={trained[flag]}; give the same, or use another --output_dir"
+            )
+
+
+def check_same_examples(config: Config, *, made_from: str | None, wanted: str) -> None:
+    """Compares what a run is to train on with what its checkpoints were trained on.
+
+    Args:
+      config: tells the output folder.
+      made_from: fingerprint of the records that are there; None if that is not known.
+      wanted: that of the records to be used.
+
+    Raises:
+      UserError: they differ, and there is a checkpoint.
+    """
+    latest = latest_checkpoint(config.output_dir)
+    if latest and made_from not in (None, wanted):
+        raise UserError(
+            f"{latest} was trained on other examples, or with another vocabulary, casing or length; give what it "
+            "was trained with, or use another --output_dir"
+        )
+
+
+def finetuning_plan(config: Config, num_examples: int) -> TrainingPlan:
+    """The plan of passes over examples; the reference counts them before long ones become several records.
+
+    Raises:
+      UserError: they are too few for a step.
+    """
+    num_steps = int(num_examples / config.train_batch_size * config.num_train_epochs)
+    if num_steps < 1:
+        raise UserError(
+            f"{num_examples} examples for --num_train_epochs={config.num_train_epochs:g} are less than one "
+            f"step of --train_batch_size={config.train_batch_size}"
+        )
+    logging.info("%d training examples, %d steps", num_examples, num_steps)
+    return training_plan(
+        config,
+        num_train_steps=num_steps,
+        num_warmup_steps=int(num_steps * config.warmup_proportion),
+        eval_steps=config.eval_steps,
+    )
+
+
+def has_stopped_early(config: Config) -> bool:
+    """Tells, and warns, if an earlier run into the output folder ended since it got no better any more."""
+    patience = config.early_stopping_patience
+    if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
+        logging.warning(
+            "training into %s stopped early before; raise --early_stopping_patience to go on", config.output_dir
+        )
+        return True
+    return False
+
+
+def best_keeper(
+    config: Config, trainer: Trainer, headline: str, scores_at: Callable[[int], Mapping[str, float]]
+) -> Callable[[int], bool] | None:
+    """A function for the Trainer: evaluates, keeps the best checkpoint, tells whether to stop early.
+
+    Args:
+      config: tells the output folder and the patience.
+      trainer: whose weights are kept.
+      headline: the score that decides; more is better.
+      scores_at: evaluates, given the step.
+
+    Returns:
+      The function; None without `eval_steps`.
+    """
+    if not config.eval_steps:
+        return None
+    best, patience = BestCheckpoint(config.output_dir), config.early_stopping_patience
+
+    def evaluate(step: int) -> bool:
+        scores = scores_at(step)
+        logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+        if best.add(step, scores[headline]):
+            logging.info("its %s is the best so far; saved %s", headline, trainer.save_weights(best.folder, step))
+        if patience and best.num_since_best >= patience:
+            logging.info("%d evaluations without a better %s: training stops early", patience, headline)
+            return True
+        return False
+
+    return evaluate
+
+
+def load_weights(config: Config, trainer: Trainer, flag: str) -> int:
+    """Sets the weights to evaluate or predict with: the output folder's, otherwise the initial ones.
+
+    Args:
+      config: tells where they are.
+      trainer: whose model gets them.
+      flag: what is to be done, for the log.
+
+    Returns:
+      Their step; 0 of initial ones.
+    """
+    latest = latest_checkpoint(checkpoint_folder(config))
+    logging.info("%s: weights of %s", flag, latest or config.init_checkpoint)
+    if latest:
+        return trainer.restore(latest)
+    report = trainer.load_initial(config.init_checkpoint)
+    if report.missing:
+        logging.warning("%s: random numbers stand for %s; train first", flag, ", ".join(report.missing))
+    return 0

@@ -1,0 +1,249 @@
+"""`run_squad.py`: questions and texts in; checkpoints, answers and scores out."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.config.run_configs import SquadConfig
+from official_bert.data.pipeline import evaluation_batches, padded_lengths
+from official_bert.data.records import explained_damage, made_from
+from official_bert.errors import UserError
+from official_bert.metrics.span import (
+    NORMALIZATIONS,
+    best_null_thresholds,
+    score_answers,
+    score_answers_with_null,
+)
+from official_bert.results import RESULTS_FILE
+from official_bert.runs.finetuning import (
+    best_keeper,
+    check_checkpoints,
+    check_same_examples,
+    check_same_flags,
+    finetuning_plan,
+    has_stopped_early,
+    load_weights,
+    read_model_files,
+)
+from official_bert.runs.training import batches_from, training_folder
+from official_bert.tasks.squad import LOGITS, SquadTask
+from official_bert.tasks.squad_answers import QuestionAnswers, find_answers, predicted_texts, write_answers
+from official_bert.tasks.squad_data import SquadSet, read_squad
+from official_bert.tasks.squad_windows import (
+    PREDICTION_SCHEMA,
+    TRAINING_SCHEMA,
+    TokenizedSquad,
+    WindowOptions,
+    training_fingerprint,
+    write_prediction_records,
+    write_training_records,
+)
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.strategy import create_strategy
+from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+
+# Flags that a checkpoint must be used with as it was trained with, since its variables do not tell.
+_MODEL_FLAGS = ("do_lower_case",)
+
+
+def run(config: SquadConfig) -> None:
+    """Trains, predicts, or both.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is wrong.
+    """
+    bert_config, tokenizer = read_model_files(config)
+    options = WindowOptions(
+        max_seq_length=config.max_seq_length,
+        doc_stride=config.doc_stride,
+        max_query_length=config.max_query_length,
+        answer_alignment=config.answer_alignment,
+        drop_out_of_window=config.drop_out_of_window,
+    )
+    # All files are read and checked before anything is computed.
+    is_2_0 = config.version_2_with_negative
+    train = read_squad(config.train_file, for_training=True, version_2=is_2_0) if config.do_train else None
+    is_predicted = config.do_predict or (config.do_train and config.eval_steps)
+    dev = read_squad(config.predict_file, for_training=False, version_2=is_2_0) if is_predicted else None
+    _check_labels(config, dev)
+    for path in config.ensemble:
+        CheckpointReader(path, "--ensemble_checkpoints")
+    if not config.ensemble:
+        check_checkpoints(config)
+
+    strategy = create_strategy(config)  # before anything else touches a device
+    for flag in ("train_batch_size", "predict_batch_size"):
+        check_divisible(getattr(config, flag), strategy, f"--{flag}")
+    task = SquadTask(
+        bert_config,
+        TRAINING_SCHEMA,
+        max_seq_length=config.max_seq_length,
+        use_one_hot_embeddings=config.use_tpu,
+    )
+    with training_folder(config.output_dir, do_train=config.do_train):
+        check_same_flags(config, _MODEL_FLAGS)
+        if not config.do_train:  # training writes its own, beside the checkpoints
+            write_run_config(os.path.join(config.output_dir, "eval"), config)
+        trainer = Trainer(task, strategy, seed=config.random_seed)
+        answering = _Answering(config, trainer, task, tokenizer, options, dev) if dev else None
+        is_complete = True
+        if train:
+            is_complete = _train(config, trainer, task, tokenizer, options, train, answering)
+        if config.do_predict and is_complete:  # otherwise stopped by SIGTERM
+            answering.predict()
+
+
+def _check_labels(config: SquadConfig, dev: SquadSet | None) -> None:
+    """Raises if the questions to answer come without the answers that a flag needs."""
+    if dev is None or dev.is_labelled:
+        return
+    number = f"{len(dev.questions) - dev.num_labelled} of the {len(dev.questions)} questions"
+    if config.do_train and config.eval_steps:
+        raise UserError(f"--eval_steps needs the right answers, but {number} in {config.predict_file} have none")
+    if config.null_score_diff_threshold == "auto":
+        raise UserError(
+            f"--null_score_diff_threshold=auto needs the right answers, but {number} in {config.predict_file} have "
+            "none; give the number that eval_results.txt of a labelled file calls best_f1_thresh"
+        )
+    if dev.num_labelled:
+        hint = "" if config.version_2_with_negative else "; is it a file of version 2.0 (--version_2_with_negative)?"
+        logging.warning("%s in %s have no answer: nothing is scored%s", number, config.predict_file, hint)
+
+
+def _train(
+    config: SquadConfig,
+    trainer: Trainer,
+    task: SquadTask,
+    tokenizer: FullTokenizer,
+    options: WindowOptions,
+    train: SquadSet,
+    answering: "_Answering | None",
+) -> bool:
+    """Trains; returns whether it came to its end."""
+    plan = finetuning_plan(config, len(train.questions))
+    path, is_2_0 = os.path.join(config.output_dir, "train.tf_record"), config.version_2_with_negative
+    wanted = training_fingerprint(train, tokenizer, options, version_2=is_2_0)
+    check_same_examples(config, made_from=made_from(path), wanted=wanted)
+    write_run_config(config.output_dir, config)
+    if has_stopped_early(config):
+        return True
+    num_records = write_training_records(
+        path, train, tokenizer, options, version_2=is_2_0, num_processes=config.num_processes or None
+    )
+    batches = batches_from(config, [path], task.schema, num_records=num_records, lengths=_lengths(config))
+    with explained_damage([path], task.schema):
+        return trainer.train(
+            plan,
+            batches,
+            output_dir=config.output_dir,
+            init_checkpoint=config.init_checkpoint,
+            evaluate=best_keeper(config, trainer, answering.headline, answering.scores_at) if answering else None,
+        )
+
+
+def _lengths(config: SquadConfig) -> list[int] | None:
+    return padded_lengths(config.max_seq_length) if config.dynamic_padding and not config.use_tpu else None
+
+
+class _Answering:
+    """Answers the questions of a file, as often as weights change.
+
+    Attributes:
+      headline: the score that decides which checkpoint is best.
+    """
+
+    def __init__(
+        self,
+        config: SquadConfig,
+        trainer: Trainer,
+        task: SquadTask,
+        tokenizer: FullTokenizer,
+        options: WindowOptions,
+        squad: SquadSet,
+    ):
+        self._config, self._trainer, self._squad = config, trainer, squad
+        self._schema = task.sized(PREDICTION_SCHEMA)
+        self._tokenized = TokenizedSquad(squad, tokenizer, options, num_processes=config.num_processes or None)
+        self._windows = self._tokenized.prediction_windows()
+        self._golds = {question.id: [answer.text for answer in question.answers] for question in squad.questions}
+        self._normalization = NORMALIZATIONS[config.dataset]
+        self._path = os.path.join(config.output_dir, "eval.tf_record")
+        self._num_records: int | None = None
+        self.headline = "best_f1" if config.version_2_with_negative else "f1"
+
+    def predict(self) -> None:
+        """Writes the answers of the output folder's checkpoint or of the ensemble and, where it can, their scores."""
+        if self._config.ensemble:
+            steps, logits = zip(*map(self._restored, self._config.ensemble), strict=True)
+            step = max(steps)
+            logits = {name: np.mean([each[name] for each in logits], axis=0) for name in LOGITS}
+        else:
+            step = load_weights(self._config, self._trainer, "--do_predict")
+            logits = self._logits()
+        answers = self._answers(logits)
+        scores = self._scores(answers) if self._squad.is_labelled else {}
+        threshold = self._threshold(scores)
+        write_answers(self._config.output_dir, answers, predicted_texts(answers, threshold))
+        logging.info("wrote the answers to %d questions to %s", len(answers), self._config.output_dir)
+        if scores:
+            ScalarLog(self._config.output_dir).replace("eval", step, scores)
+            write_results(os.path.join(self._config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
+
+    def scores_at(self, step: int) -> dict[str, float]:
+        """Scores the weights as they are, those of a step in training."""
+        scores = self._scores(self._answers(self._logits()))
+        ScalarLog(self._config.output_dir).replace("eval", step, scores)
+        return scores
+
+    def _restored(self, path: str) -> tuple[int, dict[str, np.ndarray]]:
+        logging.info("--ensemble_checkpoints: weights of %s", path)
+        return self._trainer.restore(path), self._logits()
+
+    def _logits(self) -> dict[str, np.ndarray]:
+        """Start and end logits of every window; float32 [N, S]."""
+        if self._num_records is None:
+            self._num_records = write_prediction_records(self._path, self._tokenized, self._windows)
+        batches = evaluation_batches(
+            [self._path],
+            self._schema,
+            batch_size=self._config.predict_batch_size,
+            lengths=_lengths(self._config),
+            num_replicas=self._trainer.num_replicas,
+        )
+        with explained_damage([self._path], self._schema):
+            return self._trainer.predict(batches, num_records=self._num_records)
+
+    def _answers(self, logits: dict[str, np.ndarray]) -> Sequence[QuestionAnswers]:
+        config = self._config
+        return find_answers(
+            self._tokenized,
+            self._windows,
+            *(logits[name] for name in LOGITS),
+            n_best_size=config.n_best_size,
+            max_answer_length=config.max_answer_length,
+            version_2=config.version_2_with_negative,
+            verbose_logging=config.verbose_logging,
+        )
+
+    def _scores(self, answers: Sequence[QuestionAnswers]) -> dict[str, float]:
+        if not self._config.version_2_with_negative:
+            return score_answers(self._golds, predicted_texts(answers), normalization=self._normalization)
+        best = best_null_thresholds(
+            self._golds,
+            {answer.id: answer.best_text for answer in answers},
+            {answer.id: answer.null_odds for answer in answers},
+            normalization=self._normalization,
+        )
+        predictions = predicted_texts(answers, self._threshold(best))
+        return {**score_answers_with_null(self._golds, predictions, normalization=self._normalization), **best}
+
+    def _threshold(self, scores: dict[str, float]) -> float | None:
+        """Null odds above which no answer is predicted; None in version 1.1, where there always is one."""
+        if not self._config.version_2_with_negative:
+            return None
+        threshold = self._config.null_score_diff_threshold
+        return scores["best_f1_thresh"] if threshold == "auto" else threshold

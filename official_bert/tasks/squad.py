@@ -1,0 +1,62 @@
+"""Extractive question answering as a task: model, losses, and logits of each window."""
+
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.schema import RecordSchema
+from official_bert.modeling.span import SpanModel
+from official_bert.training.task import WeightedSum
+
+LOGITS = ("start_logits", "end_logits")
+
+_NOT_COMPUTED = tf.float32.min  # the logit of positions beyond the length that a batch was cut to
+
+
+class SquadTask:
+    """Learns where in a window an answer starts and ends.
+
+    Attributes:
+      schema: the records to train on, with lengths and limits.
+    Source: BERT paper, section 4.2.
+    """
+
+    def __init__(self, config: BertConfig, schema: RecordSchema, *, max_seq_length: int, use_one_hot_embeddings: bool):
+        """Describes the task.
+
+        Args:
+          config: the architecture.
+          schema: the records to train on, not yet sized.
+          max_seq_length: positions of a window.
+          use_one_hot_embeddings: see `BertEncoder`.
+        """
+        self._config, self._max_seq_length = config, max_seq_length
+        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self.schema = self.sized(schema)
+
+    def sized(self, schema: RecordSchema) -> RecordSchema:
+        """A schema with the lengths and limits of this task."""
+        return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.type_vocab_size)
+
+    def build_model(self) -> keras.Model:
+        """Creates the model, variables included."""
+        return SpanModel(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings)
+
+    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """The mean of two losses: of choosing the start among all positions, padding included, and of the end."""
+        losses = [
+            tf.nn.sparse_softmax_cross_entropy_with_logits(batch[positions], tf.cast(outputs[logits], tf.float32))
+            for positions, logits in zip(("start_positions", "end_positions"), LOGITS, strict=True)
+        ]
+        total = tf.reduce_sum(sum(losses)) / 2
+        return {"span": WeightedSum(total, tf.cast(tf.size(losses[0]), tf.float32))}
+
+    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Of each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""
+        num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
+        paddings = [[0, 0], [0, num_missing]]
+        return {
+            name: tf.pad(tf.cast(outputs[name], tf.float32), paddings, constant_values=_NOT_COMPUTED) for name in LOGITS
+        }

@@ -1,9 +1,11 @@
 """How PyTorch and `transformers` fine-tune: what the peers of `transformers_*.py` share."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
+
+_POOLED_BATCHES = 50  # batches that are sorted by length together
 
 
 def fine_tune(
@@ -16,6 +18,7 @@ def fine_tune(
     learning_rate: float,
     warmup_proportion: float,
     seed: int,
+    length_of: Callable | None = None,
 ) -> int:
     """Trains as BERT's authors did, but with PyTorch's AdamW, which corrects its bias.
 
@@ -28,6 +31,7 @@ def fine_tune(
       learning_rate: its peak.
       warmup_proportion: share of the steps in which it rises.
       seed: of the order of the examples.
+      length_of: of an example, to make batches of similar lengths, as Hugging Face's `group_by_length` does.
 
     Returns:
       The number of steps, counted as the reference counts them.
@@ -47,15 +51,27 @@ def fine_tune(
     )
     rng = random.Random(seed)
     model.train()
-    order: list = []
+    batches = _batches(examples, batch_size, rng, length_of)
     for _ in range(num_steps):
-        while len(order) < batch_size:
-            order += rng.sample(range(len(examples)), len(examples))
-        batch, order = order[:batch_size], order[batch_size:]
-        loss_of([examples[index] for index in batch]).backward()
+        loss_of(next(batches)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
     model.eval()
     return num_steps
+
+
+def _batches(examples: Sequence, batch_size: int, rng: random.Random, length_of: Callable | None) -> Iterator[list]:
+    """Shuffles and repeats the examples without end; a batch may span two epochs."""
+    pool_size = _POOLED_BATCHES * batch_size if length_of else batch_size
+    waiting: list = []
+    while True:
+        while len(waiting) < pool_size:
+            waiting += rng.sample(examples, len(examples))
+        pool, waiting = waiting[:pool_size], waiting[pool_size:]
+        if length_of:
+            pool.sort(key=length_of)
+        batches = [pool[start : start + batch_size] for start in range(0, pool_size, batch_size)]
+        rng.shuffle(batches)
+        yield from batches

@@ -196,7 +196,6 @@ class TokenizedSquad:
             if pieces:
                 return pieces
         first_word, last_word = words_of_answer(context.word_starts, answer)
-        first_word %= len(context.word_starts)  # white space before the only word counts as that word
         first = int(np.searchsorted(context.word_of_piece, first_word, side="left"))
         last = int(np.searchsorted(context.word_of_piece, last_word, side="right")) - 1
         return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))

@@ -114,10 +114,12 @@ class _Cut(NamedTuple):
         """At least one, so that an empty context has an answer, too."""
         return 1 + max(0, -(-(self.num_pieces - self.room) // self.stride))
 
-    def first(self, number):
+    def first(self, number: int | np.ndarray) -> int | np.ndarray:
+        """The piece with which a window begins."""
         return number * self.stride
 
-    def length(self, number):
+    def length(self, number: int | np.ndarray) -> int | np.ndarray:
+        """How many pieces a window holds."""
         return np.minimum(self.room, self.num_pieces - self.first(number))
 
 

@@ -114,10 +114,12 @@ class _Cut(NamedTuple):
         """At least one, so that an empty context has an answer, too."""
         return 1 + max(0, -(-(self.num_pieces - self.room) // self.stride))
 
-    def first(self, number):
+    def first(self, number: int | np.ndarray) -> int | np.ndarray:
+        """The piece with which a window begins."""
         return number * self.stride
 
-    def length(self, number):
+    def length(self, number: int | np.ndarray) -> int | np.ndarray:
+        """How many pieces a window holds."""
         return np.minimum(self.room, self.num_pieces - self.first(number))
 
 
@@ -196,7 +198,6 @@ class TokenizedSquad:
             if pieces:
                 return pieces
         first_word, last_word = words_of_answer(context.word_starts, answer)
-        first_word %= len(context.word_starts)  # white space before the only word counts as that word
         first = int(np.searchsorted(context.word_of_piece, first_word, side="left"))
         last = int(np.searchsorted(context.word_of_piece, last_word, side="right")) - 1
         return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))

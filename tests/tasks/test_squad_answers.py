@@ -139,9 +139,12 @@ def test_the_null_answer_of_the_window_least_for_it_is_compared(tokenizer):
     rules = {"n_best_size": 5, "max_answer_length": 3}
     (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=True)
     assert answer.null_odds == 2.5 + 4 - 1 - 2
-    assert [entry[0::2][0] for entry in answer.ranked[:2]] == ["", "one"]
+    assert [entry.text for entry in answer.ranked[:2]] == ["", "one"]
     assert predicted_texts([answer], 3.5) == {"q": "one"}
     assert predicted_texts([answer], 3.4) == {"q": ""}
+    starts[1, 0], ends[1, 0], starts[2, 0], ends[2, 0] = -(2**25), -1, -(2**25), -2  # equal sums in float32
+    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=True)
+    assert answer.null_odds == -(2**25) - 2 - 1 - 2
     (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=False)
     assert (answer.best_text, answer.null_odds) == ("one", None)
 

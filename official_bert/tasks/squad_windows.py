@@ -68,11 +68,11 @@ class WindowOptions:
                 f"{self.max_seq_length} greater than it plus 3 ([CLS] and two [SEP]); nothing of a context fits beside "
                 "a question, so raise --max_seq_length or lower --max_query_length"
             )
-        if not 0 < self.doc_stride < room:
+        most = self.max_seq_length - 4  # beside a question of one piece a window holds that many
+        if not 0 < self.doc_stride < most:
             raise UserError(
-                f"--doc_stride={self.doc_stride} must be from 1 to {room - 1}: beside a long question a window holds "
-                f"{room} pieces of the context (--max_seq_length={self.max_seq_length} less --max_query_length="
-                f"{self.max_query_length} and 3), and windows must overlap"
+                f"--doc_stride={self.doc_stride} must be from 1 to {most - 1}: windows must overlap, and one of "
+                f"--max_seq_length={self.max_seq_length} holds at most {most} pieces of the context"
             )
         if self.answer_alignment not in ALIGNMENTS:
             raise UserError(f"--answer_alignment={self.answer_alignment} must be one of {', '.join(ALIGNMENTS)}")
@@ -145,6 +145,16 @@ class TokenizedSquad:
         self._queries = [query[: options.max_query_length] for query in queries]
         if num_cut := sum(len(query) > options.max_query_length for query in queries):
             logging.info("%d of %d questions were longer than max_query_length and lost an end", num_cut, len(queries))
+        rooms = [options.max_seq_length - len(query) - 3 for query in self._queries]
+        if num_apart := sum(room <= options.doc_stride for room in rooms):
+            logging.warning(
+                "%d of %d questions are so long that their windows do not overlap: lower --doc_stride=%d or raise "
+                "--max_seq_length=%d",
+                num_apart,
+                len(queries),
+                options.doc_stride,
+                options.max_seq_length,
+            )
         classifier, separator = tokenizer.vocabulary.require(vocab.CLASSIFIER, vocab.SEPARATOR)
         self._specials = {"classifier": classifier, "separator": separator}
 
@@ -181,7 +191,7 @@ class TokenizedSquad:
     def _cut(self, question_index: int) -> _Cut:
         room = self.options.max_seq_length - len(self._queries[question_index]) - 3
         context = self.contexts[self.squad.questions[question_index].context_index]
-        return _Cut(len(context.ids), room, self.options.doc_stride)
+        return _Cut(len(context.ids), room, stride=min(room, self.options.doc_stride))
 
     def _windows(self, question_index: int) -> Iterator[Window]:
         cut, offset = self._cut(question_index), len(self._queries[question_index]) + 2

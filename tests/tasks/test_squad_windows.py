@@ -1,5 +1,6 @@
 """Windows and their records: against the reference's, against the plain rules, and at the edges."""
 
+import itertools
 import json
 import os
 import random
@@ -195,7 +196,7 @@ def test_windows_are_those_of_the_plain_rules_for_any_options(tokenizer, vocab_f
         max_query_length, room = rng.choice([1, 4, 10]), rng.choice([2, 7, 20, 60])
         flags = {
             "max_seq_length": max_query_length + 3 + room,
-            "doc_stride": rng.randint(1, room - 1),
+            "doc_stride": rng.randint(1, room + max_query_length - 2),  # at times beyond what fits beside a question
             "max_query_length": max_query_length,
         }
         content = random_content(rng, words)
@@ -231,6 +232,15 @@ def test_the_context_of_pieces_is_compared_as_by_the_plain_rules_in_long_windows
         for number, (window, (start, length)) in enumerate(zip(windows, spans, strict=True)):
             best = [plain_best_span(spans, place) == number for place in range(start, start + length)]
             assert tokenized.has_max_context(window).tolist() == best
+
+
+def test_windows_that_do_not_overlap_are_counted(tokenizer, caplog):
+    squad = make_squad(("who", None, None), ("who was the mayor of the old town", None, None))
+    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(20, 12, 8))
+    assert "1 of 2 questions are so long that their windows do not overlap" in caplog.text
+    second = [window for window in tokenized.prediction_windows() if window.question_index == 1]
+    assert all(first.first + first.num_pieces == then.first for first, then in itertools.pairwise(second))
+    assert len(second) > 1
 
 
 def make_squad(*questions, context="one two three four five six seven eight nine ten " * 3):
@@ -341,9 +351,9 @@ def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
     [
         ((67, 10, 64), ["--max_query_length=64", "--max_seq_length=67", "plus 3", "raise --max_seq_length"]),
         ((40, 10, -1), ["--max_query_length=-1 must be 0 or more"]),
-        ((40, 0, 8), ["--doc_stride=0 must be from 1 to 28"]),
+        ((40, 0, 8), ["--doc_stride=0 must be from 1 to 35"]),
         ((40, -5, 8), ["--doc_stride=-5"]),
-        ((40, 29, 8), ["--doc_stride=29 must be from 1 to 28", "a window holds 29 pieces", "must overlap"]),
+        ((40, 36, 8), ["--doc_stride=36 must be from 1 to 35", "at most 36 pieces", "must overlap"]),
         ((40, 10, 8, "nearby"), ["--answer_alignment=nearby", "reference, offsets"]),
     ],
 )
@@ -355,7 +365,7 @@ def test_options_that_do_not_fit_are_refused(lengths, parts):
 
 
 def test_options_that_just_fit_and_the_references_defaults_are_taken():
-    for lengths in ((68, 1, 63), (40, 28, 8), (384, 128, 64), (12, 5, 0)):
+    for lengths in ((68, 1, 63), (40, 35, 8), (384, 128, 64), (128, 64, 64), (12, 5, 0)):
         assert WindowOptions(*lengths).doc_stride == lengths[1]
 
 

@@ -82,7 +82,7 @@ def main(config: ClassifierDemoConfig) -> None:
         do_predict=True,
         max_seq_length=32,
         train_batch_size=16,
-        learning_rate=1e-4,
+        learning_rate=3e-5,
         num_train_epochs=10,
         log_steps=50,
         random_seed=config.random_seed,

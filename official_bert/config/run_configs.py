@@ -12,12 +12,14 @@ _WINDOWS = {"long_text": ("window",)}
 _TO_HF = {"to_hf": (True,)}
 
 
-def check_evaluation_options(config: "ClassifierConfig | SquadConfig") -> None:
-    """Checks the flags of evaluation during training against each other.
+def check_training_options(config: "ClassifierConfig | SquadConfig") -> None:
+    """Checks the flags of training, and of evaluation during it, against each other.
 
     Raises:
       UserError: one lacks what it needs.
     """
+    if config.do_train and not config.num_train_epochs:
+        raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
     if config.early_stopping_patience and not config.eval_steps:
         raise UserError("--early_stopping_patience needs --eval_steps")
     if config.use_best_checkpoint and config.do_train and not config.eval_steps:
@@ -206,11 +208,9 @@ class ClassifierConfig(DeviceOptions):
         check_options(self)
         if not (self.do_train or self.do_eval or self.do_predict):
             raise UserError("nothing to do: give --do_train, --do_eval, --do_predict or several")
-        if self.do_train and not self.num_train_epochs:
-            raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
-        check_evaluation_options(self)
+        check_training_options(self)
         if self.labels is not None and "" in self.label_names:
             raise UserError(f"--labels={self.labels} holds an empty name")
         if not self.trainable_encoder and self.long_text == "window":
@@ -327,7 +327,7 @@ class SquadConfig(DeviceOptions):
             raise UserError("--do_train needs --train_file")
         if self.do_predict and not self.predict_file:
             raise UserError("--do_predict needs --predict_file")
-        check_evaluation_options(self)
+        check_training_options(self)
         if self.do_train and self.eval_steps and not self.predict_file:
             raise UserError("--eval_steps needs --predict_file, whose questions it scores")
         if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from official_bert.data.schema import RecordSchema
@@ -23,7 +22,7 @@ class WeightedSum(NamedTuple):
 
 
 class Task(Protocol):
-    """A model with its records, losses and scores."""
+    """A model with its records, losses and predictions."""
 
     schema: RecordSchema
     """What lies on disk and enters the step."""
@@ -36,6 +35,3 @@ class Task(Protocol):
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """What evaluation needs of each example: name to tensor [B, ...]."""
-
-    def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Scores the predictions of the whole evaluation set, in the order of its records."""

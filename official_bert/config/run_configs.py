@@ -12,20 +12,6 @@ _WINDOWS = {"long_text": ("window",)}
 _TO_HF = {"to_hf": (True,)}
 
 
-def check_training_options(config: "ClassifierConfig | SquadConfig") -> None:
-    """Checks the flags of training, and of evaluation during it, against each other.
-
-    Raises:
-      UserError: one lacks what it needs.
-    """
-    if config.do_train and not config.num_train_epochs:
-        raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
-    if config.early_stopping_patience and not config.eval_steps:
-        raise UserError("--early_stopping_patience needs --eval_steps")
-    if config.use_best_checkpoint and config.do_train and not config.eval_steps:
-        raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataConfig:
     """Flags of `create_pretraining_data.py`."""
@@ -72,31 +58,67 @@ class DeviceOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(DeviceOptions):
-    """Flags of `run_pretraining.py`."""
+class TrainingOptions(DeviceOptions):
+    """Flags of every script that trains."""
 
     bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
-    input_file: str | None = option(None, "TFRecord files: a comma-separated list of names and globs.", required=True)
-    output_dir: str | None = option(None, "Folder for checkpoints, results and logs.", required=True)
     init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
-    max_seq_length: int = option(128, "Positions in a record; must match the records.", minimum=1)
-    max_predictions_per_seq: int = option(20, "Masked positions in a record; must match the records.", minimum=1)
+    output_dir: str | None = option(None, "Folder for all that the script makes.", required=True)
     do_train: bool = option(False, "Train.")
-    do_eval: bool = option(False, "Evaluate on the same records.")
     train_batch_size: int = option(32, "Examples in a training step, over all devices.", minimum=1)
-    eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
     learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
-    num_train_steps: int = option(100000, "Training steps.", minimum=1)
-    num_warmup_steps: int = option(10000, "Steps in which the learning rate rises.", minimum=0)
     save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
     iterations_per_loop: int = option(
         1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
     )
-    max_eval_steps: int = option(100, "Most batches to evaluate.", minimum=1)
 
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
     log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
     keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningOptions(TrainingOptions):
+    """Flags of every script that fine-tunes on texts."""
+
+    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
+    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
+    predict_batch_size: int = option(8, "Examples in a prediction batch, over all devices.", minimum=1)
+    num_train_epochs: float = option(3.0, "Passes over the training examples.", minimum=0)
+    warmup_proportion: float = option(0.1, "Share of the steps in which the rate rises.", minimum=0, maximum=1)
+
+    eval_steps: int = option(
+        0,
+        "Steps between evaluations in training, the best checkpoint being kept in output_dir/best; 0 for none.",
+        minimum=0,
+    )
+    early_stopping_patience: int = option(
+        0, "Stop training after so many evaluations without a better one; 0 never stops.", minimum=0
+    )
+    use_best_checkpoint: bool = option(False, "Evaluate and predict with output_dir/best, not the last checkpoint.")
+
+    def __post_init__(self):
+        check_options(self)
+        if self.do_train and not self.num_train_epochs:
+            raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
+        if self.early_stopping_patience and not self.eval_steps:
+            raise UserError("--early_stopping_patience needs --eval_steps")
+        if self.use_best_checkpoint and self.do_train and not self.eval_steps:
+            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(TrainingOptions):
+    """Flags of `run_pretraining.py`."""
+
+    input_file: str | None = option(None, "TFRecord files: a comma-separated list of names and globs.", required=True)
+    max_seq_length: int = option(128, "Positions in a record; must match the records.", minimum=1)
+    max_predictions_per_seq: int = option(20, "Masked positions in a record; must match the records.", minimum=1)
+    do_eval: bool = option(False, "Evaluate on the same records.")
+    eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
+    num_train_steps: int = option(100000, "Training steps.", minimum=1)
+    num_warmup_steps: int = option(10000, "Steps in which the learning rate rises.", minimum=0)
+    max_eval_steps: int = option(100, "Most batches to evaluate.", minimum=1)
 
     def __post_init__(self):
         check_options(self)
@@ -105,34 +127,19 @@ class PretrainingConfig(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(DeviceOptions):
+class ClassifierConfig(FinetuningOptions):
     """Flags of `run_classifier.py`."""
 
     data_dir: str | None = option(None, "Folder of the data set's files.", required=True)
-    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
     task_name: str | None = option(
         None,
         "The data set: cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, imdb, nsmc, or custom.",
         required=True,
     )
-    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
-    output_dir: str | None = option(None, "Folder for records, checkpoints, results and predictions.", required=True)
-    init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
-    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
     max_seq_length: int = option(128, "Wordpieces in a sequence, [CLS] and [SEP] included.", minimum=4)
-    do_train: bool = option(False, "Train.")
     do_eval: bool = option(False, "Evaluate on the set's dev part.")
     do_predict: bool = option(False, "Predict the set's test part.")
-    train_batch_size: int = option(32, "Examples in a training step, over all devices.", minimum=1)
     eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
-    predict_batch_size: int = option(8, "Examples in a prediction batch, over all devices.", minimum=1)
-    learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
-    num_train_epochs: float = option(3.0, "Passes over the training examples.", minimum=0)
-    warmup_proportion: float = option(0.1, "Share of the steps in which the rate rises.", minimum=0, maximum=1)
-    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
-    iterations_per_loop: int = option(
-        1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
-    )
 
     train_file: str | None = option(
         None,
@@ -188,29 +195,16 @@ class ClassifierConfig(DeviceOptions):
         "What the classifier reads: layers, averaged over the positions; if not given, the pooler's output.",
         choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
     )
-    eval_steps: int = option(
-        0,
-        "Steps between evaluations in training, the best checkpoint being kept in output_dir/best; 0 for none.",
-        minimum=0,
-    )
-    early_stopping_patience: int = option(
-        0, "Stop training after so many evaluations without a better one; 0 never stops.", minimum=0
-    )
-    use_best_checkpoint: bool = option(False, "Evaluate and predict with output_dir/best, not the last checkpoint.")
     glue_submission: bool = option(
         False, "Also write the predictions as GLUE wants them.", only_with={"do_predict": (True,)}
     )
-    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
-    log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
-    keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         if not (self.do_train or self.do_eval or self.do_predict):
             raise UserError("nothing to do: give --do_train, --do_eval, --do_predict or several")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
-        check_training_options(self)
         if self.labels is not None and "" in self.label_names:
             raise UserError(f"--labels={self.labels} holds an empty name")
         if not self.trainable_encoder and self.long_text == "window":
@@ -257,30 +251,15 @@ class ClassifierConfig(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadConfig(DeviceOptions):
+class SquadConfig(FinetuningOptions):
     """Flags of `run_squad.py`."""
 
-    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
-    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
-    output_dir: str | None = option(None, "Folder for records, checkpoints, results and predictions.", required=True)
     train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.")
     predict_file: str | None = option(None, "Questions to answer, in SQuAD's JSON format; scored if it has answers.")
-    init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
-    do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
     max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
     doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long context.", minimum=1)
     max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
-    do_train: bool = option(False, "Train.")
     do_predict: bool = option(False, "Answer the questions of --predict_file.")
-    train_batch_size: int = option(32, "Windows in a training step, over all devices.", minimum=1)
-    predict_batch_size: int = option(8, "Windows in a prediction batch, over all devices.", minimum=1)
-    learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
-    num_train_epochs: float = option(3.0, "Passes over the training questions.", minimum=0)
-    warmup_proportion: float = option(0.1, "Share of the steps in which the rate rises.", minimum=0, maximum=1)
-    save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
-    iterations_per_loop: int = option(
-        1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
-    )
     n_best_size: int = option(20, "Answers a question in nbest_predictions.json.", minimum=1)
     max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
     verbose_logging: bool = option(False, "Log why an answer could not be found in the context's own words.")
@@ -304,30 +283,16 @@ class SquadConfig(DeviceOptions):
     ensemble_checkpoints: str | None = option(
         None, "Comma-separated checkpoints: predict with the mean of their logits, not with output_dir's."
     )
-    eval_steps: int = option(
-        0,
-        "Steps between evaluations in training on --predict_file, the best checkpoint being kept in output_dir/best; 0 "
-        "for none.",
-        minimum=0,
-    )
-    early_stopping_patience: int = option(
-        0, "Stop training after so many evaluations without a better one; 0 never stops.", minimum=0
-    )
-    use_best_checkpoint: bool = option(False, "Predict with output_dir/best, not the last checkpoint.")
     num_processes: int = option(0, "Processes that tokenize; 0 for one a core.", minimum=0)
-    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
-    log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
-    keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         if not (self.do_train or self.do_predict):
             raise UserError("nothing to do: give --do_train, --do_predict or both")
         if self.do_train and not self.train_file:
             raise UserError("--do_train needs --train_file")
         if self.do_predict and not self.predict_file:
             raise UserError("--do_predict needs --predict_file")
-        check_training_options(self)
         if self.do_train and self.eval_steps and not self.predict_file:
             raise UserError("--eval_steps needs --predict_file, whose questions it scores")
         if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:

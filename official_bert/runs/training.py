@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from official_bert import files
-from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig
+from official_bert.config.run_configs import TrainingOptions
 from official_bert.data.pipeline import training_batches
 from official_bert.data.schema import RecordSchema
 from official_bert.training.loop import TrainingPlan
 
 
 def training_plan(
-    config: PretrainingConfig | ClassifierConfig,
+    config: TrainingOptions,
     *,
     num_train_steps: int,
     num_warmup_steps: int,
@@ -45,7 +45,7 @@ def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractCo
 
 
 def batches_from(
-    config: PretrainingConfig | ClassifierConfig,
+    config: TrainingOptions,
     paths: Sequence[str],
     schema: RecordSchema,
     *,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
+from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.config.run_configs import SquadConfig
@@ -190,6 +191,10 @@ class _Answering:
         threshold = self._threshold(scores)
         write_answers(self._config.output_dir, answers, predicted_texts(answers, threshold))
         logging.info("wrote the answers to %d questions to %s", len(answers), self._config.output_dir)
+        for name, is_new in (("null_odds.json", threshold is not None), (RESULTS_FILE, bool(scores))):
+            path = os.path.join(self._config.output_dir, name)
+            if not is_new and files.exists(path):
+                logging.warning("%s is of an earlier prediction", path)
         if scores:
             ScalarLog(self._config.output_dir).replace("eval", step, scores)
             write_results(os.path.join(self._config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
@@ -225,7 +230,11 @@ class _Answering:
             num_replicas=self._trainer.num_replicas,
         )
         with explained_damage([self._path], self._schema):
-            return self._trainer.predict(batches, num_records=self._num_records)
+            logits = self._trainer.predict(batches, num_records=self._num_records)
+        for name, values in logits.items():
+            if not np.isfinite(values).all():
+                raise UserError(f"the model's {name} are not all finite; did its training diverge?")
+        return logits
 
     def _answers(self, logits: dict[str, np.ndarray]) -> Sequence[QuestionAnswers]:
         config = self._config

@@ -197,6 +197,8 @@ def read_json(path: str, what: str) -> dict[str, Any]:
         raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column
         raise UserError(f"{path} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is not JSON that can be read: it is nested too deeply") from error
     if not isinstance(values, dict):
         raise UserError(f"{path} holds a JSON {type(values).__name__}; the {what} must be an object with keys")
     return values

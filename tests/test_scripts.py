@@ -20,6 +20,7 @@ SCRIPTS = (
     "create_pretraining_data.py",
     "run_pretraining.py",
     "run_classifier.py",
+    "run_squad.py",
     "tools/build_vocab.py",
     "tools/convert_hf_checkpoint.py",
     "tools/fill_mask.py",

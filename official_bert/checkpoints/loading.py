@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader, is_training_state
 from official_bert.errors import UserError
 
 _NAMES_SHOWN = 5
@@ -102,6 +102,38 @@ def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, 
     _check_shapes(reader, names, "checkpoint")
     for name, variable in names.items():
         variable.assign(reader.read(name))
+
+
+def check_whole(path: str, variables: Sequence[keras.Variable], flag: str) -> CheckpointReader:
+    """Opens a checkpoint that must hold every variable; the step and the optimizer's slots may be missing.
+
+    Args:
+      path: a prefix, or a folder with a state file.
+      variables: the model's.
+      flag: the flag that named it, for messages.
+
+    Raises:
+      UserError: there is no such checkpoint, it cannot be read, or a variable is missing or has another shape.
+    """
+    reader = CheckpointReader(path, flag)
+    names = {variable.path: variable for variable in variables}
+    missing = [name for name in names if name not in reader.shapes]
+    if missing:
+        raise UserError(f"{flag} {reader.prefix} lacks {_some(missing)}: it is of another model, or was not fine-tuned")
+    _check_shapes(reader, names, flag)
+    return reader
+
+
+def load_whole(path: str, variables: Sequence[keras.Variable], flag: str) -> int:
+    """Sets every variable from a checkpoint; the arguments and errors are those of `check_whole`.
+
+    Returns:
+      Its step; 0 if it was stripped of that.
+    """
+    reader = check_whole(path, variables, flag)
+    for variable in variables:
+        variable.assign(reader.read(variable.path))
+    return int(reader.read(GLOBAL_STEP)) if GLOBAL_STEP in reader.shapes else 0
 
 
 def _check_shapes(reader: CheckpointReader, variables: Mapping[str, keras.Variable | tf.Variable], what: str) -> None:

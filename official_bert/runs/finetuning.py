@@ -64,12 +64,29 @@ def check_same_flags(config: Config, names: Iterable[str]) -> None:
     """
     if not latest_checkpoint(checkpoint_folder(config)):
         return
-    trained = read_run_flags(config.output_dir) or {}
+    _check_flags_of(config.output_dir, config, names, "give the same, or use another --output_dir")
+
+
+def check_ensemble(config: SquadConfig, names: Iterable[str]) -> None:
+    """Looks at the checkpoints of an ensemble before long work begins; for the names see `check_same_flags`.
+
+    Raises:
+      UserError: one cannot be read, or the run that made it had another value of one of the flags.
+    """
+    for path in config.ensemble:
+        folder = os.path.dirname(CheckpointReader(path, "--ensemble_checkpoints").prefix)
+        if os.path.basename(folder) == BEST_FOLDER:
+            folder = os.path.dirname(folder)
+        _check_flags_of(folder, config, names, "give the same, or leave them out of --ensemble_checkpoints")
+
+
+def _check_flags_of(folder: str, config: Config, names: Iterable[str], advice: str) -> None:
+    trained = read_run_flags(folder) or {}
     for flag in names:
         if flag in trained and trained[flag] != getattr(config, flag):
             raise UserError(
-                f"--{flag}={getattr(config, flag)}, but the checkpoints in {config.output_dir} were trained with "
-                f"--{flag}={trained[flag]}; give the same, or use another --output_dir"
+                f"--{flag}={getattr(config, flag)}, but the checkpoints in {folder} were trained with "
+                f"--{flag}={trained[flag]}; {advice}"
             )
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert import files
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.config.run_configs import SquadConfig
 from official_bert.data.pipeline import evaluation_batches, padded_lengths
 from official_bert.data.records import explained_damage, made_from
@@ -21,6 +23,7 @@ from official_bert.results import RESULTS_FILE
 from official_bert.runs.finetuning import (
     best_keeper,
     check_checkpoints,
+    check_ensemble,
     check_same_examples,
     check_same_flags,
     finetuning_plan,
@@ -70,9 +73,9 @@ def run(config: SquadConfig) -> None:
     is_predicted = config.do_predict or (config.do_train and config.eval_steps)
     dev = read_squad(config.predict_file, for_training=False, version_2=is_2_0) if is_predicted else None
     _check_labels(config, dev)
-    for path in config.ensemble:
-        CheckpointReader(path, "--ensemble_checkpoints")
-    if not config.ensemble:
+    if config.ensemble:
+        check_ensemble(config, _MODEL_FLAGS)
+    else:
         check_checkpoints(config)
 
     strategy = create_strategy(config)  # before anything else touches a device
@@ -85,7 +88,8 @@ def run(config: SquadConfig) -> None:
         use_one_hot_embeddings=config.use_tpu,
     )
     with training_folder(config.output_dir, do_train=config.do_train):
-        check_same_flags(config, _MODEL_FLAGS)
+        if not config.ensemble:
+            check_same_flags(config, _MODEL_FLAGS)
         if not config.do_train:  # training writes its own, beside the checkpoints
             write_run_config(os.path.join(config.output_dir, "eval"), config)
         trainer = Trainer(task, strategy, seed=config.random_seed)
@@ -178,9 +182,7 @@ class _Answering:
     def predict(self) -> None:
         """Writes the answers of the output folder's checkpoint or of the ensemble and, where it can, their scores."""
         if self._config.ensemble:
-            steps, logits = zip(*map(self._restored, self._config.ensemble), strict=True)
-            step = max(steps)
-            logits = {name: np.mean([each[name] for each in logits], axis=0) for name in LOGITS}
+            step, logits = self._ensemble_logits()
         else:
             step = load_weights(self._config, self._trainer, "--do_predict")
             logits = self._logits()
@@ -189,6 +191,10 @@ class _Answering:
         threshold = self._threshold(scores)
         write_answers(self._config.output_dir, answers, predicted_texts(answers, threshold))
         logging.info("wrote the answers to %d questions to %s", len(answers), self._config.output_dir)
+        for name, is_new in (("null_odds.json", threshold is not None), (RESULTS_FILE, bool(scores))):
+            path = os.path.join(self._config.output_dir, name)
+            if not is_new and files.exists(path):
+                logging.warning("%s is of an earlier prediction", path)
         if scores:
             ScalarLog(self._config.output_dir).replace("eval", step, scores)
             write_results(os.path.join(self._config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
@@ -199,9 +205,18 @@ class _Answering:
         ScalarLog(self._config.output_dir).replace("eval", step, scores)
         return scores
 
-    def _restored(self, path: str) -> tuple[int, dict[str, np.ndarray]]:
-        logging.info("--ensemble_checkpoints: weights of %s", path)
-        return self._trainer.restore(path), self._logits()
+    def _ensemble_logits(self) -> tuple[int, dict[str, np.ndarray]]:
+        """The last step of the ensemble's checkpoints and the mean of their logits; float32 [N, S]."""
+        paths, weights, flag = self._config.ensemble, self._trainer.model.weights, "--ensemble_checkpoints"
+        for path in paths:  # all of them before hours may be spent on the first
+            check_whole(path, weights, flag)
+        steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
+        for path in paths:
+            logging.info("%s: weights of %s", flag, path)
+            steps.append(load_whole(path, weights, flag))
+            for name, logits in self._logits().items():
+                sums[name] = sums[name] + logits
+        return max(steps), {name: (total / len(paths)).astype(np.float32) for name, total in sums.items()}
 
     def _logits(self) -> dict[str, np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
@@ -215,7 +230,11 @@ class _Answering:
             num_replicas=self._trainer.num_replicas,
         )
         with explained_damage([self._path], self._schema):
-            return self._trainer.predict(batches, num_records=self._num_records)
+            logits = self._trainer.predict(batches, num_records=self._num_records)
+        for name, values in logits.items():
+            if not np.isfinite(values).all():
+                raise UserError(f"the model's {name} are not all finite; did its training diverge?")
+        return logits
 
     def _answers(self, logits: dict[str, np.ndarray]) -> Sequence[QuestionAnswers]:
         config = self._config

@@ -8,7 +8,7 @@ from absl import logging
 from official_bert import files
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load_initial
-from official_bert.config.run_configs import AnswerConfig
+from official_bert.config.run_configs import AnswerConfig, AnswerModelConfig
 from official_bert.errors import UserError
 from official_bert.modeling.span import SpanModel
 from official_bert.runs.finetuning import read_model_files
@@ -34,7 +34,7 @@ def run(config: AnswerConfig) -> None:
         _write(question, answerer.answer(question, context, top_k=config.top_k))
 
 
-def load_answerer(config: AnswerConfig) -> QuestionAnswerer:
+def load_answerer(config: AnswerModelConfig) -> QuestionAnswerer:
     """Reads the model and its vocabulary.
 
     Raises:
@@ -55,7 +55,7 @@ def load_answerer(config: AnswerConfig) -> QuestionAnswerer:
     )
 
 
-def _check_head(config: AnswerConfig, names: Iterable[str]) -> None:
+def _check_head(config: AnswerModelConfig, names: Iterable[str]) -> None:
     reader = CheckpointReader(config.init_checkpoint, "--init_checkpoint")
     missing = [name for name in names if name not in reader.shapes]
     if missing:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.config.run_configs import AnswerConfig
+from official_bert.config.run_configs import AnswerConfig, AnswerModelConfig
 from official_bert.errors import UserError
 from official_bert.runs import answering
 from tests.conftest import GOLDEN, ROOT
@@ -68,6 +68,15 @@ def test_the_checkpoint_may_be_the_folder_of_a_run(flags, tmp_path, capsys):
     run(**{**flags, "init_checkpoint": str(tmp_path)}, question="who?")
     lines = capsys.readouterr().out.splitlines()
     assert lines[:6] == lines[6:]
+
+
+def test_python_code_gets_the_same_answers_without_files_or_flags(flags, capsys):
+    run(**flags, question="who?", top_k=3)
+    del flags["context_file"]
+    answerer = answering.load_answerer(AnswerModelConfig(**flags))
+    answers = answerer.answer("who?", CONTEXT, top_k=3)
+    places = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [f"{answer.start}-{answer.end}" for answer in answers] == places
 
 
 @pytest.mark.parametrize(

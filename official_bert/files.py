@@ -17,6 +17,7 @@ from typing import IO, Any
 from official_bert.errors import UserError
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 
 
 def is_remote(path: str) -> bool:
@@ -148,33 +149,49 @@ class LineReader:
       bytes_read: bytes of the lines given out so far.
     """
 
-    def __init__(self, path: str):
-        self.path = path
+    def __init__(self, path: str, source: IO[bytes] | None = None):
+        """Reads the file at `path`, or an open one; then `path` is its name in messages."""
+        self.path, self._source = path, source
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[str]:
         try:
-            with open_file(self.path, "rb") as source:
+            with contextlib.nullcontext(self._source) if self._source else open_file(self.path, "rb") as source:
                 for number, line in enumerate(source, start=1):
                     self.bytes_read += len(line)
-                    yield self._decode(line, number).removesuffix("\n").replace("\r", "")
+                    yield _decode(line, self.path, number).removesuffix("\n").replace("\r", "")
         except OSError as error:
             raise UserError(f"cannot read {self.path}: {error.strerror or error}") from error
 
-    def _decode(self, line: bytes, number: int) -> str:
-        try:
-            return line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            if number == 1 and line.startswith(_GZIP_MAGIC):
-                raise UserError(f"{self.path} is compressed; unpack it first (gunzip)") from error
-            if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise UserError(
-                    f"{self.path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {self.path} > NEW_FILE"
-                ) from error
+
+def read_text(path: str) -> str:
+    """Reads a UTF-8 text file as it is, line ends included; only a byte-order mark at its start is left out.
+
+    Raises:
+      UserError: the file is missing, unreadable or not UTF-8; the message gives the line.
+    """
+    try:
+        with open_file(path, "rb") as source:
+            text = "".join(_decode(line, path, number) for number, line in enumerate(source, start=1))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    return text.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _decode(line: bytes, path: str, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if number == 1 and line.startswith(_GZIP_MAGIC):
+            raise UserError(f"{path} is compressed; unpack it first (gunzip)") from error
+        if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise UserError(
-                f"{self.path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
-                "not UTF-8; convert the file to UTF-8 (for example with iconv)"
+                f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"
             ) from error
+        raise UserError(
+            f"{path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
+            "not UTF-8; convert the file to UTF-8 (for example with iconv)"
+        ) from error
 
 
 def read_json(path: str, what: str) -> dict[str, Any]:
@@ -192,7 +209,7 @@ def read_json(path: str, what: str) -> dict[str, Any]:
     """
     try:
         with open_file(path) as source:
-            values = json.loads(source.read().removeprefix("\ufeff"))  # some editors begin a file with a mark
+            values = json.loads(source.read().removeprefix(_BYTE_ORDER_MARK))
     except OSError as error:
         raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column

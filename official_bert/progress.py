@@ -10,7 +10,7 @@ _SECONDS_BETWEEN_REDRAWS = 0.2
 
 
 class Progress:
-    """Progress of a job of known length.
+    """Progress of a job of known length; one that is done before the first line is due shows nothing.
 
     Example:
       >>> with Progress("making records", total=100, unit="documents", log_every_seconds=10) as progress:
@@ -33,13 +33,13 @@ class Progress:
         self._log_every_seconds = log_every_seconds
         self._is_terminal = sys.stderr.isatty()
         self._began = self._last_shown = time.monotonic()
-        self._line = ""
+        self._line, self._is_drawn = "", False
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_) -> None:
-        if self._is_terminal and self._line:
+        if self._is_drawn:
             self._draw()  # the last state stays to be read
             sys.stderr.write("\n")
 
@@ -92,6 +92,7 @@ class Progress:
         return ", ".join(parts)
 
     def _draw(self) -> None:
+        self._is_drawn = True
         width = shutil.get_terminal_size().columns
         bar_width = 20
         filled = bar_width * self._done // self._total if self._total else bar_width

@@ -28,6 +28,28 @@ def test_missing_file_is_a_user_error(tmp_path):
         list(files.LineReader(str(tmp_path / "absent")))
 
 
+def test_lines_of_an_open_file_are_not_waited_for(tmp_path):
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as source, os.fdopen(write_end, "wb", buffering=0) as sink:
+        lines = iter(files.LineReader("standard input", source))
+        sink.write(b"one\r\n")
+        assert next(lines) == "one"
+        sink.write(b"tw\xff\n")
+        with pytest.raises(UserError, match="standard input, line 2: byte 0xff at byte 3"):
+            next(lines)
+
+
+def test_a_text_is_read_as_it_is_but_for_the_mark(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes("\ufeffa\r\n\ufeffb\u2028\n\n".encode())
+    assert files.read_text(str(path)) == "a\r\n\ufeffb\u2028\n\n"
+    path.write_bytes(b"a\nb\xff")
+    with pytest.raises(UserError, match="text.txt, line 2: byte 0xff at byte 2 of the line"):
+        files.read_text(str(path))
+    with pytest.raises(UserError, match=f"cannot read {tmp_path}: Is a directory"):
+        files.read_text(str(tmp_path))
+
+
 def test_find_keeps_the_order_of_the_list_and_sorts_each_glob(tmp_path):
     for name in ("z.txt", "b.txt", "a.txt", ".hidden.txt"):
         (tmp_path / name).write_text("x")

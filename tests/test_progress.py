@@ -34,6 +34,18 @@ def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
     assert last_line == "[====================] reading: 100% of 200 lines, 0:00:00 left, 9 documents\x1b[K\n"
 
 
+def test_a_job_that_is_done_at_once_draws_nothing(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for seconds, is_drawn in ((0.1, False), (0.3, True)):
+        with Progress("reading", 1, "lines", log_every_seconds=10) as progress:
+            now[0] += seconds
+            progress.update(1)
+        assert bool(terminal.getvalue()) == is_drawn
+
+
 def test_without_terminal_lines_are_logged_only_when_due(caplog):
     caplog.set_level("INFO", logger="absl")
     with Progress("reading", 10, "lines", log_every_seconds=3600) as progress:

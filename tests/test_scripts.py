@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from tests.conftest import ROOT, Result, assert_fails, run_script, script_command, script_environment
+from tests.conftest import GOLDEN, ROOT, Result, assert_fails, run_script, script_command, script_environment
 from tests.tasks.test_pretraining_data import read_records
 
 SCRIPTS = (
@@ -21,6 +21,7 @@ SCRIPTS = (
     "run_pretraining.py",
     "run_classifier.py",
     "run_squad.py",
+    "tools/answer.py",
     "tools/build_vocab.py",
     "tools/convert_hf_checkpoint.py",
     "tools/fill_mask.py",
@@ -428,3 +429,93 @@ class TestTools:
         assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
         (tmp_path / "hf" / "model.safetensors").write_bytes(b"cut off")
         assert_fails(run_script("tools/convert_hf_checkpoint.py", **flags), "model.safetensors is damaged or cut off")
+
+
+class TestAnswer:
+    """Questions about a text; the answers themselves are in tests/tasks."""
+
+    @pytest.fixture
+    def flags(self, model_dir, vocab_file, tmp_path):
+        content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
+        context = tmp_path / "context.txt"
+        context.write_text(content["data"][1]["paragraphs"][0]["context"])
+        return {
+            "bert_config_file": model_dir / "bert_config.json",
+            "vocab_file": vocab_file,
+            "init_checkpoint": GOLDEN / "squad" / "model.ckpt",
+            "context_file": context,
+            "max_seq_length": 64,
+            "max_query_length": 16,
+            "doc_stride": 24,
+        }
+
+    @pytest.mark.slow
+    def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path):
+        shared = {name: value for name, value in flags.items() if name != "context_file"}
+        result = run_script(
+            "run_squad.py",
+            "--do_predict",
+            "--dynamic_padding",
+            **shared,
+            predict_file=GOLDEN / "inputs" / "squad_v1.json",
+            output_dir=tmp_path / "out",
+            answer_alignment="offsets",
+        )
+        assert result.code == 0, result
+        expected = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
+        content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
+        questions = content["data"][1]["paragraphs"][0]["qas"]
+        process = subprocess.run(
+            script_command("tools/answer.py", {**flags, "top_k": 20}),
+            input="".join(f"{question['question']}\n\n" for question in questions),
+            capture_output=True,
+            text=True,
+            env=script_environment(),
+        )
+        assert process.returncode == 0, process.stderr
+        assert process.stderr.count("\n") == process.stderr.count("longer than max_query_length and lost an end\n") == 1
+        lines = iter(process.stdout.splitlines())
+        context = flags["context_file"].read_text()
+        assert len(questions) == 5
+        for question in questions:
+            assert next(lines) == question["question"]
+            for rank, answer in enumerate(expected[question["id"]], start=1):
+                number, probability, place, text = next(lines).split(maxsplit=3)
+                assert (int(number), text) == (rank, answer["text"])
+                assert float(probability) == pytest.approx(answer["probability"], abs=1e-4)
+                assert context[slice(*map(int, place.split("-")))] == text
+        assert next(lines, None) is None
+
+    def test_a_question_is_answered_before_the_next_one_comes(self, flags):
+        with subprocess.Popen(
+            script_command("tools/answer.py", {**flags, "top_k": 1, "version_2_with_negative": True}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=script_environment(),
+        ) as process:
+            for question in ("When did the bridge open?", "Who glued the sensors?"):
+                process.stdin.write(f"{question}\n")
+                process.stdin.flush()
+                lines = [process.stdout.readline().rstrip("\n") for _ in range(3)]
+                assert lines[0] == question
+                assert lines[1].startswith("    1  0.")
+                assert lines[2].endswith("  -  (no answer)")
+            process.stdin.close()
+            assert process.stdout.read() == ""
+            assert process.wait() == 0
+
+    def test_mistakes(self, flags):
+        for changes, part in (
+            ({"context_file": "absent.txt"}, "cannot read absent.txt: No such file"),
+            ({"question": os.fsdecode(b"who \xff")}, "--question='who \\udcff' is not UTF-8"),
+        ):
+            assert_fails(run_script("tools/answer.py", **{**flags, "question": "who?", **changes}), part)
+
+    def test_input_that_is_not_utf8_is_a_mistake(self, flags):
+        process = subprocess.run(
+            script_command("tools/answer.py", flags), input=b"wh\xff\n", capture_output=True, env=script_environment()
+        )
+        process.stdout, process.stderr = process.stdout.decode(), process.stderr.decode()
+        assert_fails(Result(process), "standard input, line 1: byte 0xff at byte 3 of the line is not UTF-8")
+        assert process.stdout == ""

@@ -312,24 +312,30 @@ class SquadConfig(FinetuningOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerConfig:
-    """Flags of `tools/answer.py`."""
+class AnswerModelConfig:
+    """A trained model that answers questions: the flags of `tools/answer.py` that say which, and how it reads."""
 
     bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
     vocab_file: str | None = option(None, "The model's vocabulary.", required=True)
     init_checkpoint: str | None = option(None, "The checkpoint of a run of run_squad.py.", required=True)
-    context_file: str | None = option(None, "The text to find answers in.", required=True)
-    question: str | None = option(None, "The question; without it, questions are read from the terminal, one a line.")
     do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
     max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
     doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long text.", minimum=1)
     max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
     max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
     version_2_with_negative: bool = option(False, "There may be no answer, as the model learned from SQuAD 2.0.")
-    top_k: int = option(5, "How many answers to print.", minimum=1)
 
     def __post_init__(self):
         check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerConfig(AnswerModelConfig):
+    """Flags of `tools/answer.py`."""
+
+    context_file: str | None = option(None, "The text to find answers in.", required=True)
+    question: str | None = option(None, "The question; without it, questions are read from the terminal, one a line.")
+    top_k: int = option(5, "How many answers to print.", minimum=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

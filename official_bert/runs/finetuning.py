@@ -10,7 +10,7 @@ from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import ClassifierConfig, SquadConfig
+from official_bert.config.run_configs import AnswerModelConfig, ClassifierConfig, SquadConfig
 from official_bert.errors import UserError
 from official_bert.results import read_run_flags
 from official_bert.runs.training import training_plan
@@ -21,7 +21,7 @@ from official_bert.training.loop import Trainer, TrainingPlan
 Config = ClassifierConfig | SquadConfig
 
 
-def read_model_files(config: Config) -> tuple[BertConfig, FullTokenizer]:
+def read_model_files(config: Config | AnswerModelConfig) -> tuple[BertConfig, FullTokenizer]:
     """Reads the architecture and the vocabulary, and checks that they and the flags fit each other.
 
     Raises:

@@ -7,6 +7,7 @@ import numpy as np
 
 from official_bert.errors import UserError
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.tasks.vocabulary_check import check_vocabulary
 from official_bert.tokenization import FullTokenizer, vocab
 
 
@@ -35,12 +36,7 @@ class MaskFiller:
         self._classifier, self._separator, self._mask = tokenizer.vocabulary.require(
             vocab.CLASSIFIER, vocab.SEPARATOR, vocab.MASK
         )
-        num_rows = model.encoder.word_embeddings.shape[0]
-        if tokenizer.vocabulary.size > num_rows:
-            raise UserError(
-                f"{tokenizer.vocabulary.source} has {tokenizer.vocabulary.size} pieces, the model only {num_rows}; "
-                "use the vocabulary and bert_config.json that belong to the checkpoint"
-            )
+        check_vocabulary(tokenizer.vocabulary, model.encoder)
 
     def encode(self, text: str) -> list[int]:
         """Turns a text into ids: `"a [MASK] c"` becomes [CLS] a [MASK] c [SEP].

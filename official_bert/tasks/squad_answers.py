@@ -94,7 +94,7 @@ def find_answers(
     Returns:
       One a question, in order.
     """
-    text_of = _text_finder(tokenized, verbose_logging)
+    text_of = text_finder(tokenized, verbose=verbose_logging)
     num_questions, found = len(tokenized.squad.questions), []
     groups = itertools.groupby(range(len(windows)), key=lambda number: windows[number].question_index)
     with Progress("answering", num_questions, "questions", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES) as progress:
@@ -208,8 +208,15 @@ def _softmax(scores: Sequence[float]) -> list[float]:
     return [share / total for share in shares]
 
 
-def _text_finder(tokenized: TokenizedSquad, verbose: bool) -> Callable[[int, int, int], tuple[str, int | None]]:
-    """Makes the function that maps a context's number, a first and a last piece to their text and its position."""
+def text_finder(
+    tokenized: TokenizedSquad, *, verbose: bool = False
+) -> Callable[[int, int, int], tuple[str, int | None]]:
+    """Makes the function that maps a context's number, a first and a last piece to their text and its position.
+
+    Args:
+      tokenized: the set; its options say by which alignment.
+      verbose: whether to log why an answer could not be found in the context's own words.
+    """
     if tokenized.options.answer_alignment == "offsets":
 
         def exact_text(context_index: int, first: int, last: int) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import AnswerModelConfig, ClassifierConfig, SquadConfig
+from official_bert.config.run_configs import AnswerModelConfig, FinetuningOptions, SquadConfig
 from official_bert.errors import UserError
 from official_bert.results import read_run_flags
 from official_bert.runs.training import training_plan
@@ -18,10 +18,8 @@ from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.casing import check_casing
 from official_bert.training.loop import Trainer, TrainingPlan
 
-Config = ClassifierConfig | SquadConfig
 
-
-def read_model_files(config: Config | AnswerModelConfig) -> tuple[BertConfig, FullTokenizer]:
+def read_model_files(config: FinetuningOptions | AnswerModelConfig) -> tuple[BertConfig, FullTokenizer]:
     """Reads the architecture and the vocabulary, and checks that they and the flags fit each other.
 
     Raises:
@@ -35,12 +33,12 @@ def read_model_files(config: Config | AnswerModelConfig) -> tuple[BertConfig, Fu
     return bert_config, tokenizer
 
 
-def checkpoint_folder(config: Config) -> str:
+def checkpoint_folder(config: FinetuningOptions) -> str:
     """The folder whose last checkpoint is evaluated and predicts."""
     return os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
 
 
-def check_checkpoints(config: Config) -> None:
+def check_checkpoints(config: FinetuningOptions) -> None:
     """Looks for a checkpoint before long work begins.
 
     Raises:
@@ -56,7 +54,7 @@ def check_checkpoints(config: Config) -> None:
         raise UserError(f"no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint; give one")
 
 
-def check_same_flags(config: Config, names: Iterable[str]) -> None:
+def check_same_flags(config: FinetuningOptions, names: Iterable[str]) -> None:
     """Compares flags that checkpoints must be used with as they were trained with, since their variables do not tell.
 
     Raises:
@@ -80,7 +78,7 @@ def check_ensemble(config: SquadConfig, names: Iterable[str]) -> None:
         _check_flags_of(folder, config, names, "give the same, or leave them out of --ensemble_checkpoints")
 
 
-def _check_flags_of(folder: str, config: Config, names: Iterable[str], advice: str) -> None:
+def _check_flags_of(folder: str, config: FinetuningOptions, names: Iterable[str], advice: str) -> None:
     trained = read_run_flags(folder) or {}
     for flag in names:
         if flag in trained and trained[flag] != getattr(config, flag):
@@ -90,7 +88,7 @@ def _check_flags_of(folder: str, config: Config, names: Iterable[str], advice: s
             )
 
 
-def check_same_examples(config: Config, *, made_from: str | None, wanted: str) -> None:
+def check_same_examples(config: FinetuningOptions, *, made_from: str | None, wanted: str) -> None:
     """Compares what a run is to train on with what its checkpoints were trained on.
 
     Args:
@@ -109,7 +107,7 @@ def check_same_examples(config: Config, *, made_from: str | None, wanted: str) -
         )
 
 
-def finetuning_plan(config: Config, num_examples: int) -> TrainingPlan:
+def finetuning_plan(config: FinetuningOptions, num_examples: int) -> TrainingPlan:
     """The plan of passes over examples; the reference counts them before long ones become several records.
 
     Raises:
@@ -130,7 +128,7 @@ def finetuning_plan(config: Config, num_examples: int) -> TrainingPlan:
     )
 
 
-def has_stopped_early(config: Config) -> bool:
+def has_stopped_early(config: FinetuningOptions) -> bool:
     """Tells, and warns, if an earlier run into the output folder ended since it got no better any more."""
     patience = config.early_stopping_patience
     if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
@@ -142,7 +140,7 @@ def has_stopped_early(config: Config) -> bool:
 
 
 def best_keeper(
-    config: Config, trainer: Trainer, headline: str, scores_at: Callable[[int], Mapping[str, float]]
+    config: FinetuningOptions, trainer: Trainer, headline: str, scores_at: Callable[[int], Mapping[str, float]]
 ) -> Callable[[int], bool] | None:
     """A function for the Trainer: evaluates, keeps the best checkpoint, tells whether to stop early.
 
@@ -172,7 +170,7 @@ def best_keeper(
     return evaluate
 
 
-def load_weights(config: Config, trainer: Trainer, flag: str) -> int:
+def load_weights(config: FinetuningOptions, trainer: Trainer, flag: str) -> int:
     """Sets the weights to evaluate or predict with: the output folder's, otherwise the initial ones.
 
     Args:

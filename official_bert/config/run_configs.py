@@ -278,7 +278,7 @@ class SquadConfig(FinetuningOptions):
         choices=("reference", "offsets"),
     )
     dynamic_padding: bool = option(
-        False, "Batch windows of similar length and pad no further than needed: faster, see docs/squad.md. Off on TPU."
+        True, "Batch windows of similar length and pad no further than needed; see docs/squad.md. Off on TPU."
     )
     ensemble_checkpoints: str | None = option(
         None, "Comma-separated checkpoints: predict with the mean of their logits, not with output_dir's."

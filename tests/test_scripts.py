@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -487,13 +488,16 @@ class TestAnswer:
         assert next(lines, None) is None
 
     def test_a_question_is_answered_before_the_next_one_comes(self, flags):
+        environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}
         with subprocess.Popen(
             script_command("tools/answer.py", {**flags, "top_k": 1, "version_2_with_negative": True}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=script_environment(),
+            env=environment,
         ) as process:
+            watchdog = threading.Timer(60, process.kill)  # rather than to wait for ever for an answer
+            watchdog.start()
             for question in ("When did the bridge open?", "Who glued the sensors?"):
                 process.stdin.write(f"{question}\n")
                 process.stdin.flush()
@@ -504,6 +508,7 @@ class TestAnswer:
             process.stdin.close()
             assert process.stdout.read() == ""
             assert process.wait() == 0
+            watchdog.cancel()
 
     def test_mistakes(self, flags):
         for changes, part in (

@@ -86,7 +86,7 @@ def test_python_code_gets_the_same_answers_without_files_or_flags(flags, capsys)
         ({"question": " "}, "--question is empty"),
         ({"question": "\u200b"}, r"the question '\\u200b' holds no words"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
-        ({"doc_stride": 45}, "--doc_stride=45 must be from 1 to 44"),
+        ({"doc_stride": 60}, "--doc_stride=60 must be from 1 to 59"),
         ({"top_k": 0}, "--top_k=0: must be at least 1"),
         ({"init_checkpoint": "absent.ckpt"}, "--init_checkpoint absent.ckpt: no such checkpoint"),
     ],

@@ -535,7 +535,7 @@ MISTAKES = {
     "ensemble and best": (None, None, {**ENSEMBLE, "do_train": False, "use_best_checkpoint": True}, "--use_best_check"),
     "ensemble of nothing": (None, None, {"do_train": False, "ensemble_checkpoints": ""}, "a list of checkpoints"),
     "ensemble of a gap": (None, None, {"do_train": False, "ensemble_checkpoints": "a,,b"}, "a list of checkpoints"),
-    "wide stride": (None, None, {"doc_stride": 15}, "--doc_stride=15 must be from 1 to 14"),
+    "wide stride": (None, None, {"doc_stride": 20}, "--doc_stride=20 must be from 1 to 19"),
     "long query": (None, None, {"max_query_length": 21}, "--max_query_length=21 must be .*nothing of a context fits"),
     "long window": (None, None, {"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
     "large batch": (None, None, {"train_batch_size": 1000}, "90 examples for .* are less than one step"),

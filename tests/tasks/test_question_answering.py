@@ -195,8 +195,8 @@ def test_what_cannot_be_answered_is_refused(model, tokenizer, vocab_file, tmp_pa
         answerer.answer("who?", "the town", top_k=0)
     with pytest.raises(UserError, match="--max_seq_length=65, but the model reads 64 wordpieces; give"):
         QuestionAnswerer(model, tokenizer, **{**LENGTHS, "max_seq_length": 65})
-    with pytest.raises(UserError, match="--doc_stride=45 must be from 1 to 44"):
-        QuestionAnswerer(model, tokenizer, **{**LENGTHS, "doc_stride": 45})
+    with pytest.raises(UserError, match="--doc_stride=60 must be from 1 to 59"):
+        QuestionAnswerer(model, tokenizer, **{**LENGTHS, "doc_stride": 60})
     larger = tmp_path / "vocab.txt"
     with open(vocab_file, encoding="utf-8") as source:
         larger.write_text(source.read().rstrip("\n") + "\nmore\n")

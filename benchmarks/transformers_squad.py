@@ -138,11 +138,10 @@ def main() -> None:
     )
     trained = time.perf_counter()
     predictions = predict(model, dev, make_windows(dev, tokenizer))
-    golds = {question.id: [answer.text for answer in question.answers] for question in dev.questions}
-    scores = score_answers(golds, predictions, normalization=NORMALIZATIONS["squad"])
+    scores = score_answers(dev.gold_texts, predictions, normalization=NORMALIZATIONS["squad"])
     print(
         f"rate {flags.learning_rate:g}, seed {flags.seed}, {num_steps} steps in {trained - began:.0f} s, "
-        f"{len(golds)} questions in {time.perf_counter() - trained:.0f} s: "
+        f"{len(dev.questions)} questions in {time.perf_counter() - trained:.0f} s: "
         f"exact match {scores['exact_match']:.2f}, F1 {scores['f1']:.2f}"
     )
 

@@ -27,6 +27,7 @@ SCRIPTS = (
     "tools/convert_hf_checkpoint.py",
     "tools/fill_mask.py",
     "tools/glue_average.py",
+    "tools/score_answers.py",
     "tools/strip_checkpoint.py",
     "tools/sweep.py",
 )  # all have a required flag

@@ -339,6 +339,25 @@ class AnswerConfig(AnswerModelConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerScoringConfig:
+    """Flags of `tools/score_answers.py`."""
+
+    squad_file: str | None = option(None, "Questions with the right answers, in SQuAD's JSON format.", required=True)
+    predictions_file: str | None = option(None, "JSON: question id to text, as in predictions.json.", required=True)
+    null_odds_file: str | None = option(
+        None,
+        "JSON: question id to null odds; then the best thresholds are searched too. The predictions must hold the best "
+        "answer of every question, none being left empty.",
+        only_with={"version_2_with_negative": (True,)},
+    )
+    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
+    dataset: str = option("squad", "Whose normalization the scores use.", choices=("squad", "korquad"))
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepConfig(ClassifierConfig):
     """Flags of `tools/sweep.py`: those of `run_classifier.py`, of which four take a list."""
 

@@ -173,7 +173,7 @@ class _Answering:
         self._schema = task.sized(PREDICTION_SCHEMA)
         self._tokenized = TokenizedSquad(squad, tokenizer, options, num_processes=config.num_processes or None)
         self._windows = self._tokenized.prediction_windows()
-        self._golds = {question.id: [answer.text for answer in question.answers] for question in squad.questions}
+        self._golds = squad.gold_texts
         self._normalization = NORMALIZATIONS[config.dataset]
         self._path = os.path.join(config.output_dir, "eval.tf_record")
         self._num_records: int | None = None

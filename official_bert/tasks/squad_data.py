@@ -80,6 +80,11 @@ class SquadSet(NamedTuple):
         """Whether that is known of all questions, so that predictions can be scored."""
         return self.num_labelled == len(self.questions)
 
+    @property
+    def gold_texts(self) -> dict[str, list[str]]:
+        """Of each question, by id, the texts any of which is right; none if it has no answer."""
+        return {question.id: [answer.text for answer in question.answers] for question in self.questions}
+
 
 class Words(NamedTuple):
     """The words of a context.

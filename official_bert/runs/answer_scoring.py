@@ -1,0 +1,36 @@
+"""`tools/score_answers.py`: right answers and predicted ones in, their scores out."""
+
+import sys
+
+from official_bert import files
+from official_bert.config.run_configs import AnswerScoringConfig
+from official_bert.errors import UserError
+from official_bert.metrics.span import NORMALIZATIONS, best_null_thresholds, score_answers, score_answers_with_null
+from official_bert.tasks.squad_data import read_squad
+
+
+def run(config: AnswerScoringConfig) -> None:
+    """Prints the scores, as `eval_results.txt` has them.
+
+    Raises:
+      UserError: a file is none of its kind, or a question comes without its right answers.
+    """
+    squad = read_squad(config.squad_file, for_training=False, version_2=config.version_2_with_negative)
+    golds, normalization = squad.gold_texts, NORMALIZATIONS[config.dataset]
+    predictions = _read(config.predictions_file, "file of predictions", str, "a text")
+    if config.version_2_with_negative:
+        scores = score_answers_with_null(golds, predictions, normalization=normalization)
+    else:
+        scores = score_answers(golds, predictions, normalization=normalization)
+    if config.null_odds_file:
+        null_odds = _read(config.null_odds_file, "file of null odds", (int, float), "a number")
+        scores |= best_null_thresholds(golds, predictions, null_odds, normalization=normalization)
+    sys.stdout.writelines(f"{name} = {scores[name]}\n" for name in sorted(scores))
+
+
+def _read(path: str, what: str, kind: type | tuple[type, ...], kind_name: str) -> dict:
+    values = files.read_json(path, what)
+    for question, value in values.items():
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(f"{path}: question {question!r} has {value!r:.80}, which is not {kind_name}")
+    return values

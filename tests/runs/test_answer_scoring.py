@@ -1,0 +1,88 @@
+"""`tools/score_answers.py` on files of its own."""
+
+import json
+
+import pytest
+
+from tests.conftest import assert_fails, run_script
+
+GOLDS = {"a": ["the red house", "red houses"], "b": ["1987"], "c": [], "d": ["나무 위에"]}
+PREDICTIONS = {"a": "Red House!", "b": "in 1987", "c": "nothing", "d": "나무위"}
+NULL_ODDS = {"a": -3.0, "b": -1.0, "c": 2.0, "d": -2}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_json(name, content):
+        path = tmp_path / name
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return write_json
+
+
+def squad(golds):
+    entries = [
+        {
+            "id": name,
+            "question": "?",
+            "is_impossible": not texts,
+            "answers": [{"text": text, "answer_start": 0} for text in texts],
+        }
+        for name, texts in golds.items()
+    ]
+    return {"data": [{"paragraphs": [{"context": "text", "qas": entries}]}]}
+
+
+def scores(result):
+    assert result.code == 0, result
+    return {name: float(value) for name, value in (line.split(" = ") for line in result.output.splitlines())}
+
+
+def test_scores_of_both_versions_and_data_sets(write):
+    answered = {name: texts for name, texts in GOLDS.items() if texts}
+    files = {"predictions_file": write("predictions.json", PREDICTIONS)}
+    result = run_script("tools/score_answers.py", squad_file=write("1.json", squad(answered)), **files)
+    assert scores(result) == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3 + 0) / 3})
+    # KorQuAD compares characters and knows no English articles: "the" counts.
+    result = run_script(
+        "tools/score_answers.py", squad_file=write("1.json", squad(answered)), dataset="korquad", **files
+    )
+    red_house, year, tree = 2 * 8 / (8 + 9), 2 * 4 / (6 + 4), 2 * 3 / (3 + 4)
+    assert scores(result) == pytest.approx({"exact_match": 0, "f1": 100 * (red_house + year + tree) / 3})
+
+    files["squad_file"] = write("2.json", squad(GOLDS))
+    with_odds = run_script(
+        "tools/score_answers.py",
+        "--version_2_with_negative",
+        null_odds_file=write("odds.json", NULL_ODDS),
+        **files,
+    )
+    plain = scores(run_script("tools/score_answers.py", "--version_2_with_negative", **files))
+    assert plain["HasAns_exact"] == pytest.approx(100 / 3)
+    assert (plain["NoAns_f1"], plain["total"], plain["NoAns_total"]) == (0, 4, 1)
+    best = {name: score for name, score in scores(with_odds).items() if name not in plain}
+    assert {name: scores(with_odds)[name] for name in plain} == plain
+    assert best == pytest.approx(
+        {"best_exact": 50, "best_exact_thresh": -3, "best_f1": 100 * (1 + 2 / 3 + 0 + 1) / 4, "best_f1_thresh": -1}
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "contents", "message"),
+    [
+        ((), {"predictions": ["a"]}, "predictions.json holds a JSON list; the file of predictions must be an object"),
+        ((), {"predictions": {"a": 1}}, "question 'a' has 1, which is not a text"),
+        ((), {}, "question c has no answer"),
+        (("--null_odds_file=x",), {}, "--null_odds_file has no use without --version_2_with_negative"),
+        (("--version_2_with_negative",), {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
+    ],
+)
+def test_mistakes(write, flags, contents, message):
+    files = {
+        "squad_file": write("squad.json", squad(GOLDS)),
+        "predictions_file": write("predictions.json", contents.get("predictions", PREDICTIONS)),
+    }
+    if "odds" in contents:
+        files["null_odds_file"] = write("odds.json", contents["odds"])
+    assert_fails(run_script("tools/score_answers.py", *flags, **files), message)

@@ -59,7 +59,7 @@ def tokenize_contexts(
       UserError: a process died.
     """
     worth_starting = sum(map(len, contexts)) // _CHARACTERS_WORTH_A_PROCESS
-    num_processes = min(num_processes or len(os.sched_getaffinity(0)), worth_starting)
+    num_processes = min(num_processes or os.cpu_count() or 1, worth_starting)
     if num_processes > 1:
         results = _map_in_processes(num_processes, contexts, tokenizer, answer_alignment)
     else:

@@ -72,6 +72,9 @@ class TrainingOptions(DeviceOptions):
         1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
     )
 
+    adam_bias_correction: bool = option(
+        False, "Correct the bias of Adam's first steps, as PyTorch does and the reference does not; wants higher rates."
+    )
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
     log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
     keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)

@@ -31,6 +31,7 @@ def training_plan(
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,
         eval_steps=eval_steps,
+        bias_correction=config.adam_bias_correction,
     )
 
 

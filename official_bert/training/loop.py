@@ -39,6 +39,7 @@ class TrainingPlan:
       keep_checkpoint_max: checkpoints to keep, 0 for all.
       log_steps: steps between log lines.
       eval_steps: steps between evaluations, None for none.
+      bias_correction: see `AdamWeightDecay`.
     """
 
     batch_size: int
@@ -51,6 +52,7 @@ class TrainingPlan:
     keep_checkpoint_max: int
     log_steps: int
     eval_steps: int | None = None
+    bias_correction: bool = False
 
 
 class Trainer:
@@ -109,6 +111,7 @@ class Trainer:
             num_train_steps=plan.num_train_steps,
             num_warmup_steps=plan.num_warmup_steps,
             seed=plan.seed,
+            bias_correction=plan.bias_correction,
         )
         if folder.latest:
             restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})

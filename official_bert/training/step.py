@@ -32,6 +32,7 @@ class TrainingSteps:
         num_train_steps: int,
         num_warmup_steps: int,
         seed: int,
+        bias_correction: bool = False,
     ):
         """Creates the optimizer.
 
@@ -43,6 +44,7 @@ class TrainingSteps:
           num_train_steps: where the schedule ends.
           num_warmup_steps: where its peak is.
           seed: of dropout.
+          bias_correction: see `AdamWeightDecay`.
         """
         self._task, self._model, self._strategy, self._seed = task, model, strategy, seed
         self._schedule = {
@@ -51,7 +53,9 @@ class TrainingSteps:
             "num_warmup_steps": num_warmup_steps,
         }
         with strategy.scope():
-            self._optimizer = AdamWeightDecay(model.trainable_variables, frozen=model.non_trainable_weights)
+            self._optimizer = AdamWeightDecay(
+                model.trainable_variables, frozen=model.non_trainable_weights, bias_correction=bias_correction
+            )
             self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
         self.slots = self._optimizer.slots
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
@@ -108,7 +112,7 @@ class TrainingSteps:
         reduced = sum_over_replicas([tf.convert_to_tensor(gradients[index]) for index in used])
         clipped, norm = tf.clip_by_global_norm(reduced, CLIP_NORM)
         learning_rate = linear_warmup_then_decay(step, **self._schedule)
-        self._optimizer.apply([variables[index] for index in used], clipped, learning_rate)
+        self._optimizer.apply([variables[index] for index in used], clipped, learning_rate, step)
 
         # Features that were computed before have no tokens.
         tokens = tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)

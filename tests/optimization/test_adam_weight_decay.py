@@ -28,20 +28,23 @@ def make_variables():
 TOLERANCE = 5e-5
 
 
-def test_updates_follow_the_formula():
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_updates_follow_the_formula(bias_correction):
     variables = make_variables()
-    optimizer = AdamWeightDecay(variables)
+    optimizer = AdamWeightDecay(variables, bias_correction=bias_correction)
     rng = np.random.default_rng(1)
     expected = [np.asarray(v).astype(np.float64) for v in variables]
     first = [np.zeros_like(w) for w in expected]
     second = [np.zeros_like(w) for w in expected]
-    for rate in (0.1, 0.01, 0.3):
+    for step, rate in enumerate((0.1, 0.01, 0.3), start=1):
         gradients = [rng.normal(size=w.shape).astype(np.float32) for w in expected]
-        optimizer.apply(variables, [tf.constant(g) for g in gradients], tf.constant(rate))
+        optimizer.apply(variables, [tf.constant(g) for g in gradients], tf.constant(rate), tf.constant(step))
         for index, gradient in enumerate(gradients):
             first[index] = 0.9 * first[index] + 0.1 * gradient
             second[index] = 0.999 * second[index] + 0.001 * gradient**2
             update = first[index] / (np.sqrt(second[index]) + 1e-6)
+            if bias_correction:
+                update *= np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
             if index == 0:  # the kernel alone decays
                 update += 0.01 * expected[index]
             expected[index] -= rate * update
@@ -55,7 +58,7 @@ def test_updates_follow_the_formula():
 def test_a_variable_without_gradient_stays():
     variables = make_variables()
     optimizer = AdamWeightDecay(variables)
-    optimizer.apply(variables[1:], [tf.ones(2), tf.ones(2)], tf.constant(0.1))
+    optimizer.apply(variables[1:], [tf.ones(2), tf.ones(2)], tf.constant(0.1), tf.constant(1))
     np.testing.assert_array_equal(variables[0], [[1.0, -2.0], [0.5, 3.0]])
     assert np.abs(np.asarray(variables[1]) - [1.0, -2.0]).min() > 0.1
 

@@ -23,7 +23,7 @@ def golden():
     return golden_arrays("pretraining_model/trajectory.npz")
 
 
-def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1):
+def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, bias_correction=False):
     strategy = strategy or tf.distribute.get_strategy()
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
     config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
@@ -41,6 +41,7 @@ def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1):
         num_train_steps=int(golden["num_train_steps"]),
         num_warmup_steps=int(golden["num_warmup_steps"]),
         seed=seed,
+        bias_correction=bias_correction,
     )
     return model, steps
 
@@ -71,6 +72,18 @@ def test_twelve_steps_follow_the_reference(model_dir, golden):
     for name, variable in ours.items():
         expected = reference.read(name)
         np.testing.assert_allclose(variable, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
+
+
+def test_bias_correction_shortens_the_first_step(model_dir, golden):
+    changes = []
+    for bias_correction in (False, True):
+        model, steps = make_steps(model_dir, golden, bias_correction=bias_correction)
+        bias = model.masked_lm.output_bias  # not decayed
+        before = np.asarray(bias).copy()
+        steps.take(iter(golden_batches(golden)), 1)
+        changes.append(np.asarray(bias) - before)
+    assert np.abs(changes[0]).max() > 1e-6
+    np.testing.assert_allclose(changes[1], changes[0] * np.sqrt(1 - 0.999) / (1 - 0.9), rtol=1e-2, atol=1e-8)
 
 
 def test_reported_scalars_belong_together(model_dir, golden):

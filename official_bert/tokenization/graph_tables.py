@@ -100,8 +100,8 @@ class PieceTable(NamedTuple):
     """The vocabulary as names of strings: of single letters, of blocks of 2, 4, 8 ... letters, and of beginnings.
 
     A piece is found from its start in strides of halving length: "harbour" is the block "harb" behind the beginning of
-    a word, "ou" behind that, "r" behind that. `joins` gives the name of each step's result from the names of both sides,
-    and so it names blocks from their halves. Beginnings are named only as far as pieces need them.
+    a word, "ou" behind that, "r" behind that. `joins` gives the name of each step's result from the names of both
+    sides, and so it names blocks from their halves. Beginnings are named only as far as pieces need them.
 
     Attributes:
       joins: int64 [N, 3], names of a string, of a block behind it, and of both together.

@@ -1,7 +1,7 @@
 """`FullTokenizer` as TensorFlow operations, for models that are saved with it and read text themselves.
 
-All texts of a batch are handled at once, as one row of letters (see `graph_tables`), in a fixed number of steps whatever
-they hold. Only operations of TensorFlow itself are used, so every runtime that loads the SavedModel has them.
+All texts of a batch are handled at once, as one row of letters (see `graph_tables`), in a fixed number of steps
+whatever they hold. Only operations of TensorFlow itself are used, so every runtime that loads the SavedModel has them.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class _Letters(NamedTuple):
       text_starts: int64 [B + 1], where in `letters` each text begins, and the end.
       rules: int32 [C], each character's rule.
       starts: int64 [C + 1], where in `letters` each character's letters begin, and the end.
-      order: int64 [M], where each letter was before combining characters were sorted; None if the vocabulary holds none.
+      order: int64 [M], where each letter was before combining characters were sorted; None if that cannot matter.
     """
 
     letters: tf.Tensor

@@ -74,7 +74,8 @@ class _Pieces(NamedTuple):
 class GraphTokenizer(tf.Module):
     """Gives the ids that a `FullTokenizer` gives.
 
-    Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it.
+    Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it. Like all
+    functions of a `tf.Module`, `encode` alone does not keep its tables alive: hold on to the object.
     """
 
     def __init__(self, tokenizer: FullTokenizer):

@@ -5,6 +5,8 @@ stripping) looks at one character at a time, with two exceptions that `rewrite` 
 from a character to a string, which `str.translate` applies in C; the words are then what white space separates.
 """
 
+import bisect
+import enum
 import itertools
 import unicodedata
 
@@ -18,6 +20,7 @@ _CJK_RANGES = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+_CJK_BOUNDARIES = sorted(boundary for first, last in _CJK_RANGES for boundary in (first, last + 1))
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
@@ -38,8 +41,7 @@ def is_punctuation(character: str) -> bool:
 
 def is_cjk(character: str) -> bool:
     """Tells whether a character is a CJK ideograph; Hangul, Hiragana and Katakana are not."""
-    code_point = ord(character)
-    return any(first <= code_point <= last for first, last in _CJK_RANGES)
+    return bisect.bisect(_CJK_BOUNDARIES, ord(character)) % 2 == 1
 
 
 def clean(character: str) -> str:
@@ -96,10 +98,37 @@ def _needs_neighbours(character: str) -> bool:
     A capital sigma becomes "ς" at the end of a word and "σ" elsewhere. Decomposition sorts a run of combining
     characters by class; accents (Mn) go anyway, but some spacing marks (U+302E, say) stay and may change places.
     """
-    return character == "Σ" or any(
-        unicodedata.combining(part) and unicodedata.category(part) != "Mn"
-        for part in unicodedata.normalize("NFD", character.lower())
-    )
+    return character == "Σ" or any(map(sorting_class, unicodedata.normalize("NFD", character.lower())))
+
+
+def sorting_class(character: str) -> int:
+    """By what decomposition sorts a combining character that it does not drop; 0 for all other characters."""
+    return unicodedata.combining(character) if unicodedata.category(character) != "Mn" else 0
+
+
+class SigmaContext(enum.IntEnum):
+    """What a character beside a capital sigma makes of it.
+
+    A sigma ends a word, and becomes "ς", if the nearest character before it that is not skipped is cased and the
+    nearest one behind it is not. Accents, full stops and deleted characters are skipped.
+    """
+
+    SKIPPED = 0
+    CASED = 1
+    OTHER = 2
+
+
+def sigma_context(character: str) -> SigmaContext:
+    """Asks `str.lower`, for those who must do without it, what a character beside a capital sigma makes of it."""
+    cleaned = clean(character)
+    if f"{cleaned}Σ".lower().endswith("ς"):
+        return SigmaContext.CASED
+    return SigmaContext.SKIPPED if f"Α{cleaned}Σ".lower().endswith("ς") else SigmaContext.OTHER
+
+
+def ends_sorting(character: str) -> bool:
+    """Tells whether combining characters before and behind this one keep their order, even if it is dropped itself."""
+    return any(not unicodedata.combining(part) for part in unicodedata.normalize("NFD", clean(character).lower()))
 
 
 class _RewriteTable(dict):

@@ -21,7 +21,7 @@ SPACING_MARKS = "".join(
     for character in map(chr, range(0x110000))
     if unicodedata.combining(character) and unicodedata.category(character) == "Mc"
 )
-ACCENTS = "\u0300\u0323\u0327\u0345\u05b0\u0e38\u1dce"
+ACCENTS = "\u0300\u0323\u0327\u0345\u05b0\u0e31\u0e38\u1dce"
 
 
 def random_text(rng, alphabet_kind):

@@ -1,0 +1,200 @@
+"""The tokenizer's rules and vocabulary as arrays of numbers, for `graph_tokenizer`.
+
+Both tables speak of letters instead of code points: letter 0 stands between words, letter 1 is every character that no
+piece holds, the others are the vocabulary's characters. `CharacterTable` holds what `characters.rewrite` makes of every
+code point; `PieceTable` holds the vocabulary such that the longest piece is found in few steps.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.tokenization import characters
+from official_bert.tokenization.characters import SigmaContext
+from official_bert.tokenization.wordpiece import CONTINUATION
+
+SEPARATOR, UNKNOWN_LETTER, FIRST_LETTER = 0, 1, 2
+NO_NAME = 0
+CAPITAL_SIGMA, FINAL_SIGMA = "Σ", "ς"
+PAGE_SIZE = 256  # code points
+_NUM_CODE_POINTS = 0x110000
+
+# Rewriting leaves these as they are, ideographs apart: unassigned, private, surrogates.
+_CATEGORIES_WITHOUT_RULES = frozenset(("Cn", "Co", "Cs"))
+
+
+class CharacterRule(NamedTuple):
+    """What becomes of a character.
+
+    Attributes:
+      letters: the letters that it becomes; none if it is deleted or an accent.
+      sigma_context: what a capital sigma makes of the character, if the tokenizer lower-cases.
+      is_sigma: whether it is the capital sigma, which becomes another letter at the end of a word.
+      is_accent: whether it belongs to the character before it and is dropped.
+      ends_sorting: whether it is dropped but no combining characters are sorted across it.
+    """
+
+    letters: tuple[int, ...]
+    sigma_context: SigmaContext = SigmaContext.OTHER
+    is_sigma: bool = False
+    is_accent: bool = False
+    ends_sorting: bool = False
+
+
+class CharacterTable(NamedTuple):
+    """Every code point's rule; `code` has the rule `rules[pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]]`.
+
+    Code points share rules and pages share places where they are the same: 90% of the code points are unassigned.
+
+    Attributes:
+      page_of: int32 [4352], a page for each `PAGE_SIZE` code points.
+      pages: int32 [pages, PAGE_SIZE], indices of rules.
+      rules: the distinct rules.
+    """
+
+    page_of: np.ndarray
+    pages: np.ndarray
+    rules: list[CharacterRule]
+
+
+def make_character_table(letters: dict[str, int], *, do_lower_case: bool) -> CharacterTable:
+    """Makes the table of all code points.
+
+    Args:
+      letters: letters of the vocabulary's characters.
+      do_lower_case: whether the tokenizer lower-cases.
+
+    Returns:
+      The table.
+    """
+    number_of_rule: dict[CharacterRule, int] = {}
+    rule_of_code_point = np.array(
+        [
+            number_of_rule.setdefault(_rule(chr(code), letters, do_lower_case), len(number_of_rule))
+            for code in range(_NUM_CODE_POINTS)
+        ],
+        np.int32,
+    )
+    pages, page_of = np.unique(rule_of_code_point.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
+    return CharacterTable(page_of.astype(np.int32).ravel(), pages, list(number_of_rule))
+
+
+def _rule(character: str, letters: dict[str, int], do_lower_case: bool) -> CharacterRule:
+    if unicodedata.category(character) in _CATEGORIES_WITHOUT_RULES and not characters.is_cjk(character):
+        return CharacterRule((letters.get(character, UNKNOWN_LETTER),))
+    rewritten = characters.rewrite(character, do_lower_case=do_lower_case)
+    is_accent = not rewritten and characters.clean(character) != ""
+    rule = CharacterRule(
+        tuple(SEPARATOR if part.isspace() else letters.get(part, UNKNOWN_LETTER) for part in rewritten),
+        is_accent=is_accent,
+        ends_sorting=is_accent and characters.ends_sorting(character),
+    )
+    if do_lower_case:
+        rule = rule._replace(sigma_context=characters.sigma_context(character), is_sigma=character == CAPITAL_SIGMA)
+    return rule
+
+
+class PieceTable(NamedTuple):
+    """The vocabulary as names of strings: of single letters, of blocks of 2, 4, 8 ... letters, and of beginnings.
+
+    A piece is found from its start in strides of halving length: "harbour" is the block "harb" behind the beginning of
+    a word, "ou" behind that, "r" behind that. `joins` gives the name of each step's result from the names of both
+    sides, and so it names blocks from their halves. Beginnings are named only as far as pieces need them.
+
+    Attributes:
+      joins: int64 [N, 3], names of a string, of a block behind it, and of both together.
+      word_start: name of the empty beginning of a word's first piece.
+      inner_start: name of the empty beginning of a word's other pieces.
+      num_strides: the longest piece has less than `2 ** num_strides` letters.
+      piece_ids: int32 [names], id of the longest piece that a beginning begins with.
+      piece_lengths: int32 [names], its letters; 0 where there is none.
+    """
+
+    joins: np.ndarray
+    word_start: int
+    inner_start: int
+    num_strides: int
+    piece_ids: np.ndarray
+    piece_lengths: np.ndarray
+
+
+def letters_of(pieces: Iterable[str]) -> dict[str, int]:
+    """Numbers the characters of pieces from `FIRST_LETTER`."""
+    return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*pieces)))}
+
+
+def sorting_classes(letters: dict[str, int]) -> list[int]:
+    """Gives `characters.sorting_class` of each letter, from letter 0."""
+    classes = [0] * (FIRST_LETTER + len(letters))
+    for character, letter in letters.items():
+        classes[letter] = characters.sorting_class(character)
+    return classes
+
+
+def make_piece_table(pieces: dict[str, int], letters: dict[str, int]) -> PieceTable:
+    """Makes the table of a vocabulary.
+
+    Args:
+      pieces: piece to id.
+      letters: what `letters_of` gives.
+
+    Returns:
+      The table.
+    """
+    namer = _Namer(letters)
+    num_strides = 0
+    beginnings: dict[int, tuple[str, str]] = {}  # name -> "" or CONTINUATION, and the letters
+    for piece in pieces:
+        # No word begins with CONTINUATION, as punctuation stands alone: a piece is of one kind only.
+        prefix = CONTINUATION if piece.startswith(CONTINUATION) else ""
+        text = piece.removeprefix(prefix)
+        num_strides = max(num_strides, len(text).bit_length())
+        for end, name in namer.name_beginnings(prefix, text):
+            beginnings[name] = prefix, text[:end]
+    piece_ids, piece_lengths = np.zeros((2, namer.num_names), np.int32)
+    for name, (prefix, text) in beginnings.items():
+        for length in range(len(text), 0, -1):
+            if prefix + text[:length] in pieces:
+                piece_ids[name], piece_lengths[name] = pieces[prefix + text[:length]], length
+                break
+    return PieceTable(
+        joins=np.array([(*sides, name) for sides, name in namer.joins.items()], np.int64).reshape(-1, 3),
+        word_start=namer.starts[""],
+        inner_start=namer.starts[CONTINUATION],
+        num_strides=num_strides,
+        piece_ids=piece_ids,
+        piece_lengths=piece_lengths,
+    )
+
+
+class _Namer:
+    """Gives names to strings, the same name to the same string."""
+
+    def __init__(self, letters: dict[str, int]):
+        after_letters = FIRST_LETTER + len(letters)
+        self.starts = {"": after_letters, CONTINUATION: after_letters + 1}
+        self.joins: dict[tuple[int, int], int] = {}
+        self.num_names = after_letters + len(self.starts)
+        self._blocks = dict(letters)
+
+    def name_beginnings(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
+        """Goes through a piece in strides: the powers of 2 that its length consists of, the largest first."""
+        name, start = self.starts[prefix], 0
+        for stride in (1 << bit for bit in reversed(range(len(text).bit_length())) if len(text) >> bit & 1):
+            end = start + stride
+            name = self._join(name, self._name_block(text[start:end]))
+            yield end, name
+            start = end
+
+    def _name_block(self, block: str) -> int:
+        if block not in self._blocks:
+            half = len(block) // 2
+            self._blocks[block] = self._join(self._name_block(block[:half]), self._name_block(block[half:]))
+        return self._blocks[block]
+
+    def _join(self, left: int, right: int) -> int:
+        name = self.joins.setdefault((left, right), self.num_names)
+        self.num_names = max(self.num_names, name + 1)
+        return name

@@ -1,0 +1,326 @@
+"""`FullTokenizer` as TensorFlow operations, for models that are saved with it and read text themselves.
+
+All texts of a batch are handled at once, as one row of letters (see `graph_tables`), in a fixed number of steps
+whatever they hold. Only operations of TensorFlow itself are used, so every runtime that loads the SavedModel has them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.tokenization import graph_tables
+from official_bert.tokenization.characters import SigmaContext
+from official_bert.tokenization.graph_tables import FINAL_SIGMA, PAGE_SIZE, SEPARATOR, UNKNOWN_LETTER
+from official_bert.tokenization.vocab import UNKNOWN
+from official_bert.tokenization.wordpiece import FullTokenizer
+
+# B: texts, C: characters, M: letters and separators, W: words, Q: pieces; C to Q count those of the whole batch.
+_TEXTS = tf.TensorSpec([None], tf.string, name="texts")
+
+
+class PlacedPieces(NamedTuple):
+    """The pieces of texts and where each stands; all are int32 [B, (pieces)].
+
+    Attributes:
+      ids: ids of the pieces.
+      starts: index of a piece's first character, among those that could be decoded.
+      ends: index after the last one.
+      byte_starts: index of the first byte.
+      byte_ends: index after the last one.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    byte_starts: tf.RaggedTensor
+    byte_ends: tf.RaggedTensor
+
+
+class _Letters(NamedTuple):
+    """What the characters of texts become.
+
+    Attributes:
+      letters: int64 [M]; every text ends in a separator.
+      text_starts: int64 [B + 1], where in `letters` each text begins, and the end.
+      rules: int32 [C], each character's rule.
+      starts: int64 [C + 1], where in `letters` each character's letters begin, and the end.
+      order: int64 [M], where each letter was before combining characters were sorted; None if that cannot matter.
+    """
+
+    letters: tf.Tensor
+    text_starts: tf.Tensor
+    rules: tf.Tensor
+    starts: tf.Tensor
+    order: tf.Tensor | None
+
+
+class _Pieces(NamedTuple):
+    """Pieces in the row of letters.
+
+    Attributes:
+      ids: int32 [Q].
+      firsts: int64 [Q], the first letter of each.
+      lasts: int64 [Q], the last letter of each.
+      row_splits: int64 [B + 1], how many pieces stand before each text, and all.
+    """
+
+    ids: tf.Tensor
+    firsts: tf.Tensor
+    lasts: tf.Tensor
+    row_splits: tf.Tensor
+
+
+class GraphTokenizer(tf.Module):
+    """Gives the ids that a `FullTokenizer` gives.
+
+    Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it. Like all
+    functions of a `tf.Module`, `encode` alone does not keep its tables alive: hold on to the object.
+    """
+
+    def __init__(self, tokenizer: FullTokenizer):
+        """Makes the tables, which takes some seconds.
+
+        Args:
+          tokenizer: whose ids are wanted.
+        """
+        super().__init__(name="graph_tokenizer")
+        letters = graph_tables.letters_of(tokenizer.vocab)
+        do_lower_case = tokenizer.basic_tokenizer.do_lower_case
+        with tf.device("CPU:0"):
+            self._characters = _CharacterOps(letters, do_lower_case=do_lower_case)
+            self._pieces = _PieceOps(letters, tokenizer)
+
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts into wordpieces.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+
+        Returns:
+          int32 [B, (pieces)], what `FullTokenizer.encode` returns for each.
+        """
+        with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
+            codes = tf.strings.unicode_decode(_ended(texts), "UTF-8", errors="ignore")
+            letters = self._characters.rewrite(codes)
+            pieces = self._pieces.split(letters.letters, letters.text_starts)
+            return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
+
+    @tf.function(input_signature=[_TEXTS], autograph=False)
+    def encode_with_offsets(self, texts: tf.Tensor) -> PlacedPieces:
+        """Splits texts into wordpieces and tells where each stands.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+
+        Returns:
+          What `alignment.align` returns for each, and the same places counted in bytes.
+        """
+        with tf.device("CPU:0"):
+            codes, byte_starts = tf.strings.unicode_decode_with_offsets(_ended(texts), "UTF-8", errors="ignore")
+            letters = self._characters.rewrite(codes)
+            pieces = self._pieces.split(letters.letters, letters.text_starts)
+            starts, ends = self._characters.places(letters)  # [M]
+            starts, ends = tf.gather(starts, pieces.firsts), tf.gather(ends, pieces.lasts)  # [Q]
+
+            ids = tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
+            before_text = tf.gather(codes.row_splits, ids.value_rowids())
+            byte_ends = byte_starts.flat_values + _num_bytes(codes.flat_values)
+            flat = (
+                starts - before_text,
+                ends - before_text,
+                tf.gather(byte_starts.flat_values, starts),
+                tf.gather(byte_ends, ends - 1),
+            )
+            return PlacedPieces(ids, *(ids.with_flat_values(tf.cast(values, tf.int32)) for values in flat))
+
+
+class _CharacterOps(tf.Module):
+    """`characters.rewrite` and where its letters come from."""
+
+    def __init__(self, letters: dict[str, int], *, do_lower_case: bool):
+        super().__init__()
+        table = graph_tables.make_character_table(letters, do_lower_case=do_lower_case)
+        self._page_starts = tf.constant(table.page_of * PAGE_SIZE, tf.int32)
+        self._pages = tf.constant(table.pages.ravel(), tf.int32)
+
+        lengths = [len(rule.letters) for rule in table.rules]
+        self._rule_starts = tf.constant(np.cumsum([0, *lengths]), tf.int64)
+        self._rule_letters = tf.constant([letter for rule in table.rules for letter in rule.letters], tf.int64)
+        self._is_accent = tf.constant([rule.is_accent for rule in table.rules])
+
+        # The two rules that look at neighbours are left out where they could make no difference.
+        self._final_sigma = letters.get(FINAL_SIGMA, UNKNOWN_LETTER)
+        self._sigma_rule = next((number for number, rule in enumerate(table.rules) if rule.is_sigma), None)
+        if self._sigma_rule is not None and table.rules[self._sigma_rule].letters == (self._final_sigma,):
+            self._sigma_rule = None
+        self._sigma_contexts = tf.constant([rule.sigma_context for rule in table.rules], tf.int32)
+        sorting_classes = graph_tables.sorting_classes(letters)
+        self._sorts = do_lower_case and len(set(sorting_classes) - {0}) > 1
+        self._sorting_classes = tf.constant(sorting_classes, tf.int64)
+        self._ends_sorting = tf.constant([rule.ends_sorting for rule in table.rules])
+
+    def rewrite(self, codes: tf.RaggedTensor) -> _Letters:
+        """Rewrites characters, int32 [B, (characters)], of texts that end in white space."""
+        code = codes.flat_values
+        page_start = tf.gather(self._page_starts, code // PAGE_SIZE)
+        rules = tf.gather(self._pages, page_start + code % PAGE_SIZE)  # [C]
+        places = tf.ragged.range(tf.gather(self._rule_starts, rules), tf.gather(self._rule_starts, rules + 1))
+        letters, starts = tf.gather(self._rule_letters, places.flat_values), places.row_splits
+        order = None
+        if self._sigma_rule is not None:
+            is_sigma = rules == self._sigma_rule
+            letters = tf.cond(
+                tf.reduce_any(is_sigma), lambda: self._with_final_sigmas(letters, rules, starts), lambda: letters
+            )
+        if self._sorts:
+            classes = tf.gather(self._sorting_classes, letters)
+            order = tf.cond(
+                tf.reduce_any(classes > 0),
+                lambda: self._canonical_order(classes, rules, starts),
+                lambda: tf.range(tf.size(classes, tf.int64)),
+            )
+            letters = tf.gather(letters, order)
+        return _Letters(letters, tf.gather(starts, codes.row_splits), rules, starts, order)
+
+    def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+        """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
+        contexts = tf.gather(self._sigma_contexts, rules)
+        seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
+        is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
+        # The last one is white space, so that the first finds nothing cased before it either.
+        is_final = (tf.gather(rules, seen) == self._sigma_rule) & tf.roll(is_cased, 1, 0) & ~tf.roll(is_cased, -1, 0)
+        places = tf.gather(starts, tf.boolean_mask(seen, is_final))
+        final_sigmas = tf.fill(tf.shape(places), tf.constant(self._final_sigma, tf.int64))
+        return tf.tensor_scatter_nd_update(letters, places[:, tf.newaxis], final_sigmas)
+
+    def _canonical_order(self, classes: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
+        """Sorts the combining letters between two others by their classes; int64 [M]."""
+        num_letters = tf.size(classes, tf.int64)
+        dropped = tf.gather(starts, tf.where(tf.gather(self._ends_sorting, rules))[:, 0])  # the letter behind each
+        num_dropped = tf.math.unsorted_segment_sum(tf.ones_like(dropped), dropped, num_letters)
+        run = tf.cumsum(tf.cast(classes == 0, tf.int64) + num_dropped)
+        return tf.cast(tf.argsort(run * 256 + classes, stable=True), tf.int64)
+
+    def places(self, letters: _Letters) -> tuple[tf.Tensor, tf.Tensor]:
+        """Tells the first character and the one after the last of each letter, accents included: int64 [M], [M]."""
+        starts = letters.starts
+        num_letters, num_characters = tf.size(letters.letters, tf.int64), tf.size(letters.rules, tf.int64)
+        is_kept = starts[1:] > starts[:-1]  # [C]
+        # An accent goes with the last character before it that is neither an accent nor deleted; white space keeps it
+        # from going further.
+        after = tf.where(is_kept | tf.gather(self._is_accent, letters.rules), tf.range(num_characters) + 1, 0)
+        owners = tf.cumsum(tf.cast(is_kept, tf.int64)) - 1
+        ends = tf.gather(tf.math.unsorted_segment_max(after, owners, num_characters), tf.maximum(owners, 0))  # [C]
+
+        origins = tf.searchsorted(starts, tf.range(num_letters), side="right", out_type=tf.int64) - 1
+        if letters.order is None:
+            return origins, tf.gather(ends, origins)
+        # No piece may start before the one before it, so the range of a letter that moved is that of all it passed.
+        origins = tf.gather(origins, letters.order)
+        latest = _running_max(tf.gather(ends, origins))
+        return tf.reverse(-_running_max(tf.reverse(-origins, [0])), [0]), latest
+
+
+class _PieceOps(tf.Module):
+    """`WordpieceTokenizer` on a row of letters."""
+
+    def __init__(self, letters: dict[str, int], tokenizer: FullTokenizer):
+        super().__init__()
+        table = graph_tables.make_piece_table(tokenizer.vocab, letters)
+        left, right, names = table.joins.T
+        self._joins = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(_pair(left, right), names), default_value=graph_tables.NO_NAME
+        )
+        self._word_start, self._inner_start = table.word_start, table.inner_start
+        self._num_strides = table.num_strides
+        self._ids = tf.constant(table.piece_ids, tf.int32)
+        self._lengths = tf.constant(table.piece_lengths, tf.int64)
+        self._unknown = tokenizer.vocab[UNKNOWN]
+        self._max_letters = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
+
+    def split(self, letters: tf.Tensor, text_starts: tf.Tensor) -> _Pieces:
+        """Splits words into pieces.
+
+        Args:
+          letters: int64 [M].
+          text_starts: int64 [B + 1].
+
+        Returns:
+          The pieces.
+        """
+        is_letter = letters != SEPARATOR  # [M]; the last is none, so that a roll brings a separator before the first
+        is_start = is_letter & ~tf.roll(is_letter, 1, 0)
+        is_last = is_letter & ~tf.roll(is_letter, -1, 0)
+        word_firsts, word_lasts = tf.where(is_start)[:, 0], tf.where(is_last)[:, 0]  # [W]
+        ids, lengths = self._longest_pieces(letters, is_start)
+        firsts = tf.where(self._reached(is_start, lengths) & is_letter)[:, 0]  # [Q], a word's pieces though unknown
+
+        words = tf.gather(tf.cumsum(tf.cast(is_start, tf.int64)), firsts) - 1
+        lengths = tf.gather(lengths, firsts)
+        is_stuck = tf.cast(lengths == 0, tf.int32)
+        is_unknown = tf.math.unsorted_segment_max(is_stuck, words, tf.size(word_firsts, tf.int64)) > 0  # [W]
+        is_unknown = tf.gather(is_unknown | (word_lasts - word_firsts >= self._max_letters), words)  # [Q]
+        ids = tf.where(is_unknown, self._unknown, tf.gather(ids, firsts))
+        lasts = tf.where(is_unknown, tf.gather(word_lasts, words), firsts + lengths - 1)
+
+        kept = tf.where(~is_unknown | tf.gather(is_start, firsts))[:, 0]  # an unknown word is one piece
+        firsts = tf.gather(firsts, kept)
+        row_splits = tf.searchsorted(firsts, text_starts, out_type=tf.int64)
+        return _Pieces(tf.gather(ids, kept), firsts, tf.gather(lasts, kept), row_splits)
+
+    def _longest_pieces(self, letters: tf.Tensor, is_start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Finds the longest piece that begins at each letter: its id, int32 [M], and length, int64 [M], 0 for none."""
+        # What a roll brings around follows the separator at the end, so no block holds it.
+        blocks = [letters]
+        for bit in range(self._num_strides - 1):
+            blocks.append(self._join(blocks[-1], tf.roll(blocks[-1], -(1 << bit), 0)))
+        names = tf.where(is_start, *(tf.constant(start, tf.int64) for start in (self._word_start, self._inner_start)))
+        ends = tf.range(tf.size(letters, tf.int64))
+        for bit in reversed(range(self._num_strides)):
+            longer = self._join(names, tf.gather(blocks[bit], ends))
+            is_found = longer != graph_tables.NO_NAME
+            names = tf.where(is_found, longer, names)
+            ends += tf.cast(is_found, tf.int64) * (1 << bit)
+        return tf.gather(self._ids, names), tf.gather(self._lengths, names)
+
+    def _reached(self, is_start: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """Follows pieces from the words' starts, bool [M]: the letters at which a piece begins, or a word gets stuck.
+
+        Each round doubles the number of pieces followed.
+        """
+        num_letters = tf.size(lengths, tf.int64)
+        is_reached, following = tf.cast(is_start, tf.int32), tf.range(num_letters) + lengths
+        for _ in range(self._max_letters.bit_length()):
+            is_reached = tf.maximum(is_reached, tf.math.unsorted_segment_max(is_reached, following, num_letters))
+            following = tf.gather(following, following)
+        return is_reached > 0
+
+    def _join(self, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+        return self._joins.lookup(_pair(left, right))
+
+
+def _pair(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    return left * (1 << 32) + right
+
+
+def _ended(texts: tf.Tensor) -> tf.Tensor:
+    """Ends each text with a separator, so that no rule looks from one text into the next."""
+    return tf.strings.join([texts, "\n"])
+
+
+def _num_bytes(codes: tf.Tensor) -> tf.Tensor:
+    """How many bytes UTF-8 takes for each code point."""
+    return tf.searchsorted(tf.constant([0, 0x80, 0x800, 0x10000]), codes, side="right", out_type=tf.int64)
+
+
+def _running_max(values: tf.Tensor) -> tf.Tensor:
+    """The greatest value up to each position, in rounds that look twice as far each."""
+    num_values = tf.size(values)
+
+    def look_back(distance: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        before = tf.concat([values[:distance], values[: num_values - distance]], axis=0)
+        return distance * 2, tf.maximum(values, before)
+
+    return tf.while_loop(lambda distance, _: distance < num_values, look_back, (1, values))[1]

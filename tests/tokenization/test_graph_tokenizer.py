@@ -1,0 +1,248 @@
+"""The tokenizer as TensorFlow operations against the Python one, whose own tests say that it is right."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+import tensorflow as tf
+
+from official_bert.tokenization import FullTokenizer, characters
+from official_bert.tokenization.alignment import align
+from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+from tests.tokenization.plain_tokenizer import plain_words
+from tests.tokenization.test_alignment import SCRIPTS, write_vocabulary
+from tests.tokenization.test_wordpiece import ACCENTS, AWKWARD, SPACING_MARKS, TORTURE, random_text
+
+BATCH_SIZE = 2_000
+# Unfinished, overlong, too large, continuations alone, surrogates, bytes that UTF-8 never has, and good neighbours.
+BYTES = [
+    bytes([value]) for value in b"\x00\x20a\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe4\xed\xef\xf0\xf4\xf5\xf8\xfc\xfe\xff"
+]
+ILL_FORMED = [
+    *(first + second for first, second in itertools.product(BYTES, BYTES)),
+    b"a\xed\xa0\x80b \xed\xbf\xbf \xed\xa0\xbd\xed\xb8\x80",  # surrogates, alone and as a pair
+    b"\xc0\x80 \xc1\xbf a\xe0\x80\xaf b\xf0\x80\x80\xaf",  # overlong
+    b"\xf4\x90\x80\x80 \xf5\x80\x80\x80 \xf8\x88\x80\x80\x80 \xfc\x84\x80\x80\x80\x80",  # beyond U+10FFFF
+    b"the\xe4\xb8 town\xf0\x9f\x98\xe4\xb8\xad \xf0\x9f the\xc3",  # unfinished
+    b"a\x00b\x00 \x00 \xef\xbf\xbd \xef\xbb\xbfthe \xef\xbf\xbe\xf4\x8f\xbf\xbf",  # NUL, U+FFFD, U+FEFF, the last ones
+]
+
+
+class Pair:
+    """A tokenizer and its graph."""
+
+    def __init__(self, vocab_file, do_lower_case):
+        self.python = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
+        self.graph = GraphTokenizer(self.python)
+
+    def assert_same(self, texts):
+        """The ids of the graph are those of Python."""
+        texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = texts[start : start + BATCH_SIZE]
+            found = self.graph.encode(tf.constant(batch)).to_list()
+            expected = [self.python.encode(text) for text in batch]
+            assert [row for row in zip(batch, found, expected, strict=True) if row[1] != row[2]] == []
+
+    def assert_same_places(self, texts):
+        """The graph's places are those of `align`, in characters and in bytes."""
+        texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = texts[start : start + BATCH_SIZE]
+            placed = [field.to_list() for field in self.graph.encode_with_offsets(tf.constant(batch))]
+            for raw, ids, *places in zip(batch, *placed, strict=True):
+                text = raw.decode("utf-8", "ignore")
+                assert (ids, *places[:2]) == tuple(align(text, self.python)), raw
+                for first, end, first_byte, end_byte in zip(*places, strict=True):
+                    piece = raw[first_byte:end_byte]
+                    assert piece.decode("utf-8", "ignore") == text[first:end], raw
+                    assert piece.startswith(text[first].encode()), raw
+                    assert piece.endswith(text[end - 1].encode()), raw
+
+
+def letter_pair(path, letters, do_lower_case):
+    """A pair whose pieces are single letters, so that every letter of a text shows in the ids."""
+    letters = [letter for letter in sorted(letters) if not letter.isspace() and unicodedata.category(letter) != "Cs"]
+    return Pair(write_vocabulary(path, [*letters, *(f"##{letter}" for letter in letters)]), do_lower_case)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+def do_lower_case(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def word_pair(do_lower_case, vocab_file):
+    """The vocabulary of the golden files."""
+    return Pair(vocab_file, do_lower_case)
+
+
+@pytest.fixture(scope="module")
+def letters_pair(do_lower_case, tmp_path_factory):
+    """Nearly all letters of the scripts in use, and pieces of two to five of the letters whose rules are awkward."""
+    rng = random.Random(1)
+    awkward = AWKWARD + SPACING_MARKS + ACCENTS + "aB中"
+    texts = [*map(chr, range(0x3100)), *SCRIPTS, awkward, "".join(case["text"] for case in TORTURE)]
+    letters = set(characters.rewrite("\n".join(texts), do_lower_case=do_lower_case))
+    kept = [letter for letter in sorted(letters) if not letter.isspace() and rng.random() < 0.97]
+    some = [letter for letter in awkward.lower() if letter in kept]
+    longer = {"".join(rng.choices(some, k=rng.randint(2, 5))) for _ in range(300)}
+    pieces = dict.fromkeys([*kept, *(f"##{letter}" for letter in kept), *(f"##{piece}" for piece in longer), *longer])
+    return Pair(write_vocabulary(tmp_path_factory.mktemp("letters") / "vocab.txt", pieces), do_lower_case)
+
+
+def random_bytes(rng):
+    """Text with some bytes replaced, added or taken away."""
+    raw = bytearray(random_text(rng, rng.randrange(4)).encode("utf-8", "surrogatepass"))
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randint(0, len(raw))
+        raw[place : place + rng.randint(0, 2)] = b"".join(rng.choices(BYTES, k=rng.randint(0, 2)))
+    return bytes(raw)
+
+
+def random_inputs(seed, number):
+    """Random Unicode strings of all kinds, and one in five with bytes that are not UTF-8."""
+    rng = random.Random(seed)
+    return [random_bytes(rng) if index % 5 == 4 else random_text(rng, index % 5) for index in range(number)]
+
+
+def test_torture_file_gives_the_reference_ids(word_pair, do_lower_case):
+    cases = [case for case in TORTURE if case["do_lower_case"] == do_lower_case]
+    assert len(cases) == 32
+    found = word_pair.graph.encode(tf.constant([case["text"] for case in cases])).to_list()
+    assert found == [case["ids"] for case in cases]
+
+
+def test_random_strings(word_pair, letters_pair):
+    texts = random_inputs(20181011, 20_000)
+    word_pair.assert_same(texts)
+    letters_pair.assert_same(texts)
+
+
+@pytest.mark.slow
+def test_many_random_strings(word_pair, letters_pair):
+    texts = random_inputs(20181031, 100_000)
+    word_pair.assert_same(texts)
+    letters_pair.assert_same(texts)
+
+
+@pytest.mark.slow
+def test_every_single_character(tmp_path, do_lower_case):
+    every = "".join(map(chr, range(0x110000)))
+    named = (character for character in every if unicodedata.category(character) not in ("Cn", "Co"))
+    letters = set().union(*(characters.rewrite(character, do_lower_case=do_lower_case) for character in named))
+    pair = letter_pair(tmp_path / "vocab.txt", {*letters, "\U000f0000", "\U0010ffff", "\u0378"}, do_lower_case)
+    pair.assert_same(f"a{character}b" for character in every)
+
+
+def test_ill_formed_bytes(word_pair, letters_pair):
+    for pair in (word_pair, letters_pair):
+        pair.assert_same(ILL_FORMED)
+        pair.assert_same(b"the " + raw + b" town" for raw in ILL_FORMED)
+
+
+def test_places_of_scripts_and_random_strings(word_pair, letters_pair):
+    for pair in (word_pair, letters_pair):
+        pair.assert_same_places([*SCRIPTS, *(case["text"] for case in TORTURE), *ILL_FORMED])
+        pair.assert_same_places(random_inputs(20181030, 5_000))
+
+
+def test_places_by_hand(letters_pair, do_lower_case):
+    raw = b"\xff\xe2\x80\x8bThe\xff t\xc3\xa9\xff\xe4\xb8\xad\xcc\x81 \xe4"  # U+200B, é, U+4E2D and U+0301
+    placed = [field.to_list()[1] for field in letters_pair.graph.encode_with_offsets(tf.constant([b"", raw]))]
+    pieces = letters_pair.python.convert_ids_to_tokens(placed[0])
+    the = ["t" if do_lower_case else "T", "##h", "##e"]
+    letters = [(the[0], 1, 2, 4, 5), (the[1], 2, 3, 5, 6), (the[2], 3, 4, 6, 7), ("t", 5, 6, 9, 10)]
+    if do_lower_case:
+        letters += [("##e", 6, 7, 10, 12), ("中", 7, 9, 13, 18)]
+    else:
+        letters += [("##é", 6, 7, 10, 12), ("中", 7, 8, 13, 16), ("\u0301", 8, 9, 16, 18)]
+    assert list(zip(pieces, *placed[1:], strict=True)) == letters
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ΑΣ.Α ΑΣ.", "ασ . α ας ."),
+        ("ΑΣ\u0345\u200b ΑΣ\u0301α", "ας ασα"),
+        ("a\U0001d16d\U0001d165", "a\U0001d165\U0001d16d"),
+        ("a\U0001d16d\u0301\u200b\U0001d165", "a\U0001d165\U0001d16d"),
+        ("a\U0001d16d\u0e31\U0001d165", "a\U0001d16d\U0001d165"),  # U+0E31 is dropped, but has class 0
+    ],
+)
+def test_letters_that_depend_on_their_neighbours(letters_pair, do_lower_case, text, expected):
+    if not do_lower_case:
+        expected = " ".join(plain_words(text, do_lower_case))  # only lower-casing has such letters
+    ids = letters_pair.graph.encode(tf.constant([text])).to_list()[0]
+    assert " ".join(letters_pair.python.convert_ids_to_tokens(ids)).replace(" ##", "") == expected
+
+
+@pytest.mark.parametrize("number", [0, 1, 199, 200, 201, 255, 256, 257, 1000])
+def test_long_words(word_pair, number):
+    word = "e" * number
+    texts = [word, f"{word} the {word}", f"{word},{word}", f"t{word}", f"{word}\u0378", "\u0301" * number, "." * number]
+    word_pair.assert_same(texts)
+    word_pair.assert_same_places(texts)
+
+
+def test_no_texts_and_empty_texts(word_pair):
+    assert word_pair.graph.encode(tf.constant([], tf.string)).to_list() == []
+    assert [field.to_list() for field in word_pair.graph.encode_with_offsets(tf.constant([], tf.string))] == [[]] * 5
+    word_pair.assert_same(["", " ", "\n", "\u0301", "\u200b", "the", "", ""])
+    word_pair.assert_same_places(["", " ", "\n", "\u0301", "\u200b", "the", "", ""])
+    word_pair.assert_same([""])
+
+
+def test_a_text_does_not_depend_on_those_beside_it(letters_pair):
+    texts = [*SCRIPTS, "ΑΣ", "Α", "\u0301\U0001d16d", "\U0001d165", "Σ", ".Α"]
+    together = letters_pair.graph.encode(tf.constant(texts)).to_list()
+    assert together == [letters_pair.graph.encode(tf.constant([text])).to_list()[0] for text in texts]
+
+
+def test_awkward_vocabularies(tmp_path):
+    pieces = ["##", "#", "##a", "a", "aa", "##aaa", "a" * 33, "", "b\x0cc", "[unused1]", "##\u0301e", "a"]
+    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), False)
+    texts = [*("a" * number for number in range(80)), "#", "##", "##a", "[unused1]", "b\x0cc", "a\u0301e"]
+    pair.assert_same(texts)
+    pair.assert_same_places(texts)
+    nothing = Pair(write_vocabulary(tmp_path / "vocab.txt", []), True)
+    nothing.assert_same([*SCRIPTS, "[UNK]", ""])
+
+
+LOADS_AND_ENCODES = """
+import json, sys
+import tensorflow as tf
+loaded = [tf.saved_model.load(path) for path in sys.argv[1:]]
+texts = tf.constant([bytes(text) for text in json.load(sys.stdin)])
+print(json.dumps([model.encode(texts).to_list() for model in loaded]))
+print(json.dumps([[field.to_list() for field in model.encode_with_offsets(texts)] for model in loaded]))
+assert not {"official_bert", "tensorflow_text"} & {name.split(".")[0] for name in sys.modules}
+"""
+
+
+def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_path, word_pair, letters_pair):
+    """Two at once: their tables must not be taken for each other's."""
+    texts = [*SCRIPTS, *(case["text"] for case in TORTURE), *random_inputs(1, 500)]
+    texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
+    pairs = {str(tmp_path / "words"): word_pair, str(tmp_path / "letters"): letters_pair}
+    for path, pair in pairs.items():
+        tf.saved_model.save(pair.graph, path)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    output = subprocess.run(
+        [sys.executable, "-c", LOADS_AND_ENCODES, *pairs],
+        input=json.dumps([list(text) for text in texts]),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**environment, "CUDA_VISIBLE_DEVICES": ""},
+        check=True,
+    ).stdout
+    encoded, placed = map(json.loads, output.splitlines()[-2:])
+    assert encoded == [[pair.python.encode(text) for text in texts] for pair in pairs.values()]
+    for fields, pair in zip(placed, pairs.values(), strict=True):
+        assert fields == [field.to_list() for field in pair.graph.encode_with_offsets(tf.constant(texts))]

@@ -144,7 +144,7 @@ def test_mistakes_are_found_before_any_run(paper_grid, tmp_path, arguments, chan
 
 def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
     (tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json").unlink()
-    assert_fails(run_script("tools/sweep.py", **paper_grid), "holds a run with --bert_config_file=None, not bert_conf")
+    assert_fails(run_script("tools/sweep.py", **paper_grid), "holds a run with --adam_bias_correction=None, not Fals")
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def test_training_drops_out_a_tenth_of_what_the_head_reads(config, batch):
     model = make_model(config)
     ones = np.ones([4000, 1, config.hidden_size], np.float32)
     model.output_weights.assign(np.ones(model.output_weights.shape))
+    model.output_bias.assign(np.zeros(model.output_bias.shape))
     kept = np.asarray(model.classify(ones, training=True))[:, 0] * 0.9 / config.hidden_size
     assert abs(kept.mean() - 0.9) < 0.01
     assert sequence_features({"pooled_output": ones[:, 0]}, None, None).shape == (4000, 1, config.hidden_size)

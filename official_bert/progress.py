@@ -7,18 +7,27 @@ import time
 from absl import logging
 
 _SECONDS_BETWEEN_REDRAWS = 0.2
+_SECONDS_BETWEEN_LOG_LINES = 10
 
 
 class Progress:
     """Progress of a job of known length; one that is done before the first line is due shows nothing.
 
     Example:
-      >>> with Progress("making records", total=100, unit="documents", log_every_seconds=10) as progress:
+      >>> with Progress("making records", total=100, unit="documents") as progress:
       ...     progress.update(40, "9,120 records/s")
       making records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
     """
 
-    def __init__(self, label: str, total: int, unit: str, *, start: int = 0, log_every_seconds: float | None = None):
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        unit: str,
+        *,
+        start: int = 0,
+        log_every_seconds: float | None = _SECONDS_BETWEEN_LOG_LINES,
+    ):
         """Begins the clock.
 
         Args:

@@ -254,19 +254,25 @@ class ClassifierConfig(FinetuningOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadConfig(FinetuningOptions):
+class AnswerOptions:
+    """Flags of every script that finds answers in texts."""
+
+    max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
+    doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long text.", minimum=1)
+    max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
+    max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
+    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadConfig(FinetuningOptions, AnswerOptions):
     """Flags of `run_squad.py`."""
 
     train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.")
     predict_file: str | None = option(None, "Questions to answer, in SQuAD's JSON format; scored if it has answers.")
-    max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
-    doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long context.", minimum=1)
-    max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
     do_predict: bool = option(False, "Answer the questions of --predict_file.")
     n_best_size: int = option(20, "Answers a question in nbest_predictions.json.", minimum=1)
-    max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
     verbose_logging: bool = option(False, "Log why an answer could not be found in the context's own words.")
-    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
     null_score_diff_threshold: float | Literal["auto"] = option(
         0.0, "With --version_2_with_negative: predict no answer above these null odds; auto: those with the best F1."
     )
@@ -315,18 +321,13 @@ class SquadConfig(FinetuningOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerModelConfig:
+class AnswerModelConfig(AnswerOptions):
     """A trained model that answers questions: the flags of `tools/answer.py` that say which, and how it reads."""
 
     bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
     vocab_file: str | None = option(None, "The model's vocabulary.", required=True)
     init_checkpoint: str | None = option(None, "The checkpoint of a run of run_squad.py.", required=True)
     do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
-    max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
-    doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long text.", minimum=1)
-    max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
-    max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
-    version_2_with_negative: bool = option(False, "There may be no answer, as the model learned from SQuAD 2.0.")
 
     def __post_init__(self):
         check_options(self)

@@ -25,7 +25,6 @@ PRETRAINING_SCHEMA = RecordSchema(
     Field("next_sentence_labels", (), "int32", below=2),
 )
 
-_SECONDS_BETWEEN_LOG_LINES = 10
 _LINES_BETWEEN_UPDATES = 1024
 _DUBIOUS_SHARE_UNKNOWN = 0.05
 _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
@@ -49,7 +48,7 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
     corpus = Corpus()
     total_bytes = sum(files.size(path) for path in paths)
     bytes_before = 0
-    with Progress("reading text", total_bytes, "bytes", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES) as progress:
+    with Progress("reading text", total_bytes, "bytes") as progress:
         for path in paths:
             reader = files.LineReader(path)
             for number, line in enumerate(reader):
@@ -145,7 +144,7 @@ class RecordMaker:
         """Makes the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
         num_documents = len(self._corpus.documents)
         total = dupe_factor * num_documents
-        with Progress("making records", total, "documents", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES) as progress:
+        with Progress("making records", total, "documents") as progress:
             for done in range(total):
                 yield from self._document_records(done % num_documents)
                 rate = self.num_records / (progress.seconds or 1)

@@ -12,7 +12,7 @@ import numpy as np
 from official_bert.errors import UserError
 from official_bert.modeling.span import SpanModel
 from official_bert.progress import Progress
-from official_bert.tasks.squad import LOGITS
+from official_bert.tasks.squad import LOGITS, NOT_COMPUTED
 from official_bert.tasks.squad_answers import RankedAnswer, find_answers
 from official_bert.tasks.squad_data import Question, SquadSet
 from official_bert.tasks.squad_windows import TokenizedSquad, Window, WindowOptions
@@ -22,8 +22,6 @@ from official_bert.tokenization import FullTokenizer
 NUM_RANKED = 20  # reference value: the answers of a question that share its probability
 
 _WINDOWS_IN_A_BATCH = 16
-_SECONDS_BETWEEN_LOG_LINES = 10
-_NOT_COMPUTED = np.finfo(np.float32).min  # the logit of padding
 
 
 class FoundAnswer(NamedTuple):
@@ -131,8 +129,8 @@ class QuestionAnswerer:
     def _logits(self, tokenized: TokenizedSquad, windows: Sequence[Window]) -> list[np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
         shape = len(windows), self._options.max_seq_length
-        logits = [np.full(shape, _NOT_COMPUTED, np.float32) for _ in LOGITS]
-        with Progress("reading", len(windows), "windows", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES) as progress:
+        logits = [np.full(shape, NOT_COMPUTED, np.float32) for _ in LOGITS]
+        with Progress("reading", len(windows), "windows") as progress:
             for first in range(0, len(windows), _WINDOWS_IN_A_BATCH):
                 batch = _padded(tokenized, windows[first : first + _WINDOWS_IN_A_BATCH])
                 outputs = self._model(batch, training=False)

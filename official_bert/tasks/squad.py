@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
@@ -12,7 +13,7 @@ from official_bert.training.task import WeightedSum
 
 LOGITS = ("start_logits", "end_logits")
 
-_NOT_COMPUTED = tf.float32.min  # the logit of positions beyond the length that a batch was cut to
+NOT_COMPUTED = np.finfo(np.float32).min  # the logit of positions beyond the length that a batch was cut to
 
 
 class SquadTask:
@@ -58,5 +59,5 @@ class SquadTask:
         num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
         paddings = [[0, 0], [0, num_missing]]
         return {
-            name: tf.pad(tf.cast(outputs[name], tf.float32), paddings, constant_values=_NOT_COMPUTED) for name in LOGITS
+            name: tf.pad(tf.cast(outputs[name], tf.float32), paddings, constant_values=NOT_COMPUTED) for name in LOGITS
         }

@@ -18,7 +18,6 @@ from official_bert.tasks.squad_data import split_words
 from official_bert.tasks.squad_windows import TokenizedSquad, Window
 from official_bert.tokenization import BasicTokenizer
 
-_SECONDS_BETWEEN_LOG_LINES = 10
 _NO_SPAN = "empty"  # reference value: what version 1.1 answers if no span is allowed, with logits of 0
 
 
@@ -97,7 +96,7 @@ def find_answers(
     text_of = text_finder(tokenized, verbose=verbose_logging)
     num_questions, found = len(tokenized.squad.questions), []
     groups = itertools.groupby(range(len(windows)), key=lambda number: windows[number].question_index)
-    with Progress("answering", num_questions, "questions", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES) as progress:
+    with Progress("answering", num_questions, "questions") as progress:
         for question_index, numbers in groups:
             rows = list(numbers)
             own = [windows[row] for row in rows]

@@ -18,7 +18,6 @@ from official_bert.tokenization.alignment import align
 
 ALIGNMENTS = ("reference", "offsets")
 
-_SECONDS_BETWEEN_LOG_LINES = 10
 _CHARACTERS_WORTH_A_PROCESS = 2_000_000  # tokenized in about the time that a process takes to start
 _CONTEXTS_IN_A_TASK = 64
 
@@ -65,7 +64,7 @@ def tokenize_contexts(
     else:
         results = (tokenize_context(context, tokenizer, answer_alignment) for context in contexts)
     tokenized = []
-    with Progress("tokenizing", len(contexts), "contexts", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES) as progress:
+    with Progress("tokenizing", len(contexts), "contexts") as progress:
         for context in results:
             tokenized.append(context)
             progress.update(len(tokenized))

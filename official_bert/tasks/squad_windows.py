@@ -21,7 +21,6 @@ from official_bert.tokenization.alignment import AlignedPieces, pieces_of_range
 FIRST_UNIQUE_ID = 1_000_000_000  # reference value
 
 _SHUFFLE_SEED = 12345  # reference value
-_SECONDS_BETWEEN_LOG_LINES = 10
 
 # S: positions of a window, V: vocabulary size, T: number of segment types.
 PREDICTION_SCHEMA = RecordSchema(
@@ -300,9 +299,7 @@ def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: Recor
     schema = schema.sized(S=tokenized.options.max_seq_length)
     num_questions = len(tokenized.squad.questions)
     num_done, question = 0, None
-    with Progress(
-        "making records", num_questions, "questions", log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
-    ) as progress:
+    with Progress("making records", num_questions, "questions") as progress:
         for number, window in enumerate(windows):
             if window.question_index != question:
                 question = window.question_index

@@ -133,7 +133,10 @@ class Trainer:
             self.num_replicas,
         )
         iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
-        with Progress("training", plan.num_train_steps, "steps", start=start) as progress, _SigtermNotice() as sigterm:
+        with (
+            Progress("training", plan.num_train_steps, "steps", start=start, log_every_seconds=None) as progress,
+            _SigtermNotice() as sigterm,
+        ):
             try:
                 return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm, evaluate)
             except KeyboardInterrupt:
@@ -265,7 +268,7 @@ class Trainer:
     def _compute(self, compiled: Callable, batches: tf.data.Dataset, num_records: int) -> dict[str, np.ndarray]:
         parts: list[dict[str, np.ndarray]] = []
         num_done = 0
-        with Progress("evaluating", num_records, "records", log_every_seconds=10) as progress:
+        with Progress("evaluating", num_records, "records") as progress:
             for batch in self._strategy.experimental_distribute_dataset(batches):
                 part = {name: value.numpy() for name, value in compiled(batch).items()}
                 is_real = part.pop(IS_REAL_EXAMPLE) == 1

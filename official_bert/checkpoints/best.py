@@ -5,9 +5,9 @@ import os
 
 from official_bert import files
 from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.errors import UserError
 
-FOLDER = "best"
 _HISTORY_FILE = "evaluations.json"
 
 
@@ -24,7 +24,7 @@ class BestCheckpoint:
         Raises:
           UserError: that is damaged.
         """
-        path = os.path.join(output_dir, FOLDER)
+        path = os.path.join(output_dir, BEST_FOLDER)
         files.make_folders(path)
         self.folder = CheckpointFolder(path, keep_max=1)
         self._path = os.path.join(path, _HISTORY_FILE)

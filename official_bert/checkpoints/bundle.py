@@ -4,22 +4,18 @@ A checkpoint is named by its prefix, `out/model.ckpt-1000`, which stands for `ou
 `out/model.ckpt-1000.data-00000-of-00001`.
 """
 
-import re
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import text_format
 
 from official_bert import files
+from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint
 from official_bert.errors import UserError
 
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
-_DATA_SUFFIX = ".data-00000-of-00001"
 GLOBAL_STEP = "global_step"
-_PATTERN = re.compile(r"[\[\]*?\\]")
 _SLOTS = ("/adam_m", "/adam_v")
 
 
@@ -41,7 +37,7 @@ class CheckpointReader:
         Raises:
           UserError: there is no such checkpoint, or it cannot be read.
         """
-        self.prefix = _resolve(path, flag)
+        self.prefix = find_checkpoint(path, flag)
         check_path(self.prefix)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
@@ -59,39 +55,6 @@ class CheckpointReader:
             return self._reader.get_tensor(name)
         except _READ_ERRORS as error:
             raise UserError(f"{self.prefix}: {name} cannot be read: {_message(error)}") from error
-
-
-def _resolve(path: str, flag: str) -> str:
-    if files.is_folder(path):
-        state = read_state(path)
-        if state is None:
-            raise UserError(
-                f"{flag} {path} is a folder without a readable `checkpoint` file; name a checkpoint in it, as in "
-                "model.ckpt-100"
-            )
-        path = state.model_checkpoint_path
-    path = path.removesuffix(".index").removesuffix(_DATA_SUFFIX).removesuffix(".meta")
-    if not files.exists(path + ".index"):
-        raise UserError(f"{flag} {path}: no such checkpoint (there is no {path}.index)")
-    return path
-
-
-def read_state(folder: str) -> Any | None:
-    """Reads the file `checkpoint` of a folder, as `tf.train.get_checkpoint_state`; None if it is missing or damaged."""
-    try:
-        return tf.train.get_checkpoint_state(folder)
-    except (ValueError, UnicodeDecodeError, text_format.ParseError):
-        return None
-
-
-def check_path(prefix: str) -> None:
-    r"""Raises if TensorFlow would take a path for a pattern: it could write the checkpoint but not read it.
-
-    Raises:
-      UserError: it holds one of `[ ] * ? \`.
-    """
-    if _PATTERN.search(prefix):
-        raise UserError(f"{prefix}: TensorFlow cannot read checkpoints whose path holds [ ] * ? or \\; use another")
 
 
 def _message(error: Exception) -> str:
@@ -118,12 +81,12 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 shape_and_slices=[""] * len(tensors),
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
-        for suffix in (_DATA_SUFFIX, ".index"):
+        for suffix in (DATA_SUFFIX, ".index"):
             files.rename(partial + suffix, prefix + suffix)
     except tf.errors.OpError as error:
         raise UserError(f"cannot write the checkpoint {prefix}: {_message(error)}") from error
     finally:
-        for suffix in (_DATA_SUFFIX, ".index"):  # gone already if all went well
+        for suffix in (DATA_SUFFIX, ".index"):  # gone already if all went well
             files.remove(partial + suffix)
 
 

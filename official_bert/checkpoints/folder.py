@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert import files
-from official_bert.checkpoints.bundle import check_path, read_state, write_checkpoint
-from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
-from official_bert.errors import UserError
+from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.checkpoints.names import STATE_FILE
+from official_bert.checkpoints.state_file import kept_checkpoints, quoted
 
 
 class CheckpointFolder:
@@ -28,12 +28,10 @@ class CheckpointFolder:
           keep_max: how many checkpoints to keep; 0 keeps all.
 
         Raises:
-          UserError: the folder holds checkpoints, but its state file is missing or damaged, or names one that is not
-            there.
+          UserError: see `kept_checkpoints`.
         """
-        check_path(folder)
         self._folder, self._keep_max = folder, keep_max
-        self._kept = self._read_state()
+        self._kept = kept_checkpoints(folder)
 
     @property
     def latest(self) -> str | None:
@@ -61,32 +59,8 @@ class CheckpointFolder:
             self._delete(old)
         return prefix
 
-    def _read_state(self) -> list[str]:
-        state = read_state(self._folder)
-        if state is None:
-            found = [
-                match
-                for name in files.list_folder(self._folder)
-                if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
-            ]
-            if found:
-                last = max(found, key=lambda match: int(match[1]))[0]
-                raise UserError(
-                    f"{self._folder} holds {last} but no readable file {STATE_FILE!r}; to go on from it, write "
-                    f'the line model_checkpoint_path: "{last}" into that file, or use another folder'
-                )
-            return []
-        latest = state.model_checkpoint_path
-        if not files.exists(latest + ".index"):
-            raise UserError(
-                f"{os.path.join(self._folder, STATE_FILE)} names {latest}, which is not there; "
-                "correct the file or use another folder"
-            )
-        earlier = [path for path in state.all_model_checkpoint_paths if path != latest]
-        return [path for path in earlier if files.exists(path + ".index")] + [latest]
-
     def _write_state(self) -> None:
-        names = [_quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in self._kept]
+        names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in self._kept]
         with files.atomic_write(os.path.join(self._folder, STATE_FILE)) as sink:
             sink.write(f"model_checkpoint_path: {names[-1]}\n")
             sink.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)
@@ -103,18 +77,3 @@ class CheckpointFolder:
         for entry in files.list_folder(self._folder):
             if entry.startswith(".model.ckpt-") and ".partial-" in entry:
                 files.remove(os.path.join(self._folder, entry))
-
-
-def latest_checkpoint(folder: str) -> str | None:
-    """Prefix of the last checkpoint of a run's folder; None if there is no such folder, or nothing in it.
-
-    Raises:
-      UserError: as `CheckpointFolder`.
-    """
-    return CheckpointFolder(folder, keep_max=0).latest if files.is_folder(folder) else None
-
-
-def _quoted(text: str) -> str:
-    """Quotes a string as the text form of protocol buffers wants it."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'

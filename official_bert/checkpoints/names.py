@@ -6,6 +6,7 @@ import re
 from official_bert import files
 
 STATE_FILE = "checkpoint"
+BEST_FOLDER = "best"  # in the output folder: where the best checkpoint of a run lies
 CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 
 

@@ -77,6 +77,10 @@ class TrainingOptions(DeviceOptions):
         False, "Correct the bias of Adam's first steps, as PyTorch does and the reference does not; wants higher rates."
     )
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+    allow_inexact_resume: bool = option(
+        False,
+        "Resume a run although --train_batch_size or --random_seed, on which its order of examples depends, changed.",
+    )
     log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
     keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
     do_export: bool = option(False, "Export the model for TensorFlow Serving, reading raw text; see docs/serving.md.")

@@ -1,6 +1,5 @@
 """`Predictor`: a trained model, loaded once, answers from Python."""
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -9,16 +8,27 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert import files
-from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
-from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.config.saved_flags import config_from_saved
 from official_bert.errors import UserError, listed
 from official_bert.export.saved_model import SAVED_MODEL_FILE, versions
 from official_bert.export.servable import TEXT, Servable
 from official_bert.export.trained import classifier_servable, mask_servable, span_servable
-from official_bert.results import RUN_CONFIG_FILE, read_run_flags
 from official_bert.tasks.dataset_choice import configured_dataset
 from official_bert.tasks.model_files import read_model_files
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.run_folder import (
+    BERT_CONFIG_FILE,
+    RUN_CONFIG_FILE,
+    VOCAB_FILE,
+    RunConfig,
+    check_same_model,
+    model_file,
+    read_run_config,
+)
 
 _BATCH_SIZE = 32
 _INPUTS = ("text", "text_a", "text_b", "question", "context")  # a SavedModel names its inputs, but in no order
@@ -96,8 +106,9 @@ class Predictor:
           path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
             of `run_classifier.py`, `run_squad.py` or `run_pretraining.py`.
           use_best_checkpoint: of an output folder, take the best checkpoint and not the last.
-          vocab_file: of an output folder, where the vocabulary is now; by default, where it was in training.
-          bert_config_file: of an output folder, where the architecture is now; by default, where it was in training.
+          vocab_file: of an output folder, another place of its vocabulary; by default its copy in the folder or, in the
+            folders of earlier versions, where it was in training.
+          bert_config_file: of an output folder, another place of its architecture; by default as for the vocabulary.
           do_lower_case: of the output folder of pretraining, whether the vocabulary is uncased; other scripts know.
 
         Raises:
@@ -194,32 +205,28 @@ def _load_export(folder: str) -> Any:
 
 
 def _servable_of_run(path: str, use_best_checkpoint: bool, changes: dict[str, Any]) -> Servable:
-    flags = read_run_flags(path)
-    if flags is None:
+    run = read_run_config(path)
+    if run is None:
         raise UserError(f"{path} holds neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     checkpoint = latest_checkpoint(folder)
     if checkpoint is None:
         raise UserError(f"there is no checkpoint in {folder}; train{' with --eval_steps' * use_best_checkpoint} first")
-    for name in ("bert_config_file", "vocab_file"):
-        trained_with = flags.get(name)
-        if name not in changes and trained_with is not None and not files.exists(trained_with):
-            raise UserError(
-                f"{path} was trained with {trained_with}, which is not there; give {name}=, where it is now"
-            )
-    flags |= {"output_dir": path, **changes}
-    if "task_name" in flags:
-        config = _config(ClassifierConfig, flags)
-        model_files = read_model_files(config)
+    run.flags.update(output_dir=path, **_model_files(path, run, changes), **changes)
+    if "task_name" in run.flags:
+        config = config_from_saved(ClassifierConfig, run.flags, run.path)
+        model_files = _checked_model_files(path, config)
         return classifier_servable(config, *model_files, configured_dataset(config), checkpoint, "checkpoint")
-    if "max_query_length" in flags:
-        config = _config(SquadConfig, flags)
-        return span_servable(config, *read_model_files(config), checkpoint, "checkpoint", top_k=config.export_top_k)
-    if flags.get("vocab_file") is None:
+    if "max_query_length" in run.flags:
+        config = config_from_saved(SquadConfig, run.flags, run.path)
+        model_files = _checked_model_files(path, config)
+        return span_servable(config, *model_files, checkpoint, "checkpoint", top_k=config.export_top_k)
+    if run.flags.get("vocab_file") is None:
         raise UserError(f"{path} is of pretraining, which does not know the vocabulary; give vocab_file")
-    config = _config(PretrainingConfig, {**flags, "do_export": True, "export_dir": path})  # these give it a use
+    run.flags.update(do_export=True, export_dir=path)  # which give the vocabulary a use
+    config = config_from_saved(PretrainingConfig, run.flags, run.path)
     return mask_servable(
-        *read_model_files(config),
+        *_checked_model_files(path, config),
         checkpoint,
         "checkpoint",
         max_seq_length=config.max_seq_length,
@@ -227,9 +234,28 @@ def _servable_of_run(path: str, use_best_checkpoint: bool, changes: dict[str, An
     )
 
 
-def _config(config_class: type[_Config], flags: dict[str, Any]) -> _Config:
-    known = {field.name for field in dataclasses.fields(config_class)}
-    return config_class(**{name: value for name, value in flags.items() if name in known})
+def _model_files(path: str, run: RunConfig, changes: dict[str, Any]) -> dict[str, str]:
+    """Where the model's files are, but for those in `changes`: copies in the folder, otherwise where training had them.
+
+    Raises:
+      UserError: one is not there.
+    """
+    found = {}
+    for flag, name in (("bert_config_file", BERT_CONFIG_FILE), ("vocab_file", VOCAB_FILE)):
+        if flag in changes:
+            continue
+        place = model_file(path, name) or run.flags.get(flag)
+        if isinstance(place, str):
+            if not files.exists(place):
+                raise UserError(f"{path} was trained with {place}, which is not there; give {flag}=, where it is now")
+            found[flag] = place
+    return found
+
+
+def _checked_model_files(path: str, config: _Config) -> tuple[BertConfig, FullTokenizer]:
+    bert_config, tokenizer = read_model_files(config)
+    check_same_model(path, bert_config, tokenizer.vocabulary)
+    return bert_config, tokenizer
 
 
 def _encoded(texts: Iterable[str]) -> tf.Tensor:

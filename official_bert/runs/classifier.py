@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig
 from official_bert.data.pipeline import evaluation_batches
@@ -19,18 +19,19 @@ from official_bert.export.saved_model import check_export_dir, write_export
 from official_bert.export.trained import classifier_servable
 from official_bert.modeling.classifier import FEATURES
 from official_bert.results import RESULTS_FILE
+from official_bert.runs.early_checks import check_has_checkpoint, checkpoint_folder
 from official_bert.runs.finetuning import (
     best_keeper,
-    check_checkpoints,
+    check_initial_checkpoint,
     check_same_examples,
-    check_same_flags,
-    checkpoint_folder,
+    check_same_run,
     checkpoint_to_export,
     finetuning_plan,
     has_stopped_early,
     load_weights,
+    write_run_files,
 )
-from official_bert.runs.training import batches_from, training_folder
+from official_bert.runs.training import shuffled_batches, training_folder
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
 from official_bert.tasks.classification_output import (
@@ -52,9 +53,11 @@ from official_bert.tasks.datasets import (
     part_suffix,
 )
 from official_bert.tasks.model_files import read_model_files
+from official_bert.tokenization import Vocabulary
 from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.run_folder import write_run_config
 from official_bert.training.strategy import create_strategy
-from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+from official_bert.training.summaries import ScalarLog, write_results
 
 # Flags that a checkpoint must be used with as it was trained with, since its variables do not tell.
 _MODEL_FLAGS = (
@@ -91,7 +94,8 @@ def run(config: ClassifierConfig) -> None:
     dev = [_Part.labelled(dataset, split, examples[split]) for split in dev_splits]
     test = [_Part.unlabelled(dataset, split, examples[split]) for split in test_splits]
 
-    check_checkpoints(config)
+    check_has_checkpoint(config)
+    check_initial_checkpoint(config)
     if config.do_export:
         check_export_dir(config.export_dir)
     strategy = create_strategy(config)  # before anything else touches a device
@@ -105,11 +109,9 @@ def run(config: ClassifierConfig) -> None:
     )
     task = _task(config, bert_config, dataset, packer)
     with training_folder(config.output_dir, do_train=config.do_train):
-        _check_same_model(config, dataset)
-        if not config.do_train and splits:  # training writes its own, beside the checkpoints
-            write_run_config(os.path.join(config.output_dir, "eval"), config)
+        _check_same_model(config, dataset, bert_config, tokenizer.vocabulary)
         trainer = Trainer(task, strategy, seed=config.random_seed)
-        job = _Job(config, dataset, task, trainer, packer)
+        job = _Job(config, dataset, task, trainer, packer, tokenizer.vocabulary)
         for part in train:
             if not job.train(part, dev):
                 return  # stopped by SIGTERM
@@ -170,9 +172,10 @@ class _Job:
         task: ClassificationTask,
         trainer: Trainer,
         packer: ExamplePacker,
+        vocabulary: Vocabulary,
     ):
         self._config, self._dataset, self._task = config, dataset, task
-        self._trainer, self._packer = trainer, packer
+        self._trainer, self._packer, self._vocabulary = trainer, packer, vocabulary
         self._record_files: dict[str, _RecordFile] = {}
 
     def train(self, part: _Part, dev: list[_Part]) -> bool:
@@ -181,28 +184,28 @@ class _Job:
         plan = finetuning_plan(config, len(part.examples))
         wanted = self._packer.fingerprint(self._task.schema, part.texts, part.labels)
         check_same_examples(config, made_from=made_from(self._path(part, "train")), wanted=wanted)
-        write_run_config(config.output_dir, config)
-        write_labels(config.output_dir, self._dataset)
         if has_stopped_early(config):
             return True
-        init_checkpoint = config.init_checkpoint
-        if not config.trainable_encoder:  # its outputs are wanted before training begins
-            if latest := latest_checkpoint(config.output_dir):
-                self._trainer.restore(latest)
-            else:
-                self._trainer.load_initial(init_checkpoint)
-            init_checkpoint = None
-        records = self._records(part, "train")
 
-        batches = batches_from(
-            config, [records.path], records.schema, num_records=records.num_records, lengths=records.lengths
-        )
-        with explained_damage([records.path], records.schema):
+        def batches(start_record: int) -> tf.data.Dataset:
+            write_run_files(config, self._vocabulary)
+            write_labels(config.output_dir, self._dataset)
+            records = self._records(part, "train")
+            return shuffled_batches(
+                config,
+                [records.path],
+                records.schema,
+                num_records=records.num_records,
+                start_record=start_record,
+                lengths=records.lengths,
+            )
+
+        with explained_damage(*self._read_in_training(part)):
             return self._trainer.train(
                 plan,
                 batches,
                 output_dir=config.output_dir,
-                init_checkpoint=init_checkpoint,
+                init_checkpoint=config.init_checkpoint,
                 evaluate=best_keeper(
                     config, self._trainer, f"eval_{self._dataset.headline}", lambda step: self._scores(dev, step)
                 ),
@@ -211,6 +214,7 @@ class _Job:
     def evaluate(self, dev: list[_Part]) -> None:
         """Evaluates a checkpoint and writes `eval_results.txt`."""
         step = load_weights(self._config, self._trainer, "--do_eval")
+        self._write_flags()
         scores = self._scores(dev, step, confusion_folder=self._config.output_dir)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
         write_results(os.path.join(self._config.output_dir, RESULTS_FILE), results)
@@ -218,6 +222,7 @@ class _Job:
     def predict(self, part: _Part) -> None:
         """Predicts a part of the set and writes its tables."""
         load_weights(self._config, self._trainer, "--do_predict")
+        self._write_flags()
         probabilities = self._predictions(part, "predict", self._config.predict_batch_size)["probabilities"]
 
         def path(name: str) -> str:
@@ -231,6 +236,11 @@ class _Job:
             submission = path(submission_name(self._dataset, part.split))
             write_glue_submission(submission, self._dataset, probabilities)
             logging.info("wrote %s", submission)
+
+    def _write_flags(self) -> None:
+        """Writes the flags of an evaluation alone; those of training, beside the checkpoints, are not overwritten."""
+        if not self._config.do_train:
+            write_run_config(os.path.join(self._config.output_dir, "eval"), self._config, self._vocabulary)
 
     def _scores(self, dev: list[_Part], step: int, confusion_folder: str | None = None) -> dict[str, float]:
         """Scores all parts, those of a second one with a suffix, and logs them."""
@@ -261,12 +271,19 @@ class _Job:
             self._record_files[path] = records if self._config.trainable_encoder else self._features(records, part)
         return self._record_files[path]
 
+    def _read_in_training(self, part: _Part) -> tuple[list[str], RecordSchema]:
+        """The file that training reads and its schema, before it is made: with a frozen encoder, what that computes."""
+        path = self._path(part, "train")
+        if self._config.trainable_encoder:
+            return [path], self._task.schema
+        return [_features_path(path)], self._task.feature_schema(self._trainer.model)
+
     def _path(self, part: _Part, purpose: str) -> str:
         return os.path.join(self._config.output_dir, f"{purpose}{part.suffix}.tf_record")
 
     def _features(self, records: _RecordFile, part: _Part) -> _RecordFile:
         model = self._trainer.model
-        path, schema = records.path.replace(".tf_record", ".features.tf_record"), self._task.feature_schema(model)
+        path, schema = _features_path(records.path), self._task.feature_schema(model)
 
         def features() -> np.ndarray:
             batches = self._batches(records, self._config.eval_batch_size)
@@ -296,17 +313,21 @@ class _Job:
         )
 
 
-def _check_same_model(config: ClassifierConfig, dataset: Dataset) -> None:
+def _features_path(path: str) -> str:
+    return path.replace(".tf_record", ".features.tf_record")
+
+
+def _check_same_model(
+    config: ClassifierConfig, dataset: Dataset, bert_config: BertConfig, vocabulary: Vocabulary
+) -> None:
     """Raises if the checkpoints of the output folder are of a model that computes something else."""
-    if not latest_checkpoint(checkpoint_folder(config)):
-        return
-    labels = read_labels(config.output_dir)
+    labels = read_labels(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
     if labels is not None and labels != list(dataset.labels):
         raise UserError(
             f"the labels are {listed(dataset.labels)}, but the checkpoints in {config.output_dir} were trained with "
             f"{listed(labels)} ({LABELS_FILE}); give these, or use another --output_dir"
         )
-    check_same_flags(config, _MODEL_FLAGS + (_TEXT_FLAGS if config.do_export else ()))
+    check_same_run(config, _MODEL_FLAGS + (_TEXT_FLAGS if config.do_export else ()), bert_config, vocabulary)
 
 
 def _task(

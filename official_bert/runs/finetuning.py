@@ -5,69 +5,92 @@ from collections.abc import Callable, Iterable, Mapping
 
 from absl import logging
 
-from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
 from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import FinetuningOptions, SquadConfig
 from official_bert.errors import UserError
-from official_bert.results import read_run_flags
-from official_bert.runs.training import training_plan
+from official_bert.runs.early_checks import checkpoint_folder
+from official_bert.runs.training import check_resumed_flags, training_plan
+from official_bert.tokenization import Vocabulary
 from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.run_folder import (
+    check_room_for_model_files,
+    check_same_model,
+    read_run_config,
+    write_model_files,
+    write_run_config,
+)
 
 
-def checkpoint_folder(config: FinetuningOptions) -> str:
-    """The folder whose last checkpoint is evaluated and predicts."""
-    return os.path.join(config.output_dir, BEST_FOLDER) if config.use_best_checkpoint else config.output_dir
-
-
-def check_checkpoints(config: FinetuningOptions) -> None:
-    """Looks for a checkpoint before long work begins.
+def check_initial_checkpoint(config: FinetuningOptions) -> None:
+    """Opens the checkpoint that training begins with before long work is done, and warns if there is none.
 
     Raises:
-      UserError: there is nothing that could be evaluated, or an initial checkpoint that cannot be read.
+      UserError: it cannot be read.
     """
     if config.init_checkpoint:
         CheckpointReader(config.init_checkpoint, "--init_checkpoint")
-    if config.do_train or latest_checkpoint(checkpoint_folder(config)):
-        return
-    if config.use_best_checkpoint:
-        raise UserError("--use_best_checkpoint: no checkpoint in output_dir/best; train with --eval_steps first")
-    if not config.init_checkpoint:
-        raise UserError(f"no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint; give one")
+    elif not latest_checkpoint(checkpoint_folder(config)):
+        logging.warning(
+            "no --init_checkpoint: all weights are newly initialized, and fine-tuning alone teaches a model little; "
+            "give a pretrained checkpoint"
+        )
 
 
-def check_same_flags(config: FinetuningOptions, names: Iterable[str]) -> None:
-    """Compares flags that checkpoints must be used with as they were trained with, since their variables do not tell.
+def check_same_run(
+    config: FinetuningOptions, names: Iterable[str], bert_config: BertConfig, vocabulary: Vocabulary
+) -> None:
+    """Compares what checkpoints must be used with as they were trained with, since their variables do not tell.
+
+    Args:
+      config: the flags.
+      names: of the flags to compare.
+      bert_config: the architecture.
+      vocabulary: the vocabulary.
 
     Raises:
-      UserError: the checkpoints of the output folder were trained with another value of one of them.
+      UserError: the checkpoints of the output folder were trained with another value of a flag, another vocabulary or
+        another architecture; or the output folder has no room for copies of the model's files.
     """
-    if not latest_checkpoint(checkpoint_folder(config)):
-        return
-    _check_flags_of(config.output_dir, config, names, "give the same, or use another --output_dir")
+    if latest_checkpoint(checkpoint_folder(config)):
+        _check_flags_of(config.output_dir, config, names, "give the same, or use another --output_dir")
+        check_same_model(config.output_dir, bert_config, vocabulary)
+    elif config.do_train:
+        check_room_for_model_files(
+            config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
+        )
 
 
-def check_ensemble(config: SquadConfig, names: Iterable[str]) -> None:
-    """Looks at the checkpoints of an ensemble before long work begins; for the names see `check_same_flags`.
+def check_ensemble(config: SquadConfig, names: Iterable[str], bert_config: BertConfig, vocabulary: Vocabulary) -> None:
+    """Looks at the checkpoints of an ensemble before long work begins; for the arguments see `check_same_run`.
 
     Raises:
-      UserError: one cannot be read, or the run that made it had another value of one of the flags.
+      UserError: one cannot be read, or the run that made it had another flag, vocabulary or architecture.
     """
     for path in config.ensemble:
         folder = os.path.dirname(CheckpointReader(path, "--ensemble_checkpoints").prefix)
         if os.path.basename(folder) == BEST_FOLDER:
             folder = os.path.dirname(folder)
         _check_flags_of(folder, config, names, "give the same, or leave them out of --ensemble_checkpoints")
+        check_same_model(folder, bert_config, vocabulary)
+
+
+def write_run_files(config: FinetuningOptions, vocabulary: Vocabulary) -> None:
+    """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
+    write_run_config(config.output_dir, config, vocabulary)
+    write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
 
 
 def _check_flags_of(folder: str, config: FinetuningOptions, names: Iterable[str], advice: str) -> None:
-    trained = read_run_flags(folder) or {}
-    for flag in names:
-        if flag in trained and _plain(trained[flag]) != _plain(getattr(config, flag)):
+    run = read_run_config(folder)
+    for flag in names if run else ():
+        if flag in run.flags and _plain(run.flags[flag]) != _plain(getattr(config, flag)):
             raise UserError(
                 f"--{flag}={getattr(config, flag)}, but the checkpoints in {folder} were trained with "
-                f"--{flag}={trained[flag]}; {advice}"
+                f"--{flag}={run.flags[flag]}; {advice}"
             )
 
 
@@ -107,6 +130,7 @@ def finetuning_plan(config: FinetuningOptions, num_examples: int) -> TrainingPla
             f"step of --train_batch_size={config.train_batch_size}"
         )
     logging.info("%d training examples, %d steps", num_examples, num_steps)
+    check_resumed_flags(config, num_steps)
     return training_plan(
         config,
         num_train_steps=num_steps,
@@ -119,7 +143,8 @@ def checkpoint_to_export(config: FinetuningOptions) -> str:
     """The checkpoint to export: the output folder's, otherwise the initial one; warns of another length than it had."""
     latest = latest_checkpoint(checkpoint_folder(config))
     logging.info("--do_export: weights of %s", latest or config.init_checkpoint)
-    trained = (read_run_flags(config.output_dir) or {}).get("max_seq_length")
+    run = read_run_config(config.output_dir)
+    trained = run.flags.get("max_seq_length") if run else None
     if latest and trained not in (None, config.max_seq_length):
         logging.warning(
             "--do_export: the model was trained with --max_seq_length=%d; exported, it reads %d wordpieces of a text",

@@ -12,9 +12,10 @@ from absl import logging
 from official_bert import files
 from official_bert.config.run_configs import GlueAverageConfig
 from official_bert.errors import UserError
-from official_bert.results import RESULTS_FILE, RUN_CONFIG_FILE, differing_flags, read_results, read_run_flags
+from official_bert.results import RESULTS_FILE, read_results
 from official_bert.tasks.datasets import DATASETS, GLUE_NAMES, Dataset, part_suffix
 from official_bert.text_tables import format_table, mean_and_deviation
+from official_bert.training.run_folder import RUN_CONFIG_FILE, differing_flags, read_run_config
 
 _HEADER = ("task", "runs", "score", "std", "counts", "metrics")
 _DECIMALS = 2
@@ -46,8 +47,8 @@ class _Run(NamedTuple):
     @classmethod
     def read(cls, folder: str) -> "_Run":
         # Training writes its flags to the folder, evaluation alone to the folder `eval` within.
-        written = [read_run_flags(part) for part in (folder, os.path.join(folder, "eval"))]
-        written = [flags for flags in written if flags is not None]
+        written = [read_run_config(part) for part in (folder, os.path.join(folder, "eval"))]
+        written = [run.flags for run in written if run is not None]
         if not written:
             raise UserError(f"{folder} holds no {RUN_CONFIG_FILE}, which would tell the task")
         names = {str(flags.get("task_name")).lower() for flags in written}

@@ -4,25 +4,33 @@ import math
 import os
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
-from official_bert.checkpoints.folder import latest_checkpoint
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import PretrainingConfig
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records, explained_damage
-from official_bert.errors import UserError
 from official_bert.export.saved_model import check_export_dir, write_export
 from official_bert.export.trained import mask_servable
 from official_bert.results import RESULTS_FILE
-from official_bert.runs.training import batches_from, training_folder, training_plan
+from official_bert.runs.early_checks import check_has_checkpoint
+from official_bert.runs.training import check_resumed_flags, shuffled_batches, training_folder, training_plan
 from official_bert.tasks.model_files import read_model_files
 from official_bert.tasks.pretraining import PretrainingTask
+from official_bert.tokenization import Vocabulary
 from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.run_folder import (
+    check_room_for_model_files,
+    check_same_model,
+    write_model_files,
+    write_run_config,
+)
 from official_bert.training.strategy import create_strategy
-from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+from official_bert.training.summaries import ScalarLog, write_results
 
 
 def run(config: PretrainingConfig) -> None:
@@ -33,15 +41,21 @@ def run(config: PretrainingConfig) -> None:
     """
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    vocabulary = None
     if config.do_export:
         _, tokenizer = read_model_files(config)
+        vocabulary = tokenizer.vocabulary
         check_export_dir(config.export_dir)
     if config.init_checkpoint:
         CheckpointReader(config.init_checkpoint, "--init_checkpoint")
-    elif not config.do_train and not latest_checkpoint(config.output_dir):
-        flag = "--do_eval" if config.do_eval else "--do_export"
-        raise UserError(f"{flag}: no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint")
-    if (config.do_train or config.do_eval) and not _train_and_evaluate(config, bert_config):
+    check_has_checkpoint(config)
+    if latest_checkpoint(config.output_dir):
+        check_same_model(config.output_dir, bert_config, vocabulary)
+    elif config.do_train:
+        check_room_for_model_files(
+            config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
+        )
+    if (config.do_train or config.do_eval) and not _train_and_evaluate(config, bert_config, vocabulary):
         return  # stopped by SIGTERM
     if config.do_export:
         checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
@@ -57,7 +71,7 @@ def run(config: PretrainingConfig) -> None:
         write_export(config.export_dir, servable, config.vocab_file)
 
 
-def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig) -> bool:
+def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary | None) -> bool:
     """Trains, evaluates, or both; returns whether training came to its end."""
     paths = files.find(config.input_file)
     strategy = create_strategy(config)  # before anything else touches a device
@@ -76,11 +90,9 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig) -> b
     if config.do_train:
         check_divisible(config.train_batch_size, strategy, "--train_batch_size")
     with training_folder(config.output_dir, do_train=config.do_train):
-        # Evaluation must not overwrite the settings that the checkpoints were trained with.
-        write_run_config(config.output_dir if config.do_train else os.path.join(config.output_dir, "eval"), config)
         trainer = Trainer(task, strategy, seed=config.random_seed)
         with explained_damage(paths, task.schema):
-            if config.do_train and not _train(config, trainer, task, paths, num_records):
+            if config.do_train and not _train(config, trainer, task, paths, num_records, vocabulary):
                 return False
             if config.do_eval:
                 _evaluate(config, trainer, task, paths, num_records)
@@ -88,7 +100,12 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig) -> b
 
 
 def _train(
-    config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
+    config: PretrainingConfig,
+    trainer: Trainer,
+    task: PretrainingTask,
+    paths: list[str],
+    num_records: int,
+    vocabulary: Vocabulary | None,
 ) -> bool:
     if config.num_warmup_steps >= config.num_train_steps:
         logging.warning(
@@ -97,7 +114,13 @@ def _train(
             config.num_train_steps,
         )
     plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
-    batches = batches_from(config, paths, task.schema, num_records=num_records)
+    check_resumed_flags(config, config.num_train_steps)
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        write_run_config(config.output_dir, config, vocabulary)
+        write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
+        return shuffled_batches(config, paths, task.schema, num_records=num_records, start_record=start_record)
+
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 
@@ -110,6 +133,8 @@ def _evaluate(
     else:
         trainer.load_initial(config.init_checkpoint)
         step = 0
+    if not config.do_train:  # the settings that the checkpoints were trained with are not overwritten
+        write_run_config(os.path.join(config.output_dir, "eval"), config)
     num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
     num_evaluated = min(num_records, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 from absl import logging
 
 from official_bert import files
@@ -22,18 +23,20 @@ from official_bert.metrics.span import (
     score_answers_with_null,
 )
 from official_bert.results import RESULTS_FILE
+from official_bert.runs.early_checks import check_has_checkpoint
 from official_bert.runs.finetuning import (
     best_keeper,
-    check_checkpoints,
     check_ensemble,
+    check_initial_checkpoint,
     check_same_examples,
-    check_same_flags,
+    check_same_run,
     checkpoint_to_export,
     finetuning_plan,
     has_stopped_early,
     load_weights,
+    write_run_files,
 )
-from official_bert.runs.training import batches_from, training_folder
+from official_bert.runs.training import shuffled_batches, training_folder
 from official_bert.tasks.model_files import read_model_files
 from official_bert.tasks.squad import LOGITS, SquadTask
 from official_bert.tasks.squad_answers import QuestionAnswers, find_answers, predicted_texts, write_answers
@@ -49,8 +52,9 @@ from official_bert.tasks.squad_windows import (
 )
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.run_folder import write_run_config
 from official_bert.training.strategy import create_strategy
-from official_bert.training.summaries import ScalarLog, write_results, write_run_config
+from official_bert.training.summaries import ScalarLog, write_results
 
 # Flags that a checkpoint must be used with as it was trained with, since its variables do not tell.
 _MODEL_FLAGS = ("do_lower_case",)
@@ -77,9 +81,10 @@ def run(config: SquadConfig) -> None:
     dev = read_squad(config.predict_file, for_training=False, version_2=is_2_0) if is_predicted else None
     _check_labels(config, dev)
     if config.ensemble:
-        check_ensemble(config, _MODEL_FLAGS)
+        check_ensemble(config, _MODEL_FLAGS, bert_config, tokenizer.vocabulary)
     else:
-        check_checkpoints(config)
+        check_has_checkpoint(config)
+        check_initial_checkpoint(config)
     if config.do_export:
         check_export_dir(config.export_dir)
 
@@ -95,9 +100,7 @@ def run(config: SquadConfig) -> None:
     )
     with training_folder(config.output_dir, do_train=config.do_train):
         if not config.ensemble:
-            check_same_flags(config, _MODEL_FLAGS)
-        if not config.do_train and dev:  # training writes its own, beside the checkpoints
-            write_run_config(os.path.join(config.output_dir, "eval"), config)
+            check_same_run(config, _MODEL_FLAGS, bert_config, tokenizer.vocabulary)
         trainer = Trainer(task, strategy, seed=config.random_seed)
         answering = _Answering(config, trainer, task, tokenizer, options, dev) if dev else None
         is_complete = True
@@ -144,13 +147,23 @@ def _train(
     path, is_2_0 = os.path.join(config.output_dir, "train.tf_record"), config.version_2_with_negative
     wanted = training_fingerprint(train, tokenizer, options, version_2=is_2_0)
     check_same_examples(config, made_from=made_from(path), wanted=wanted)
-    write_run_config(config.output_dir, config)
     if has_stopped_early(config):
         return True
-    num_records = write_training_records(
-        path, train, tokenizer, options, version_2=is_2_0, num_processes=config.num_processes or None
-    )
-    batches = batches_from(config, [path], task.schema, num_records=num_records, lengths=_lengths(config))
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        write_run_files(config, tokenizer.vocabulary)
+        num_records = write_training_records(
+            path, train, tokenizer, options, version_2=is_2_0, num_processes=config.num_processes or None
+        )
+        return shuffled_batches(
+            config,
+            [path],
+            task.schema,
+            num_records=num_records,
+            start_record=start_record,
+            lengths=_lengths(config),
+        )
+
     with explained_damage([path], task.schema):
         return trainer.train(
             plan,
@@ -197,6 +210,7 @@ class _Answering:
             step, logits = self._ensemble_logits()
         else:
             step = load_weights(self._config, self._trainer, "--do_predict")
+            self._write_flags()
             logits = self._logits()
         answers = self._answers(logits)
         scores = self._scores(answers) if self._squad.is_labelled else {}
@@ -211,6 +225,12 @@ class _Answering:
             ScalarLog(self._config.output_dir).replace("eval", step, scores)
             write_results(os.path.join(self._config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
 
+    def _write_flags(self) -> None:
+        """Writes the flags of a prediction alone; those of training, beside the checkpoints, are not overwritten."""
+        if not self._config.do_train:
+            folder = os.path.join(self._config.output_dir, "eval")
+            write_run_config(folder, self._config, self._tokenized.tokenizer.vocabulary)
+
     def scores_at(self, step: int) -> dict[str, float]:
         """Scores the weights as they are, those of a step in training."""
         scores = self._scores(self._answers(self._logits()))
@@ -222,6 +242,7 @@ class _Answering:
         paths, weights, flag = self._config.ensemble, self._trainer.model.weights, "--ensemble_checkpoints"
         for path in paths:  # all of them before hours may be spent on the first
             check_whole(path, weights, flag)
+        self._write_flags()
         steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
         for path in paths:
             logging.info("%s: weights of %s", flag, path)

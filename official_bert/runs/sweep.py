@@ -19,9 +19,10 @@ from official_bert.config.flag_binding import to_arguments
 from official_bert.config.run_configs import ClassifierConfig, SweepConfig
 from official_bert.errors import UserError
 from official_bert.progress import format_seconds
-from official_bert.results import RESULTS_FILE, differing_flags, read_results, read_run_flags
+from official_bert.results import RESULTS_FILE, read_results
 from official_bert.tasks.datasets import CUSTOM, CUSTOM_METRICS, named_dataset
 from official_bert.text_tables import format_table, mean_and_deviation
+from official_bert.training.run_folder import differing_flags, read_run_config
 
 _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
 _DECIMALS = 4
@@ -81,12 +82,13 @@ class _Trial(NamedTuple):
     def check_folder(self) -> None:
         """Raises if its folder holds a run with other flags: to go on with that would mix two runs."""
         folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
-        found = read_run_flags(folder)
-        if found is None and self.score is None:
+        run = read_run_config(folder)
+        if run is None and self.score is None:
             return
-        names = differing_flags(found or {}, flags, ignored=("output_dir",))
+        found = run.flags if run else {}
+        names = differing_flags(found, flags, ignored=("output_dir",))
         if names:
-            values = [flags_there.get(names[0]) for flags_there in (found or {}, flags)]
+            values = [flags_there.get(names[0]) for flags_there in (found, flags)]
             raise UserError(
                 f"{folder} holds a run with --{names[0]}={values[0]}, not {values[1]}; "
                 "delete that folder or give another --output_dir"

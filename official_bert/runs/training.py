@@ -1,15 +1,39 @@
-"""What all runs that train have in common: how the flags become a plan and batches."""
+"""What all runs that train have in common: how the flags become a plan and batches, and what may change on a resume."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
+from absl import logging
 
 from official_bert import files
+from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from official_bert.config.run_configs import TrainingOptions
 from official_bert.data.pipeline import training_batches
 from official_bert.data.schema import RecordSchema
+from official_bert.errors import UserError
 from official_bert.training.loop import TrainingPlan
+from official_bert.training.run_folder import read_run_config
+
+# Flags that change what a run learns. The order of the records depends on the first two, and the place where a resumed
+# run goes on in it on the first: with another value some examples of the epoch would be seen twice and others never.
+_ORDER_FLAGS = ("train_batch_size", "random_seed")
+_LEARNING_FLAGS = (
+    "learning_rate",
+    "num_train_steps",
+    "num_warmup_steps",
+    "num_train_epochs",
+    "warmup_proportion",
+    "adam_bias_correction",
+    "dynamic_padding",
+    "input_file",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "num_replicas",
+    "use_tpu",
+    "eval_steps",
+    "early_stopping_patience",
+)
 
 
 def training_plan(
@@ -45,33 +69,60 @@ def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractCo
     return files.sole_user(output_dir, "trains into") if do_train else contextlib.nullcontext()
 
 
-def batches_from(
+def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:
+    """Compares the flags of a run that is resumed with those it was started with; warns of what changes the run.
+
+    Args:
+      config: the flags.
+      num_train_steps: steps of the whole run.
+
+    Raises:
+      UserError: the rest of the run would silently see other examples than the flags say.
+    """
+    latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
+    step = latest and step_of(latest)
+    if not latest or not run or step == 0 or (step is not None and step >= num_train_steps):
+        return
+    for name in (*_ORDER_FLAGS, *_LEARNING_FLAGS):
+        if name not in run.flags or not hasattr(config, name):
+            continue
+        old, new = run.flags[name], getattr(config, name)
+        if old == new:
+            continue
+        change = f"--{name}={new}, but {latest} was trained with --{name}={old}"
+        if name in _ORDER_FLAGS and not config.allow_inexact_resume:
+            raise UserError(
+                f"{change}: resumed with another one, the run would see some examples of this epoch twice and others "
+                "not at all; give the old value, or --allow_inexact_resume, or another --output_dir"
+            )
+        logging.warning("%s: the resumed run differs from an uninterrupted one", change)
+
+
+def shuffled_batches(
     config: TrainingOptions,
     paths: Sequence[str],
     schema: RecordSchema,
     *,
     num_records: int,
+    start_record: int,
     lengths: Sequence[int] | None = None,
-) -> Callable[[int], tf.data.Dataset]:
-    """A function for the Trainer: from the number of records used so far to the batches from there on.
+) -> tf.data.Dataset:
+    """The batches of a training run from a record on; see `training_batches`.
 
     Args:
       config: tells batch size and seed.
       paths: TFRecord files.
       schema: what a record holds.
       num_records: records in all files together.
+      start_record: how many records have been used already.
       lengths: see `training_batches`.
     """
-
-    def batches(start_record: int) -> tf.data.Dataset:
-        return training_batches(
-            paths,
-            schema,
-            batch_size=config.train_batch_size,
-            num_records=num_records,
-            seed=config.random_seed,
-            start_record=start_record,
-            lengths=lengths,
-        )
-
-    return batches
+    return training_batches(
+        paths,
+        schema,
+        batch_size=config.train_batch_size,
+        num_records=num_records,
+        seed=config.random_seed,
+        start_record=start_record,
+        lengths=lengths,
+    )

@@ -13,9 +13,8 @@ from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS
 from official_bert.modeling.classifier import FEATURES, ClassificationModel
 from official_bert.tasks.classification_data import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
+from official_bert.tasks.datasets import MULTI_LABEL_THRESHOLD
 from official_bert.training.task import WeightedSum
-
-MULTI_LABEL_THRESHOLD = 0.5
 
 
 @dataclasses.dataclass(frozen=True)

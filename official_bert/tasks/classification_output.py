@@ -10,8 +10,7 @@ import numpy as np
 from official_bert import files
 from official_bert.errors import UserError
 from official_bert.metrics.classification import confusion_matrix
-from official_bert.tasks.classification import MULTI_LABEL_THRESHOLD
-from official_bert.tasks.datasets import GLUE_NAMES, Dataset, TextExample
+from official_bert.tasks.datasets import GLUE_NAMES, MULTI_LABEL_THRESHOLD, Dataset, TextExample
 
 LABELS_FILE = "labels.json"
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})

@@ -26,6 +26,7 @@ from official_bert.data.tables import (
 from official_bert.errors import UserError, listed
 
 Problem = Literal["single_label", "multi_label", "regression"]
+MULTI_LABEL_THRESHOLD = 0.5  # a class with a higher probability is predicted
 CUSTOM = "custom"  # the name of a data set of the user's own
 _LARGEST_FLOAT32 = 3.4e38
 Column = int | str  # counted from 0 (below 0: from the end), or named by the header
@@ -217,6 +218,14 @@ class Dataset:
         """The parts to predict."""
         return tuple(split for split in self.parts if split.startswith("test"))
 
+    def find(self, data_dir: str | None, split: str) -> str:
+        """The path of a part's file; for arguments and errors see `examples`."""
+        if split not in self.parts:
+            raise UserError(f"the data set {self.name} has no part {split!r}; it has {listed(self.parts)}")
+        if data_dir and not files.is_folder(data_dir):
+            raise UserError(f"there is no folder {data_dir} to read {self.name} from")
+        return self.parts[split].find(data_dir)
+
     def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
         """Reads a part of the set.
 
@@ -230,12 +239,7 @@ class Dataset:
         Raises:
           UserError: the set has no such part, or its file is missing, empty, not UTF-8 or not of this layout.
         """
-        if split not in self.parts:
-            raise UserError(f"the data set {self.name} has no part {split!r}; it has {listed(self.parts)}")
-        if data_dir and not files.is_folder(data_dir):
-            raise UserError(f"there is no folder {data_dir} to read {self.name} from")
-        part = self.parts[split]
-        path = part.find(data_dir)
+        path, part = self.find(data_dir, split), self.parts[split]
         examples = part.examples(path, part.guid_prefix or split)
         num_empty = sum("" in (first.strip(), second and second.strip()) for _, first, second, _, _ in examples)
         if num_empty:

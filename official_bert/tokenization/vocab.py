@@ -1,5 +1,7 @@
 """The vocabulary: wordpieces and their ids, read from `vocab.txt` and checked."""
 
+import hashlib
+import json
 from collections.abc import Iterable
 
 from absl import logging
@@ -62,6 +64,11 @@ class Vocabulary:
     def size(self) -> int:
         """Number of ids: the highest one plus 1, which counts repeated lines too."""
         return max(self.inverse) + 1
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all pieces and their ids: equal for vocabularies that give every text the same ids."""
+        return hashlib.sha256(json.dumps(list(self.pieces.items())).encode()).hexdigest()
 
     def require(self, *specials: str) -> list[int]:
         """Looks up special pieces.

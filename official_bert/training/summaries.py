@@ -1,18 +1,14 @@
-"""Writes the numbers of a run: TensorBoard events, `metrics.jsonl`, and the settings it was started with."""
+"""Writes the numbers of a run: TensorBoard events, `metrics.jsonl` and `eval_results.txt`."""
 
-import dataclasses
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.results import RUN_CONFIG_FILE
 
 _METRICS_FILE = "metrics.jsonl"
 
@@ -79,23 +75,6 @@ def _parsed(line: str) -> dict | None:
         return None
     is_whole = line.endswith("\n") and isinstance(scalars, dict) and {"split", "step"} <= scalars.keys()
     return scalars if is_whole else None
-
-
-def write_run_config(output_dir: str, config: Any) -> None:
-    """Writes `run_config.json`: the command line, the flags with their defaults, and the versions at work.
-
-    Args:
-      output_dir: folder to write to; created if it is missing.
-      config: the run's frozen dataclass.
-    """
-    files.make_folders(output_dir)
-    settings = {
-        "command": sys.argv,
-        "flags": dataclasses.asdict(config),
-        "versions": {"python": sys.version.split()[0], "tensorflow": tf.__version__, "keras": keras.__version__},
-    }
-    with files.atomic_write(os.path.join(output_dir, RUN_CONFIG_FILE)) as sink:
-        sink.write(json.dumps(settings, indent=2) + "\n")
 
 
 def write_results(path: str, results: Mapping[str, Any]) -> None:

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder, latest_checkpoint
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.errors import UserError
 
 ARRAYS = {"bert/kernel": np.zeros([2], np.float32)}
@@ -87,7 +88,7 @@ def test_a_state_file_that_names_nothing_is_refused(tmp_path):
 def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
     CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
     (tmp_path / "checkpoint").write_bytes(state)
-    with pytest.raises(UserError, match="holds model.ckpt-7 but no readable file 'checkpoint'; to go on from it"):
+    with pytest.raises(UserError, match="holds model.ckpt-7 but no readable file 'checkpoint'; to resume from it"):
         CheckpointFolder(str(tmp_path), keep_max=2)
     with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
         CheckpointReader(str(tmp_path))

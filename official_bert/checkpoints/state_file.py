@@ -1,0 +1,159 @@
+"""The file `checkpoint` of a run's folder, which names its checkpoints; read without TensorFlow, to answer at once.
+
+It is a protocol buffer in text form, written by the reference as well:
+
+    model_checkpoint_path: "model.ckpt-1000"
+    all_model_checkpoint_paths: "model.ckpt-500"
+    all_model_checkpoint_paths: "model.ckpt-1000"
+"""
+
+import os
+import re
+from typing import NamedTuple
+
+from official_bert import files
+from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
+from official_bert.errors import UserError
+
+DATA_SUFFIX = ".data-00000-of-00001"
+
+_PATTERN = re.compile(r"[\[\]*?\\]")
+_ENTRY = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\]|\\.)*)"|[-+.\w]+)\s*')
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
+_NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+class CheckpointState(NamedTuple):
+    """What the file says.
+
+    Attributes:
+      latest: prefix of the last checkpoint.
+      kept: prefixes of all that are still kept, the oldest first.
+    """
+
+    latest: str
+    kept: list[str]
+
+
+def read_state(folder: str) -> CheckpointState | None:
+    """Reads the file `checkpoint` of a folder; None if it is missing or damaged. Paths in it may be relative to it."""
+    path = os.path.join(folder, STATE_FILE)
+    if not files.exists(path):
+        return None
+    try:
+        entries = [_parse(line) for line in files.LineReader(path) if line.strip()]
+    except (UserError, ValueError):
+        return None
+    names = [os.path.join(folder, text) for key, text in entries if key == "model_checkpoint_path"]
+    kept = [os.path.join(folder, text) for key, text in entries if key == "all_model_checkpoint_paths"]
+    return CheckpointState(names[0], kept) if len(names) == 1 else None
+
+
+def kept_checkpoints(folder: str) -> list[str]:
+    """Prefixes of the checkpoints of an existing folder, the last one last; empty if there are none yet.
+
+    Raises:
+      UserError: the folder holds checkpoints, but its state file is missing or damaged, or names one that is not there.
+    """
+    check_path(folder)
+    state = read_state(folder)
+    if state is None:
+        found = [
+            match
+            for name in files.list_folder(folder)
+            if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
+        ]
+        if found:
+            last = max(found, key=lambda match: int(match[1]))[0]
+            raise UserError(
+                f"{folder} holds {last} but no readable file {STATE_FILE!r}; to resume from it, write the line "
+                f'model_checkpoint_path: "{last}" into that file, or use another folder'
+            )
+        return []
+    if not files.exists(state.latest + ".index"):
+        raise UserError(
+            f"{os.path.join(folder, STATE_FILE)} names {state.latest}, which is not there; "
+            "correct the file or use another folder"
+        )
+    return [path for path in state.kept if path != state.latest and files.exists(path + ".index")] + [state.latest]
+
+
+def latest_checkpoint(folder: str) -> str | None:
+    """Prefix of the last checkpoint of a run's folder; None if there is no such folder, or nothing in it.
+
+    Raises:
+      UserError: as `kept_checkpoints`.
+    """
+    kept = kept_checkpoints(folder) if files.is_folder(folder) else []
+    return kept[-1] if kept else None
+
+
+def step_of(prefix: str) -> int | None:
+    """The step in the name of a run's checkpoint; None if it is named otherwise."""
+    match = CHECKPOINT_NAME.fullmatch(os.path.basename(prefix))
+    return int(match[1]) if match else None
+
+
+def check_path(prefix: str) -> None:
+    r"""Raises if TensorFlow would take a path for a pattern: it could write the checkpoint but not read it.
+
+    Raises:
+      UserError: it holds one of `[ ] * ? \`.
+    """
+    if _PATTERN.search(prefix):
+        raise UserError(f"{prefix}: TensorFlow cannot read checkpoints whose path holds [ ] * ? or \\; use another")
+
+
+def find_checkpoint(path: str, what: str) -> str:
+    """Finds the checkpoint that a path means.
+
+    Args:
+      path: a prefix, one of a checkpoint's files, or a folder with a state file.
+      what: what named it, for messages: "--init_checkpoint".
+
+    Returns:
+      Its prefix.
+
+    Raises:
+      UserError: there is no such checkpoint.
+    """
+    if files.is_folder(path):
+        state = read_state(path)
+        if state is None:
+            raise UserError(
+                f"{what} {path} is a folder without a readable `checkpoint` file; name a checkpoint in it, as in "
+                "model.ckpt-100"
+            )
+        path = state.latest
+    path = path.removesuffix(".index").removesuffix(DATA_SUFFIX).removesuffix(".meta")
+    if not files.exists(path + ".index"):
+        raise UserError(f"{what} {path}: no such checkpoint (there is no {path}.index)")
+    return path
+
+
+def _parse(line: str) -> tuple[str, str]:
+    """A line's key and text; the timestamps that TensorFlow writes have none."""
+    match = _ENTRY.fullmatch(line)
+    if match is None:
+        raise ValueError(line)
+    key, text = match.groups()
+    if text is None:
+        if key.endswith(("_path", "_paths")):
+            raise ValueError(line)
+        return key, ""
+    return key, _ESCAPE.sub(_unescaped, text.encode()).decode()
+
+
+def _unescaped(match: re.Match) -> bytes:
+    code = match[1]
+    if code[:1] in b"01234567":
+        return bytes([int(code, 8) & 0xFF])
+    if code[:1] == b"x" and len(code) > 1:
+        return bytes([int(code[1:], 16)])
+    return _NAMED_ESCAPES.get(code, code)
+
+
+def quoted(text: str) -> str:
+    """Quotes a string as the text form of protocol buffers wants it."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,46 @@
+"""From the flags that a run wrote down back to its config."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+from official_bert.errors import UserError
+
+Config = TypeVar("Config")
+
+
+def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], source: str) -> Config:
+    """Builds a config from flags as JSON keeps them; flags that the config does not have are left out.
+
+    Args:
+      config_class: dataclass made with `option()`.
+      saved: name to value; what is missing gets its default, as in the files of earlier versions.
+      source: the file, for messages.
+
+    Returns:
+      The config.
+
+    Raises:
+      UserError: a value has another type than its flag, or is out of range; the message names the file and the flag.
+    """
+    annotations = typing.get_type_hints(config_class)
+    values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
+    for name, value in values.items():
+        if not _has_type(value, annotations[name]):
+            raise UserError(f"{source}: {name} is {value!r:.80}, which is no value of that flag; restore the file")
+    try:
+        return config_class(**values)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
+
+
+def _has_type(value: Any, annotation: Any) -> bool:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return any(_has_type(value, kind) for kind in typing.get_args(annotation))
+    if typing.get_origin(annotation) is Literal:
+        return value in typing.get_args(annotation)
+    if annotation is float:  # JSON does not tell 3 from 3.0
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is annotation

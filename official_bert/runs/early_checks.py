@@ -1,0 +1,127 @@
+"""Mistakes in files that show at once: a script looks for them before it imports TensorFlow, which takes seconds.
+
+Nothing is written and little is read; the run itself checks the contents.
+"""
+
+import os
+
+from official_bert import files
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import find_checkpoint, latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import (
+    AnswerConfig,
+    ClassifierConfig,
+    FillMaskConfig,
+    FinetuningOptions,
+    PretrainingConfig,
+    PretrainingDataConfig,
+    SquadConfig,
+    TrainingOptions,
+)
+from official_bert.errors import UserError
+from official_bert.tasks.datasets import CUSTOM, named_dataset, xnli
+from official_bert.tasks.model_files import read_model_files
+from official_bert.tokenization import FullTokenizer
+
+
+def check_pretraining_data(config: PretrainingDataConfig) -> None:
+    """Looks at the files of `create_pretraining_data.py`; see `check_classifier`."""
+    files.find(config.input_file)
+    FullTokenizer(config.vocab_file, config.do_lower_case)
+
+
+def check_pretraining(config: PretrainingConfig) -> None:
+    """Looks at the files of `run_pretraining.py`; see `check_classifier`."""
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    if config.do_export:
+        read_model_files(config)
+    if config.do_train or config.do_eval:
+        files.find(config.input_file)
+    if config.init_checkpoint:
+        find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+    check_has_checkpoint(config)
+
+
+def check_classifier(config: ClassifierConfig) -> None:
+    """Looks at the files of `run_classifier.py`.
+
+    Raises:
+      UserError: one is missing, or those of the model do not fit each other.
+    """
+    _check_finetuning(config)
+    if config.task_name.lower() == CUSTOM:
+        for name in config.custom_files:
+            _check_file(os.path.join(config.data_dir, getattr(config, name)), name)
+        return
+    is_xnli = config.task_name.lower() == "xnli"
+    dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)
+    splits = [
+        *(("train",) if config.do_train else ()),
+        *(dataset.eval_splits if config.is_evaluated else ()),
+        *(dataset.test_splits if config.do_predict else ()),
+    ]
+    for split in splits:
+        dataset.find(config.data_dir, split)
+
+
+def check_squad(config: SquadConfig) -> None:
+    """Looks at the files of `run_squad.py`; see `check_classifier`."""
+    if not config.ensemble:
+        _check_finetuning(config)
+    else:
+        read_model_files(config)
+        for path in config.ensemble:
+            find_checkpoint(path, "--ensemble_checkpoints")
+    if config.do_train:
+        _check_file(config.train_file, "train_file")
+    if config.do_predict or (config.do_train and config.eval_steps):
+        _check_file(config.predict_file, "predict_file")
+
+
+def check_answer(config: AnswerConfig) -> None:
+    """Looks at the files of `tools/answer.py`; see `check_classifier`."""
+    _check_file(config.context_file, "context_file")
+    read_model_files(config)
+    find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+
+
+def check_fill_mask(config: FillMaskConfig) -> None:
+    """Looks at the files of `tools/fill_mask.py`; see `check_classifier`."""
+    BertConfig.from_json_file(config.bert_config_file)
+    FullTokenizer(config.vocab_file, config.do_lower_case)
+    find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+
+
+def checkpoint_folder(config: TrainingOptions) -> str:
+    """The folder whose last checkpoint is evaluated, predicts and is exported."""
+    is_best = isinstance(config, FinetuningOptions) and config.use_best_checkpoint
+    return os.path.join(config.output_dir, BEST_FOLDER) if is_best else config.output_dir
+
+
+def check_has_checkpoint(config: TrainingOptions) -> None:
+    """Raises if there are no weights to evaluate, to predict with or to export.
+
+    Raises:
+      UserError: there is neither a checkpoint in the output folder nor an initial one, and none is trained.
+    """
+    folder = checkpoint_folder(config)
+    if config.do_train or latest_checkpoint(folder):
+        return
+    if folder != config.output_dir:
+        raise UserError(f"--use_best_checkpoint: no checkpoint in {folder}; train with --eval_steps first")
+    if not config.init_checkpoint:
+        raise UserError(f"no checkpoint in --output_dir={config.output_dir} and no --init_checkpoint; give one")
+
+
+def _check_finetuning(config: FinetuningOptions) -> None:
+    read_model_files(config)
+    if config.init_checkpoint:
+        find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+    check_has_checkpoint(config)
+
+
+def _check_file(path: str, flag: str) -> None:
+    if not files.exists(path):
+        raise UserError(f"--{flag}: there is no {path}; check the path")

@@ -1,0 +1,173 @@
+"""What a training run keeps in its output folder beside checkpoints: its settings and the model's files.
+
+`run_config.json` holds the command line, the flags and a hash of the vocabulary. With the copies `bert_config.json` and
+`vocab.txt` beside it the folder can be moved, evaluated, served and continued without any other file. Needs no
+TensorFlow.
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from official_bert import files
+from official_bert.config.bert_config import BertConfig
+from official_bert.errors import UserError
+from official_bert.tokenization.vocab import Vocabulary
+
+RUN_CONFIG_FILE = "run_config.json"
+BERT_CONFIG_FILE, VOCAB_FILE = "bert_config.json", "vocab.txt"
+
+# Keys of a model config that decide what its weights compute, and those that only training looks at.
+_DECISIVE_KEYS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+_DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+class RunConfig(NamedTuple):
+    """What a run was started with.
+
+    Attributes:
+      path: the file that says so.
+      flags: name to value, defaults included.
+      vocabulary: `Vocabulary.fingerprint` of its vocabulary; None if it is not known.
+    """
+
+    path: str
+    flags: dict[str, Any]
+    vocabulary: str | None
+
+
+def read_run_config(folder: str) -> RunConfig | None:
+    """Reads the `run_config.json` of a folder; None if there is no such file.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = os.path.join(folder, RUN_CONFIG_FILE)
+    if not files.exists(path):
+        return None
+    settings = files.read_json(path, "settings of a run")
+    flags, vocabulary = settings.get("flags"), settings.get("vocabulary")
+    if not isinstance(flags, dict) or not isinstance(vocabulary, str | None):
+        raise UserError(f"{path} is not what a run writes; restore it or delete the folder")
+    return RunConfig(path, flags, vocabulary)
+
+
+def write_run_config(folder: str, config: Any, vocabulary: Vocabulary | None = None) -> None:
+    """Writes `run_config.json`: the command line, the flags with their defaults, and the versions at work.
+
+    Args:
+      folder: folder to write to; created if it is missing.
+      config: the run's frozen dataclass.
+      vocabulary: the run's, where it has one.
+    """
+    files.make_folders(folder)
+    packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
+    settings = {
+        "command": sys.argv,
+        "flags": dataclasses.asdict(config),
+        "vocabulary": vocabulary.fingerprint if vocabulary else None,
+        "versions": {"python": sys.version.split()[0], **packages},
+    }
+    with files.atomic_write(os.path.join(folder, RUN_CONFIG_FILE)) as sink:
+        sink.write(json.dumps(settings, indent=2) + "\n")
+
+
+def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, ignored: Collection[str]) -> list[str]:
+    """The names of the flags that two runs do not share, but for the ignored ones; sorted."""
+    names = (first.keys() | second.keys()) - set(ignored)
+    absent = object()
+    return sorted(name for name in names if first.get(name, absent) != second.get(name, absent))
+
+
+def write_model_files(folder: str, *, bert_config_file: str, vocab_file: str | None = None) -> None:
+    """Copies the model's files into an output folder, byte for byte.
+
+    Args:
+      folder: the folder.
+      bert_config_file: the architecture.
+      vocab_file: the vocabulary; None if the run has none.
+    """
+    for source, name in ((bert_config_file, BERT_CONFIG_FILE), (vocab_file, VOCAB_FILE)):
+        target = os.path.join(folder, name)
+        if source is not None and not _is_same_content(source, target):
+            with files.atomic_write(target, "wb") as sink:
+                sink.write(_content(source))
+
+
+def check_room_for_model_files(folder: str, *, bert_config_file: str, vocab_file: str | None = None) -> None:
+    """Raises if `write_model_files` would overwrite a file that no run put there.
+
+    Raises:
+      UserError: a file of that name with another content lies in the folder, but no `run_config.json`.
+    """
+    if files.exists(os.path.join(folder, RUN_CONFIG_FILE)):
+        return
+    for source, name in ((bert_config_file, BERT_CONFIG_FILE), (vocab_file, VOCAB_FILE)):
+        target = os.path.join(folder, name)
+        if source is not None and files.exists(target) and not _is_same_content(source, target):
+            raise UserError(
+                f"{target} is not {source}, of which the run keeps a copy under that name; give another output folder"
+            )
+
+
+def model_file(folder: str, name: str) -> str | None:
+    """Path of a run's copy of a model file; None if there is none, as in the folders of earlier versions."""
+    path = os.path.join(folder, name)
+    return path if files.exists(path) else None
+
+
+def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | None) -> None:
+    """Compares a model's files with those that the checkpoints of a folder were trained with.
+
+    A vocabulary of the same length, another activation or another number of heads fit the variables, and would be
+    wrong without a word. Other dropout rates are only warned of.
+
+    Args:
+      folder: output folder of the run that made the checkpoints.
+      config: the architecture to use.
+      vocabulary: the vocabulary to use; None if there is none.
+
+    Raises:
+      UserError: the weights would mean something else.
+    """
+    run = read_run_config(folder)
+    if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
+        raise UserError(
+            f"{vocabulary.source} is not the vocabulary that the checkpoints in {folder} were trained with; use "
+            f"{model_file(folder, VOCAB_FILE) or 'that one'}"
+        )
+    copy = model_file(folder, BERT_CONFIG_FILE)
+    if not run or not copy:
+        return
+    trained = BertConfig.from_json_file(copy)
+    for name in (*_DECISIVE_KEYS, *_DROPOUT_KEYS):
+        old, new = getattr(trained, name), getattr(config, name)
+        if old != new:
+            change = f"{name} is {new!r}, but the checkpoints in {folder} were trained with {old!r}"
+            if name in _DECISIVE_KEYS:
+                raise UserError(f"{change}; use {copy}")
+            logging.warning("%s", change)
+
+
+def _content(path: str) -> bytes:
+    with files.open_file(path, "rb") as source:
+        return source.read()
+
+
+def _is_same_content(first: str, second: str) -> bool:
+    return files.exists(second) and _content(first) == _content(second)

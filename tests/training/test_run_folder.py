@@ -1,0 +1,113 @@
+"""What a run keeps in its output folder: settings and the model's files."""
+
+import json
+import os
+
+import pytest
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.errors import UserError
+from official_bert.tokenization import Vocabulary
+from official_bert.training.run_folder import (
+    check_room_for_model_files,
+    check_same_model,
+    differing_flags,
+    read_run_config,
+    write_model_files,
+    write_run_config,
+)
+
+CONFIG = ClassifierConfig(
+    data_dir="d", bert_config_file="b", task_name="mrpc", vocab_file="v", output_dir="o", do_eval=True
+)
+MODEL = {"vocab_size": 4, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@pytest.fixture
+def vocabulary():
+    return Vocabulary({"[PAD]": 0, "a": 1, "b": 2})
+
+
+@pytest.fixture
+def model_files(tmp_path):
+    """The files of a small model, outside of the output folder."""
+    (tmp_path / "given.json").write_text(json.dumps(MODEL))
+    (tmp_path / "given.txt").write_bytes(b"[PAD]\na\r\nb")
+    return {"bert_config_file": str(tmp_path / "given.json"), "vocab_file": str(tmp_path / "given.txt")}
+
+
+@pytest.fixture
+def folder(tmp_path, vocabulary, model_files):
+    """The output folder of a run."""
+    write_run_config(str(tmp_path / "out"), CONFIG, vocabulary)
+    write_model_files(str(tmp_path / "out"), **model_files)
+    return str(tmp_path / "out")
+
+
+def test_flags_are_read_as_they_were_written(tmp_path, vocabulary):
+    assert read_run_config(str(tmp_path)) is None
+    write_run_config(str(tmp_path), CONFIG, vocabulary)
+    run = read_run_config(str(tmp_path))
+    assert ClassifierConfig(**run.flags) == CONFIG
+    assert run.vocabulary == vocabulary.fingerprint
+    write_run_config(str(tmp_path), CONFIG)
+    assert read_run_config(str(tmp_path)).vocabulary is None
+
+
+@pytest.mark.parametrize("text", ["{}", '{"flags": 3}', '{"flags": {}, "vocabulary": 7}'])
+def test_damaged_flags_are_a_mistake(tmp_path, text):
+    (tmp_path / "run_config.json").write_text(text)
+    with pytest.raises(UserError, match="run_config.json is not what a run writes"):
+        read_run_config(str(tmp_path))
+
+
+def test_flags_differ_by_value_or_by_being_there():
+    first = {"same": 1, "rate": 1e-5, "ignored": 1, "gone": None}
+    second = {"same": 1, "rate": 2e-5, "ignored": 2, "new": None}
+    assert differing_flags(first, second, ignored=["ignored"]) == ["gone", "new", "rate"]
+    assert differing_flags(first, json.loads(json.dumps(first)), ignored=[]) == []
+
+
+def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
+    for name, given in (("bert_config.json", "bert_config_file"), ("vocab.txt", "vocab_file")):
+        copy = os.path.join(folder, name)
+        assert open(copy, "rb").read() == open(model_files[given], "rb").read()
+        model_files[given] = copy
+    times = {name: os.stat(path).st_mtime_ns for name, path in model_files.items()}
+    write_model_files(folder, **model_files)  # a run that was given the copies leaves them alone
+    assert {name: os.stat(path).st_mtime_ns for name, path in model_files.items()} == times
+
+
+def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, model_files):
+    check_room_for_model_files(str(tmp_path / "absent"), **model_files)
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\na\r\nb")
+    check_room_for_model_files(str(tmp_path), **model_files)  # the same content
+    (tmp_path / "vocab.txt").write_text("precious")
+    with pytest.raises(UserError, match=r"vocab.txt is not .*given.txt, of which the run keeps a copy"):
+        check_room_for_model_files(str(tmp_path), **model_files)
+    write_run_config(str(tmp_path), CONFIG)  # what an earlier run put there may be replaced
+    check_room_for_model_files(str(tmp_path), **model_files)
+
+
+def test_another_vocabulary_of_the_same_length_is_refused(folder, vocabulary, tmp_path):
+    config = BertConfig.from_dict(MODEL)
+    check_same_model(folder, config, vocabulary)
+    check_same_model(folder, config, None)
+    swapped = Vocabulary({"[PAD]": 0, "b": 1, "a": 2}, "swapped.txt")
+    with pytest.raises(UserError, match="swapped.txt is not the vocabulary that the checkpoints in .* use .*vocab.txt"):
+        check_same_model(folder, config, swapped)
+    write_run_config(str(tmp_path / "old"), CONFIG)  # as earlier versions did
+    check_same_model(str(tmp_path / "old"), config, swapped)
+
+
+@pytest.mark.parametrize(("name", "value"), [("num_attention_heads", 4), ("hidden_act", "relu"), ("hidden_size", 16)])
+def test_another_architecture_is_refused(folder, vocabulary, name, value):
+    config = BertConfig.from_dict({**MODEL, name: value})
+    with pytest.raises(UserError, match=rf"{name} is {value!r}, but the checkpoints in .* were trained with"):
+        check_same_model(folder, config, vocabulary)
+
+
+def test_another_dropout_is_warned_of(folder, vocabulary, caplog):
+    check_same_model(folder, BertConfig.from_dict({**MODEL, "hidden_dropout_prob": 0.0}), vocabulary)
+    assert "hidden_dropout_prob is 0.0, but the checkpoints in" in caplog.text

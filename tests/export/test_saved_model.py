@@ -320,7 +320,7 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
         SquadConfig(**files_of_model, **answers, output_dir="out", do_export=True, export_dir="models")
     with pytest.raises(UserError, match="--do_train needs --input_file"):
         PretrainingConfig(**{**pretrain, "input_file": None}, do_train=True, do_export=True, export_dir="models")
-    with pytest.raises(UserError, match="--do_export: no checkpoint in --output_dir"):
+    with pytest.raises(UserError, match="no checkpoint in --output_dir"):
         config = {**pretrain, "init_checkpoint": None, "max_predictions_per_seq": 10}
         pretraining.run(PretrainingConfig(**config, do_export=True, export_dir="models"))
     assert not (tmp_path / "models").exists()

@@ -570,7 +570,7 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
         ({"do_train": True, "train_file": str(data / "dev.json")}, "was trained on other examples"),
         ({"do_train": True, "train_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "predict_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
-        ({"do_predict": True, "use_best_checkpoint": True}, "no checkpoint in output_dir/best"),
+        ({"do_predict": True, "use_best_checkpoint": True}, "--use_best_checkpoint: no checkpoint in"),
     ):
         with pytest.raises(UserError, match=message):
             run(settings, **flags)

@@ -12,8 +12,9 @@ import pytest
 
 from official_bert.config.run_configs import ClassifierConfig, SweepConfig
 from official_bert.errors import UserError
-from official_bert.results import read_results, read_run_flags
+from official_bert.results import read_results
 from official_bert.runs import sweep
+from official_bert.training.run_folder import read_run_config
 from tests.conftest import assert_fails, run_script, script_command, script_environment
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
@@ -178,7 +179,7 @@ def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
     assert "run 2 of 3: batch_8-rate_0.01-epochs_1-seed_1" in result.errors
     assert "run 3 of 3, 0:00:" in result.errors  # time left, known from run 2
     assert {name: os.stat(first / name).st_mtime_ns for name in os.listdir(first)} == made
-    settings = read_run_flags(str(tmp_path / "batch_8-rate_0.01-epochs_1-seed_1"))
+    settings = read_run_config(str(tmp_path / "batch_8-rate_0.01-epochs_1-seed_1")).flags
     wanted = {"learning_rate": 0.01, "train_batch_size": 8, "num_train_epochs": 1.0, "random_seed": 1}
     assert {name: settings[name] for name in wanted} == wanted
     assert settings["keep_checkpoint_max"] == 1

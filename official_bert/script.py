@@ -1,35 +1,33 @@
 """`run_script()`: what every script and tool does around its run: flags, a quiet start, errors in one line."""
 
 import contextlib
+import importlib
 import logging as standard_logging
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any
 
 from absl import app, flags, logging
 
 from official_bert.config.flag_binding import define_flags, from_flags
+from official_bert.config.scripts import Script
 from official_bert.errors import UserError
 
 flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
 
-Config = TypeVar("Config")
-
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 
-def run_script(config_class: type[Config], run: Callable[[Config], None], *, uses_tensorflow: bool = True) -> None:
-    """Runs a script: defines and parses its flags, calls `run(config)`, ends the process.
+def run_script(script: Script) -> None:
+    """Runs a script: defines and parses its flags, checks them, calls its function with the config, ends the process.
 
     A mistake of the user (`UserError`, a file that cannot be opened, a full disk) becomes one line on standard error
     and exit code 1; Ctrl-C exit code 130.
 
     Args:
-      config_class: dataclass made with `option()`; its fields become the flags.
-      run: called with the config.
-      uses_tensorflow: whether to import TensorFlow before, quietly.
+      script: its row of the table.
     """
 
     def main(arguments: Sequence[str]) -> None:
@@ -38,28 +36,44 @@ def run_script(config_class: type[Config], run: Callable[[Config], None], *, use
                 f"unexpected argument {arguments[1]!r}; flags are written --name=value, booleans --name or --noname"
             )
         try:
-            config = from_flags(config_class, flags.FLAGS)
-            if uses_tensorflow:
+            config = from_flags(script.config_class, flags.FLAGS)
+            if script.check:
+                _function(script.check)(config)
+            if script.uses_tensorflow:
                 _import_tensorflow()
-            run(config)
+            _function(script.run)(config)
         except UserError as error:
-            _exit_with(str(error))
+            exit_with(str(error))
         except OSError as error:
-            _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
+            exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
         except KeyboardInterrupt:
-            _exit_with("interrupted", status=130)
+            exit_with("interrupted", status=130)
 
-    define_flags(config_class, flags.FLAGS)
+    define_flags(script.config_class, flags.FLAGS)
     flags.FLAGS.set_default("verbosity", logging.INFO)
     logging.get_absl_handler().setFormatter(
         standard_logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
     )
+    command = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
+    sys.modules["__main__"].__doc__ = script.help_text(command)  # from which absl makes --help
     app.run(main)
 
 
-def _exit_with(message: str, status: int = 1) -> None:
+def exit_with(message: str, status: int = 1) -> None:
+    """Ends the process with one line on standard error.
+
+    Args:
+      message: what is wrong; the program's name is put before it.
+      status: the exit code.
+    """
     sys.stderr.write(f"{os.path.basename(sys.argv[0])}: error: {message}\n")
     sys.exit(status)
+
+
+def _function(path: str) -> Callable[[Any], None]:
+    """The function that `"module:name"` stands for."""
+    module, name = path.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _import_tensorflow() -> None:

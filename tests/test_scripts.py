@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.run_configs import StripCheckpointConfig, VocabConfig
+from official_bert.config.scripts import SCRIPTS
 from official_bert.runs import checkpoint_stripping, vocab_building
 from tests.conftest import (
     GOLDEN,
@@ -27,24 +28,15 @@ from tests.conftest import (
 )
 from tests.tasks.test_pretraining_data import read_records
 
-SCRIPTS = (
-    "create_pretraining_data.py",
-    "run_pretraining.py",
-    "run_classifier.py",
-    "run_squad.py",
-    "tools/answer.py",
-    "tools/build_vocab.py",
-    "tools/convert_hf_checkpoint.py",
-    "tools/fill_mask.py",
-    "tools/glue_average.py",
-    "tools/score_answers.py",
-    "tools/strip_checkpoint.py",
-    "tools/sweep.py",
-)  # all have a required flag
-DEMOS = ("tools/demo.py", "tools/demo_classifier.py")
+FILES = [name + ".py" if (ROOT / f"{name}.py").exists() else f"tools/{name}.py" for name in SCRIPTS]
+DEMOS = ["tools/demo.py", "tools/demo_classifier.py"]  # have no required flags
 
 
-@pytest.mark.parametrize("script", (*SCRIPTS, *DEMOS))
+def test_every_script_has_a_file_and_every_file_a_script():
+    assert {*FILES, *DEMOS} == {str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"))}
+
+
+@pytest.mark.parametrize("script", [*FILES, *DEMOS])
 def test_help_lists_the_flags_within_a_second(script):
     times = []
     for _ in range(3):
@@ -53,10 +45,10 @@ def test_help_lists_the_flags_within_a_second(script):
         times.append(time.monotonic() - began)
     assert min(times) < 1.0
     assert f"{os.path.basename(script)}:\n" in result.output
-    assert ("Required." in result.output) == (script in SCRIPTS)
+    assert ("Required." in result.output) == (script in FILES)
 
 
-@pytest.mark.parametrize("script", (*SCRIPTS, *DEMOS))
+@pytest.mark.parametrize("script", [*FILES, *DEMOS])
 def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script):
     program = (
         f"import sys, importlib.util as u; spec = u.spec_from_file_location('script', {str(ROOT / script)!r});"
@@ -67,7 +59,7 @@ def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script)
     assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", FILES)
 def test_a_missing_flag_is_named(script):
     result = run_script(script)
     assert result.code == 1

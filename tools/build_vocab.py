@@ -1,18 +1,7 @@
-r"""Learns a wordpiece vocabulary from text.
+"""See `--help`; the text is in `official_bert/config/scripts.py`."""
 
-python tools/build_vocab.py --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
-"""
-
-from official_bert.config.run_configs import VocabConfig
+from official_bert.config.scripts import SCRIPTS
 from official_bert.script import run_script
 
-
-def main(config: VocabConfig) -> None:
-    """Runs the tool."""
-    from official_bert.runs import vocab_building  # imports TensorFlow; --help must not
-
-    vocab_building.run(config)
-
-
 if __name__ == "__main__":
-    run_script(VocabConfig, main)
+    run_script(SCRIPTS["build_vocab"])

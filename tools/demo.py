@@ -14,6 +14,7 @@ from pathlib import Path
 from official_bert import files
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import DemoConfig
+from official_bert.config.scripts import Script
 from official_bert.demonstration import REPOSITORY, prepare_folder, run_alone, run_command, say, say_title
 from official_bert.errors import UserError
 from official_bert.progress import format_seconds
@@ -223,4 +224,12 @@ def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -
 
 
 if __name__ == "__main__":
-    run_script(DemoConfig, main, uses_tensorflow=False)
+    run_script(
+        Script(
+            name="demo",
+            config_class=DemoConfig,
+            summary=__doc__,
+            run="__main__:main",
+            uses_tensorflow=False,
+        )
+    )

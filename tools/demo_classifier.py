@@ -13,6 +13,7 @@ from pathlib import Path
 
 from official_bert import files
 from official_bert.config.run_configs import ClassifierDemoConfig
+from official_bert.config.scripts import Script
 from official_bert.demonstration import (
     REPOSITORY,
     prepare_folder,
@@ -115,4 +116,12 @@ def unpack(wheel: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    run_script(ClassifierDemoConfig, main, uses_tensorflow=False)
+    run_script(
+        Script(
+            name="demo_classifier",
+            config_class=ClassifierDemoConfig,
+            summary=__doc__,
+            run="__main__:main",
+            uses_tensorflow=False,
+        )
+    )

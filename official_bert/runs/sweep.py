@@ -28,12 +28,8 @@ _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs"
 _DECIMALS = 4
 
 
-def run(config: SweepConfig, script: str) -> None:
+def run(config: SweepConfig) -> None:
     """Makes the runs that are not finished, then prints the table and the winner.
-
-    Args:
-      config: the settings.
-      script: path of `run_classifier.py`.
 
     Raises:
       UserError: a setting is wrong, a folder holds a run with other settings, or a run fails.
@@ -50,7 +46,7 @@ def run(config: SweepConfig, script: str) -> None:
     for trial in pending:
         name = os.path.basename(trial.config.output_dir)
         logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), clock.time_left(), name)
-        exit_code = _run_script(script, trial.config)
+        exit_code = _run_classifier(trial.config)
         if trial.score is None:
             # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
             is_stopped = exit_code <= 0 or exit_code == 130
@@ -156,9 +152,10 @@ def _show(value: float) -> str:
     return f"{value:g}"
 
 
-def _run_script(script: str, config: ClassifierConfig) -> int:
-    """Runs the script to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint."""
-    command = [sys.executable, script, *to_arguments(config), "--verbosity=-1"]  # warnings and errors
+def _run_classifier(config: ClassifierConfig) -> int:
+    """Runs `run_classifier` to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint."""
+    command = [sys.executable, "-m", "official_bert", "run_classifier", *to_arguments(config)]
+    command.append("--verbosity=-1")  # warnings and errors
     with subprocess.Popen(command) as process:
         previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -151,11 +152,12 @@ def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "metric"), [({}, "accuracy"), ({"multi_label": True}, "micro_f1"), ({"regression": True}, "pearson")]
 )
-def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, kind, metric):
+def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, monkeypatch, kind, metric):
+    monkeypatch.setattr(sys, "executable", "false")  # a command that fails
     columns = {"text_a_column": "text", "train_file": "train.tsv", "eval_file": "dev.tsv"}
     flags = {**paper_grid, "task_name": "custom", **columns, "output_dir": str(tmp_path / "other")}
-    with pytest.raises(UserError, match="seed_7 ended with exit code 2"):  # there is no such script
-        sweep.run(SweepConfig(**flags, **kind), str(tmp_path / "absent.py"))
+    with pytest.raises(UserError, match="seed_7 ended with exit code 1 "):
+        sweep.run(SweepConfig(**flags, **kind))
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 
@@ -196,7 +198,10 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
         "then give the command again",
     )
     assert "goes on" not in result.last_error_line
-    assert "run_classifier.py: error: --init_checkpoint absent.ckpt: no such checkpoint" in result.errors
+    assert (
+        "python -m official_bert run_classifier: error: --init_checkpoint absent.ckpt: no such checkpoint"
+        in result.errors
+    )
     assert [row[3:] for row in read_table(tmp_path)[1:]] == [["", "", ""]] * 2
     assert not (tmp_path / "batch_8-rate_0.01-epochs_1-seed_1").exists()
 

@@ -1,0 +1,51 @@
+"""`official-bert SCRIPT --flags...`, also `python -m official_bert SCRIPT --flags...`: every script in one command."""
+
+import difflib
+import os
+import sys
+
+from official_bert import __version__
+from official_bert.config.scripts import SCRIPTS
+from official_bert.script import exit_with, run_script
+
+
+def main() -> None:
+    """Runs the script that the first argument names, or says which there are."""
+    program = os.path.basename(sys.argv[0])
+    if program == "__main__.py":
+        program = "python -m official_bert"
+    name = sys.argv[1] if len(sys.argv) > 1 else None
+    if name in SCRIPTS:
+        sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help name the whole command
+        run_script(SCRIPTS[name])
+    elif name in ("--help", "-h", "help"):
+        sys.stdout.write(_help_text(program))
+    elif name == "--version":
+        sys.stdout.write(f"official-bert {__version__}\n")
+    else:
+        sys.argv[0] = program
+        exit_with(f"{_what_is_wrong(name)}; {program} --help lists the scripts", status=2)
+
+
+def _help_text(program: str) -> str:
+    width = max(map(len, SCRIPTS))
+    rows = "".join(f"  {name:<{width}}  {script.summary}\n" for name, script in SCRIPTS.items())
+    return f"""usage: {program} SCRIPT --flags...
+       {program} SCRIPT --help
+       {program} --version
+
+scripts:
+{rows}"""
+
+
+def _what_is_wrong(name: str | None) -> str:
+    if name is None:
+        return "no script is named"
+    if name.startswith("-"):
+        return f"the first argument is the name of a script, not {name!a}"
+    similar = difflib.get_close_matches(os.path.basename(name).removesuffix(".py"), SCRIPTS, n=1)
+    return f"there is no script {name!a}" + (f", perhaps you mean {similar[0]}" if similar else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`official-bert` and `python -m official_bert`: from a checkout, and installed from a wheel."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+
+import pytest
+
+from official_bert import __version__
+from official_bert.config.scripts import SCRIPTS
+from tests.conftest import GOLDEN, ROOT, Result, assert_fails, script_environment
+
+
+def run_module(*arguments):
+    """Runs `python -m official_bert` in a process of its own."""
+    command = [sys.executable, "-m", "official_bert", *arguments]
+    return Result(subprocess.run(command, capture_output=True, text=True, env=script_environment(), timeout=60))
+
+
+def test_help_lists_the_scripts():
+    result = run_module("--help")
+    assert result.code == 0
+    for name, script in SCRIPTS.items():
+        assert re.search(rf"^  {name} +{re.escape(script.summary)}$", result.output, re.MULTILINE)
+
+
+def test_help_of_a_script_is_that_of_its_file():
+    of_file = subprocess.run(
+        [sys.executable, "run_squad.py", "--help"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    result = run_module("run_squad", "--help")
+    assert result.output == of_file.replace("python run_squad.py", "python -m official_bert run_squad").replace(
+        "\nrun_squad.py:\n", "\npython -m official_bert run_squad:\n"
+    )
+
+
+def test_the_version_comes_without_tensorflow():
+    began = time.monotonic()
+    result = run_module("--version")
+    assert (result.code, result.output) == (0, f"official-bert {__version__}\n")
+    assert time.monotonic() - began < 2  # TensorFlow alone takes longer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "python -m official_bert: error: no script is named; python -m official_bert --help lists the scripts"),
+        (["run_clasifier", "--do_train"], "there is no script 'run_clasifier', perhaps you mean run_classifier; "),
+        (["tools/fill_mask.py"], "there is no script 'tools/fill_mask.py', perhaps you mean fill_mask; "),
+        (["bake"], "there is no script 'bake'; "),
+        (["--task_name=mrpc"], "the first argument is the name of a script, not '--task_name=mrpc'"),
+        (
+            ["score_answers", "--squad_file=a", "--predictions_file=b"],
+            "python -m official_bert score_answers: error: c",
+        ),
+    ],
+)
+def test_mistakes(arguments, message):
+    assert_fails(run_module(*arguments), message)
+
+
+@pytest.mark.slow
+def test_a_wheel_works_without_the_checkout(tmp_path):
+    source = tmp_path / "source"  # a build writes beside what it reads
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "official_bert", source / "official_bert", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", str(source), "--no-deps", f"--wheel-dir={tmp_path}"], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.startswith(f"official_bert-{__version__}-")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([*pip, f"--python={python}", "install", "--no-deps", str(wheel)], check=True)
+    # The packages that the project depends on are those of the tests; of the project itself they hold no more than a
+    # link to the checkout, which a path that is merely added does not follow.
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*arguments):
+        command = [str(tmp_path / "venv" / "bin" / "official-bert"), *arguments]
+        return Result(subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300))
+
+    place = subprocess.run(
+        [str(python), "-c", "import official_bert; print(official_bert.__file__)"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert place.stdout.startswith(str(packages)), place
+    assert run("--version").output == f"official-bert {__version__}\n"
+    for name, script in SCRIPTS.items():
+        assert run(name, "--help").output.startswith(script.summary)
+    (folder / "corpus.txt").write_text((GOLDEN / "inputs" / "corpus.txt").read_text())
+    result = run("build_vocab", "--input_file=corpus.txt", "--vocab_file=vocab.txt", "--vocab_size=300")
+    assert result.code == 0, result
+    result = run(
+        "create_pretraining_data", "--input_file=corpus.txt", "--output_file=out.tfrecord", "--vocab_file=vocab.txt"
+    )
+    assert result.code == 0, result
+    assert sorted(os.listdir(folder)) == ["corpus.txt", "out.tfrecord", "vocab.txt"]
+    assert_fails(
+        run("build_vocab", "--input_file=a", "--vocab_file=b"), "official-bert build_vocab: error: no file matches"
+    )

@@ -37,8 +37,9 @@ def run_script(script: Script) -> None:
             )
         try:
             config = from_flags(script.config_class, flags.FLAGS)
-            if script.check:
-                _function(script.check)(config)
+            if script.check and not _names_remote_files(config):
+                with _only_errors_logged():  # the run warns of the same things, once
+                    _function(script.check)(config)
             if script.uses_tensorflow:
                 _import_tensorflow()
             _function(script.run)(config)
@@ -74,6 +75,21 @@ def _function(path: str) -> Callable[[Any], None]:
     """The function that `"module:name"` stands for."""
     module, name = path.split(":")
     return getattr(importlib.import_module(module), name)
+
+
+def _names_remote_files(config: Any) -> bool:
+    """Whether a flag names a file that only TensorFlow can read."""
+    return any(isinstance(value, str) and "://" in value for value in vars(config).values())
+
+
+@contextlib.contextmanager
+def _only_errors_logged() -> Iterator[None]:
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _import_tensorflow() -> None:

@@ -64,6 +64,7 @@ The text has one sentence a line and a blank line between documents.
 
   {command} --input_file=corpus.txt --output_file=records.tfrecord --vocab_file=vocab.txt
 """,
+        check="official_bert.runs.early_checks:check_pretraining_data",
         run="official_bert.runs.pretraining_data:run",
     ),
     Script(
@@ -74,6 +75,7 @@ The text has one sentence a line and a blank line between documents.
   {command} --input_file=records.tfrecord --output_dir=out --bert_config_file=bert_config.json \
       --do_train --do_eval
 """,
+        check="official_bert.runs.early_checks:check_pretraining",
         run="official_bert.runs.pretraining:run",
     ),
     Script(
@@ -84,6 +86,7 @@ The text has one sentence a line and a blank line between documents.
   {command} --task_name=mrpc --data_dir=MRPC --output_dir=out --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
 """,
+        check="official_bert.runs.early_checks:check_classifier",
         run="official_bert.runs.classifier:run",
     ),
     Script(
@@ -94,6 +97,7 @@ The text has one sentence a line and a blank line between documents.
   {command} --train_file=train-v1.1.json --predict_file=dev-v1.1.json --output_dir=out --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_predict
 """,
+        check="official_bert.runs.early_checks:check_squad",
         run="official_bert.runs.squad:run",
     ),
     Script(
@@ -106,6 +110,7 @@ The text has one sentence a line and a blank line between documents.
 
 Without --question, questions are read from standard input, one a line, and answered as they come.
 """,
+        check="official_bert.runs.early_checks:check_answer",
         run="official_bert.runs.answering:run",
     ),
     Script(
@@ -135,6 +140,7 @@ Turns a checkpoint of these scripts or of the first BERT release into a Hugging 
   {command} --to_hf --init_checkpoint=bert_model.ckpt \
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=hf
 """,
+        check="official_bert.runs.early_checks:check_hf_conversion",
         run="official_bert.runs.hf_conversion:run",
     ),
     Script(
@@ -174,6 +180,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
         usage="""
   {command} --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
 """,
+        check="official_bert.runs.early_checks:check_build_vocab",
         run="official_bert.runs.vocab_building:run",
     ),
     Script(
@@ -184,6 +191,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
   {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt \
       --init_checkpoint=bert_model.ckpt --text="the baker puts the [MASK] into the oven ."
 """,
+        check="official_bert.runs.early_checks:check_fill_mask",
         run="official_bert.runs.mask_filling:run",
     ),
     Script(
@@ -193,6 +201,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
         usage="""
   {command} --checkpoint=out/model.ckpt-1000 --output=bert_model.ckpt
 """,
+        check="official_bert.runs.early_checks:check_strip_checkpoint",
         run="official_bert.runs.checkpoint_stripping:run",
     ),
 )

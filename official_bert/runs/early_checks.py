@@ -9,15 +9,19 @@ from official_bert import files
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import find_checkpoint, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_config import read_hf_config
 from official_bert.config.run_configs import (
     AnswerConfig,
     ClassifierConfig,
     FillMaskConfig,
     FinetuningOptions,
+    HfConversionConfig,
     PretrainingConfig,
     PretrainingDataConfig,
     SquadConfig,
+    StripCheckpointConfig,
     TrainingOptions,
+    VocabConfig,
 )
 from official_bert.errors import UserError
 from official_bert.tasks.datasets import CUSTOM, named_dataset, xnli
@@ -92,6 +96,25 @@ def check_fill_mask(config: FillMaskConfig) -> None:
     BertConfig.from_json_file(config.bert_config_file)
     FullTokenizer(config.vocab_file, config.do_lower_case)
     find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+
+
+def check_hf_conversion(config: HfConversionConfig) -> None:
+    """Looks at the files of `tools/convert_hf_checkpoint.py`; see `check_classifier`."""
+    if config.to_hf:
+        BertConfig.from_json_file(config.bert_config_file)
+        find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+    else:
+        read_hf_config(os.path.join(config.hf_dir, "config.json"))
+
+
+def check_strip_checkpoint(config: StripCheckpointConfig) -> None:
+    """Looks at the files of `tools/strip_checkpoint.py`; see `check_classifier`."""
+    find_checkpoint(config.checkpoint, "--checkpoint")
+
+
+def check_build_vocab(config: VocabConfig) -> None:
+    """Looks at the files of `tools/build_vocab.py`; see `check_classifier`."""
+    files.find(config.input_file)
 
 
 def checkpoint_folder(config: TrainingOptions) -> str:

@@ -1,17 +1,27 @@
 """Opens, finds and replaces files, local or remote.
 
-Local paths are served by the standard library, so that tokenization and `--help` never pay for TensorFlow; paths with a
-scheme (`gs://`, `s3://`, `hdfs://`) go through `tf.io.gfile`, imported on first use. Nobody else touches `tf.io.gfile`.
+Local paths are served by the standard library, so that tokenization and `--help` never pay for TensorFlow; paths with
+a scheme (`gs://`) go through `tf.io.gfile`, imported on first use. Nobody else touches `tf.io.gfile`. What goes wrong
+with a file is a `UserError` that names it.
+
+What is written appears under its name only when it is whole and its bytes are on the disk, so that a power cut leaves
+either the old file or the new one: see `publish`.
 """
 
 import codecs
 import contextlib
+import errno
 import fcntl
 import glob as local_glob
 import itertools
 import json
+import math
 import os
+import re
+import secrets
 import shutil
+import stat
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
@@ -19,6 +29,21 @@ from official_bert.errors import UserError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
+_MAX_NAME_BYTES = 255  # of a file or folder, on all usual file systems
+_MAX_HIDDEN_BYTES = 200  # leaves room for what `partial_name` and a checkpoint's suffix add
+_SECONDS_TO_ANSWER = 30.0  # of a remote file system; TensorFlow itself tries again for many minutes
+_SPECIAL = (
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+)
+# What this process has open already, as `--vocab_file=<(...)` of a shell: a pipe that somebody writes to.
+_OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
+# File systems that cannot flush a file or a folder say so in one of these ways.
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
+
+_answering: set[str] = set()  # the remote places that have answered
 
 
 def is_remote(path: str) -> bool:
@@ -26,29 +51,165 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def _gfile():
+def is_own_descriptor(path: str) -> bool:
+    """Tells whether `path` names what this process has open already, such as a pipe, which can be read but once."""
+    return _OWN_DESCRIPTOR.fullmatch(path) is not None
+
+
+@contextlib.contextmanager
+def _remote(path: str) -> Iterator[Any]:
+    """Gives `tf.io.gfile` for work with a remote path.
+
+    Raises:
+      UserError: TensorFlow has no file system for the path, it does not answer, or it reports an error in the block.
+    """
     import tensorflow as tf  # seconds to import: only remote paths need it
 
-    return tf.io.gfile
+    check_name(path)
+    scheme = path.partition("://")[0]
+    known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
+    if scheme not in known:
+        raise UserError(
+            f"{path}: TensorFlow has no file system for {scheme}:// (it has {', '.join(known)}); "
+            "copy the file to a local disk and name it there"
+        )
+    try:
+        _wait_for_answer(tf.io.gfile, path)
+        yield tf.io.gfile
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: {' '.join(error.message.split())}") from error
 
 
-def open_file(path: str, mode: str = "r") -> IO[Any]:
-    """Opens a local or remote file; text is UTF-8 and line ends are left as they are."""
+def _wait_for_answer(gfile, path: str) -> None:
+    """Makes sure of a remote place when it is used for the first time."""
+    place = "/".join(path.split("/")[:3])
+    if place in _answering:
+        return
+    errors = []
+
+    def ask() -> None:
+        try:
+            gfile.exists(path)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)  # a call into TensorFlow cannot be broken off
+    thread.start()
+    thread.join(_SECONDS_TO_ANSWER)
+    if thread.is_alive():
+        raise UserError(
+            f"{path}: {place} does not answer within {_SECONDS_TO_ANSWER:g} seconds; "
+            "check the network and the credentials, or use a local path"
+        )
+    if errors:
+        raise errors[0]
+    _answering.add(place)
+
+
+def check_name(path: str) -> None:
+    """Raises if no file can have this name, or TensorFlow, whose names are UTF-8, could not open it.
+
+    Raises:
+      UserError: the name holds NUL or bytes that are not UTF-8, or is too long.
+    """
+    if "\0" in path:
+        raise UserError(f"{path!r}: a file name cannot hold the character NUL")
+    try:
+        path.encode()
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the file name {path!a} is not UTF-8; rename the file or, if the name is UTF-8, choose such a locale: "
+            "export LC_ALL=C.UTF-8"
+        ) from error
+    longest = max(len(name.encode()) for name in path.split("/"))
+    if not is_remote(path) and longest > _MAX_NAME_BYTES:
+        raise UserError(f"{path}: File name too long: {longest} bytes, {_MAX_NAME_BYTES} are the most")
+
+
+def check_regular(path: str) -> None:
+    """Raises if something is there that is neither a regular file nor a folder, such as a device or a named pipe.
+
+    Such a file would be replaced by a regular one, or its reader would wait for ever.
+
+    Raises:
+      UserError: the message says what it is.
+    """
     if is_remote(path):
-        return _gfile().GFile(path, mode)
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # whoever opens it learns more
+        return
+    for is_kind, kind in _SPECIAL:
+        if is_kind(mode):
+            raise UserError(f"{path} is {kind}, not a regular file; name a regular file")
+
+
+@contextlib.contextmanager
+def _explained(action: str, path: str, *hidden: str) -> Iterator[None]:
+    """Turns what the disk reports about a file inside the block into a message that names it.
+
+    Args:
+      action: "read" or "write".
+      path: the file.
+      hidden: other names it has in the block.
+
+    Raises:
+      UserError: it cannot be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in (None, path, *hidden):
+            raise
+        raise UserError(f"cannot {action} {path}: {error.strerror or error}") from error
+
+
+def _opened(path: str, mode: str) -> IO[Any]:
+    check_name(path)
     if "b" in mode:
         return open(path, mode)
     return open(path, mode, encoding="utf-8", newline="")
 
 
+@contextlib.contextmanager
+def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
+    """Opens a local or remote file for the block; text is UTF-8 and line ends are left as they are.
+
+    Args:
+      path: the file.
+      mode: as of `open`.
+      what: what the file should be, for messages: "model config".
+
+    Raises:
+      UserError: it cannot be opened, read or written, in the block too.
+    """
+    if is_remote(path):
+        with _remote(path) as gfile, gfile.GFile(path, mode) as file:
+            yield file
+        return
+    is_read = mode.startswith("r")
+    if not (is_read and is_own_descriptor(path)):
+        check_regular(path)
+    with _explained(f"{'read' if is_read else 'write'}{what and f' the {what}'}", path), _opened(path, mode) as file:
+        yield file
+
+
 def exists(path: str) -> bool:
     """Tells whether a file or folder is there."""
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    if not is_remote(path):
+        return os.path.exists(path)
+    with _remote(path) as gfile:
+        return gfile.exists(path)
 
 
 def is_folder(path: str) -> bool:
     """Tells whether `path` is an existing folder."""
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    if not is_remote(path):
+        return os.path.isdir(path)
+    with _remote(path) as gfile:
+        return gfile.isdir(path)
 
 
 def make_folders(path: str) -> None:
@@ -57,11 +218,19 @@ def make_folders(path: str) -> None:
     Raises:
       UserError: the folder cannot be created.
     """
+    if is_remote(path):
+        with _remote(path) as gfile:
+            gfile.makedirs(path)
+        return
+    check_name(path)
+    missing, folder = [], os.path.abspath(path)
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
     try:
-        if is_remote(path):
-            _gfile().makedirs(path)
-        else:
-            os.makedirs(path, exist_ok=True)
+        os.makedirs(path, exist_ok=True)
+        for made in missing:
+            _flush(os.path.dirname(made))
     except FileExistsError as error:
         raise UserError(f"{path} is a file where a folder is wanted") from error
     except OSError as error:
@@ -70,12 +239,18 @@ def make_folders(path: str) -> None:
 
 def list_folder(path: str) -> list[str]:
     """Names of the entries of a folder, sorted."""
-    return sorted(_gfile().listdir(path) if is_remote(path) else os.listdir(path))
+    if not is_remote(path):
+        return sorted(os.listdir(path))
+    with _remote(path) as gfile:
+        return sorted(gfile.listdir(path))
 
 
 def size(path: str) -> int:
     """Length of a file in bytes."""
-    return _gfile().stat(path).length if is_remote(path) else os.path.getsize(path)
+    if not is_remote(path):
+        return os.path.getsize(path)
+    with _remote(path) as gfile:
+        return gfile.stat(path).length
 
 
 def is_same(first: str, second: str) -> bool:
@@ -85,31 +260,84 @@ def is_same(first: str, second: str) -> bool:
     return os.path.samefile(first, second)
 
 
-def rename(source: str, target: str) -> None:
-    """Moves a file over another one; on a local disk in one step."""
-    if is_remote(source) or is_remote(target):
-        _gfile().rename(source, target, overwrite=True)
-    else:
-        os.replace(source, target)
+def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
+    """Gives files that are complete their names, in this order; on a local disk each in one step.
+
+    Their bytes are on the disk before the first has its name, and the names before this returns: what is written later
+    may count on them, after a power cut too. A symbolic link stays one: the file that it points to is replaced. A file
+    that is replaced leaves its permissions to the new one.
+
+    Args:
+      partials: the files.
+      paths: their names, of files that may be there already.
+
+    Raises:
+      UserError: a name stands for something else than a regular file, or the disk reports an error.
+    """
+    for path in paths:
+        check_regular(path)
+        if is_folder(path):
+            raise UserError(f"cannot write {path}: it is a folder")
+    for partial, path in zip(partials, paths, strict=True):
+        if not is_remote(path):
+            with _explained("write", path, partial):
+                _flush(partial)
+    for partial, path in zip(partials, paths, strict=True):
+        _replace(partial, path)
+    for folder in dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in paths if not is_remote(path)):
+        _flush(folder)
+
+
+def _replace(partial: str, path: str) -> None:
+    if is_remote(path):
+        with _remote(path) as gfile:
+            gfile.rename(partial, path, overwrite=True)
+        return
+    target = os.path.realpath(path)
+    with _explained("write", path, partial, target):
+        with contextlib.suppress(OSError):  # it is new, or the file system knows no permissions
+            os.chmod(partial, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(partial, target)
+
+
+def _flush(path: str) -> None:
+    """Waits until the bytes of a file, or the names in a folder, are on the disk, where the file system can do that."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:  # some may be written to but not read
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def rename_folder(source: str, target: str) -> None:
-    """Gives a folder another name; on a local disk in one step.
+    """Gives a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
 
     Raises:
       FileExistsError: there is something of that name already.
     """
     if exists(target):
         raise FileExistsError(target)
-    if is_remote(source) or is_remote(target):
-        _gfile().rename(source, target)
+    if is_remote(target):
+        with _remote(target) as gfile:
+            gfile.rename(source, target)
         return
+    for folder, _, names in os.walk(source):
+        for name in names:
+            _flush(os.path.join(folder, name))
+        _flush(folder)
     try:
         os.rename(source, target)
     except OSError as error:
         if exists(target):  # made in between
             raise FileExistsError(target) from error
         raise
+    _flush(os.path.dirname(os.path.abspath(target)))
 
 
 def remove_folder(path: str) -> None:
@@ -117,17 +345,25 @@ def remove_folder(path: str) -> None:
     if not is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif exists(path):
-        _gfile().rmtree(path)
+        with _remote(path) as gfile:
+            gfile.rmtree(path)
 
 
 def remove(path: str) -> None:
     """Deletes a file; one that is gone already is fine."""
-    if is_remote(path):
-        if exists(path):
-            _gfile().remove(path)
-    else:
+    if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
+    elif exists(path):
+        with _remote(path) as gfile:
+            gfile.remove(path)
+
+
+def discard(partials: Iterable[str]) -> None:
+    """Deletes what was not completed, as far as it can be: an error on the way here is the one to report."""
+    for partial in partials:
+        with contextlib.suppress(OSError, UserError):
+            remove(partial)
 
 
 def find(patterns: str) -> list[str]:
@@ -148,9 +384,12 @@ def find(patterns: str) -> list[str]:
     for pattern in patterns.split(","):
         name = pattern.strip()
         matches = _match(name)
+        for path in matches or [name]:
+            check_name(path)
         if not matches and name and is_folder(name):
             raise UserError(f"{name!r} is a folder; name the files in it, as in {os.path.join(name, '*')!r}")
         if not matches:
+            check_regular(name)
             raise UserError(f"no file matches {pattern.strip()!r}; check the path (given: {patterns!r})")
         found.extend(matches)
     return found
@@ -158,7 +397,8 @@ def find(patterns: str) -> list[str]:
 
 def _match(pattern: str) -> list[str]:
     if is_remote(pattern):
-        paths = _gfile().glob(pattern)
+        with _remote(pattern) as gfile:
+            paths = gfile.glob(pattern)
         paths = [path for path in paths if not os.path.basename(path).startswith(".")]
     elif os.path.isfile(pattern):  # a name that holds [ or * itself
         paths = [pattern]
@@ -183,26 +423,28 @@ class LineReader:
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[str]:
-        try:
-            with contextlib.nullcontext(self._source) if self._source else open_file(self.path, "rb") as source:
-                for number, line in enumerate(source, start=1):
-                    self.bytes_read += len(line)
-                    yield _decode(line, self.path, number).removesuffix("\n").replace("\r", "")
-        except OSError as error:
-            raise UserError(f"cannot read {self.path}: {error.strerror or error}") from error
+        is_open = self._source is not None
+        with (
+            _explained("read", self.path),
+            contextlib.nullcontext(self._source) if is_open else open_file(self.path, "rb") as source,
+        ):
+            for number, line in enumerate(source, start=1):
+                self.bytes_read += len(line)
+                yield _decode(line, self.path, number).removesuffix("\n").replace("\r", "")
 
 
-def read_text(path: str) -> str:
+def read_text(path: str, what: str = "") -> str:
     """Reads a UTF-8 text file as it is, line ends included; only a byte-order mark at its start is left out.
+
+    Args:
+      path: the file.
+      what: what it should be, for messages: "model config".
 
     Raises:
       UserError: the file is missing, unreadable or not UTF-8; the message gives the line.
     """
-    try:
-        with open_file(path, "rb") as source:
-            text = "".join(_decode(line, path, number) for number, line in enumerate(source, start=1))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    with open_file(path, "rb", what) as source:
+        text = "".join(_decode(line, path, number) for number, line in enumerate(source, start=1))
     return text.removeprefix(_BYTE_ORDER_MARK)
 
 
@@ -222,12 +464,13 @@ def _decode(line: bytes, path: str, number: int) -> str:
         ) from error
 
 
-def read_json(path: str, what: str) -> dict[str, Any]:
+def read_json(path: str, what: str, *, finite: bool = True) -> dict[str, Any]:
     """Reads a JSON file that holds an object.
 
     Args:
       path: the file.
       what: what it should be, for messages: "model config".
+      finite: refuses NaN and Infinity, which Python writes and JSON does not know, and numbers beyond a float's range.
 
     Returns:
       Its keys and values.
@@ -235,24 +478,46 @@ def read_json(path: str, what: str) -> dict[str, Any]:
     Raises:
       UserError: the file is missing, not JSON, or holds something else; the message names it.
     """
-    try:
-        with open_file(path) as source:
-            values = json.loads(source.read().removeprefix(_BYTE_ORDER_MARK))
-    except OSError as error:
-        raise UserError(f"cannot read the {what} {path}: {error.strerror or error}") from error
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError; the text holds line and column
-        raise UserError(f"{path} is not JSON: {error}") from error
-    except RecursionError as error:
-        raise UserError(f"{path} is not JSON that can be read: it is nested too deeply") from error
+    values = _json_values(path, what, finite)
     if not isinstance(values, dict):
         raise UserError(f"{path} holds a JSON {type(values).__name__}; the {what} must be an object with keys")
     return values
 
 
+def read_json_list(path: str, what: str, *, finite: bool = True) -> list[Any]:
+    """Reads a JSON file that holds a list; arguments and errors are those of `read_json`."""
+    values = _json_values(path, what, finite)
+    if not isinstance(values, list):
+        raise UserError(f"{path} holds a JSON {type(values).__name__}; the {what} must be a list")
+    return values
+
+
+def _json_values(path: str, what: str, finite: bool) -> Any:
+    text = read_text(path, what)
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
+    except ValueError as error:  # a JSONDecodeError's text holds line and column
+        raise UserError(f"{path} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise UserError(f"{path} is not JSON that can be read: it is nested too deeply") from error
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:40]} is not a finite number")
+    return number
+
+
 def partial_name(path: str) -> str:
-    """A hidden name beside `path`, to write to before renaming; globs do not match it."""
-    folder, name = os.path.split(path)
-    return os.path.join(folder, f".{name}.partial-{os.getpid()}")
+    """A new hidden name beside `path`, to write to before `publish`; globs do not match it.
+
+    A local one is beside the file that a symbolic link points to, on its disk.
+    """
+    check_name(path)
+    folder, name = os.path.split(path if is_remote(path) else os.path.realpath(path))
+    name = name.encode()[:_MAX_HIDDEN_BYTES].decode(errors="ignore")
+    return os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
 
 
 @contextlib.contextmanager
@@ -264,29 +529,57 @@ def sole_user(folder: str, what: str) -> Iterator[None]:
       what: what the block does, for the message: "trains into".
 
     Raises:
-      UserError: another process is in its block.
+      UserError: another process is in its block, or the lock file cannot be opened.
     """
     if is_remote(folder):
         yield
         return
-    with open(os.path.join(folder, ".lock"), "w") as lock:
+    path = os.path.join(folder, ".lock")
+    lock = _open_lock(path)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(f"another process {what} {folder}; wait for it, or use another folder") from error
+        except OSError as error:
+            raise UserError(f"cannot lock {path}: {error.strerror}; use a folder on another disk") from error
         yield
+    finally:
+        os.close(lock)
+
+
+def _open_lock(path: str) -> int:
+    """Opens a lock file, which nothing is written to: it may be a link to, or be, something else than a lock."""
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise UserError(f"cannot open the lock file {path}: {reason}; delete it or use another folder") from error
+    if not stat.S_ISREG(os.fstat(lock).st_mode):
+        os.close(lock)
+        raise UserError(f"the lock file {path} is not a regular file; delete it or use another folder")
+    return lock
 
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Opens a file that appears under its name only when the block ends without an error."""
+    """Opens a file that appears under its name only when the block ends without an error, and is on the disk then.
+
+    Raises:
+      UserError: it cannot be written; see `publish`.
+    """
+    check_regular(path)
     partial = partial_name(path)
     try:
-        with open_file(partial, mode) as sink:
-            yield sink
-        rename(partial, path)
+        if is_remote(path):
+            with open_file(partial, mode) as sink:
+                yield sink
+        else:
+            with _explained("write", path, partial), _opened(partial, mode) as sink:
+                yield sink
+        publish([partial], [path])
     except BaseException:
-        remove(partial)
+        discard([partial])
         raise
 
 
@@ -294,9 +587,15 @@ def check_writable_folder(path: str, flag: str) -> None:
     """Raises unless files can be created in the folder that will hold `path`.
 
     Raises:
-      UserError: the folder is missing or not writable; the message names the flag.
+      UserError: the folder is missing or not writable, or `path` is something that must not be replaced; the message
+        names the flag.
     """
-    folder = os.path.dirname(path) or "."
+    try:
+        check_name(path)
+        check_regular(path)
+    except UserError as error:
+        raise UserError(f"--{flag}={error}") from error
+    folder = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path) or "."
     if not is_folder(folder):
         raise UserError(f"--{flag}={path}: the folder {folder} does not exist; create it first")
     if is_folder(path):

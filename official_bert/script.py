@@ -11,6 +11,7 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from official_bert import files
 from official_bert.config.flag_binding import define_flags, from_flags
 from official_bert.config.scripts import Script
 from official_bert.errors import UserError
@@ -37,7 +38,7 @@ def run_script(script: Script) -> None:
             )
         try:
             config = from_flags(script.config_class, flags.FLAGS)
-            if script.check and not _names_remote_files(config):
+            if script.check and _can_be_checked_early(config):
                 with _only_errors_logged():  # the run warns of the same things, once
                     _function(script.check)(config)
             if script.uses_tensorflow:
@@ -77,9 +78,10 @@ def _function(path: str) -> Callable[[Any], None]:
     return getattr(importlib.import_module(module), name)
 
 
-def _names_remote_files(config: Any) -> bool:
-    """Whether a flag names a file that only TensorFlow can read."""
-    return any(isinstance(value, str) and "://" in value for value in vars(config).values())
+def _can_be_checked_early(config: Any) -> bool:
+    """Whether the flags name no file that only TensorFlow can read, or that can be read but once."""
+    texts = [value for value in vars(config).values() if isinstance(value, str)]
+    return not any(files.is_remote(text) or files.is_own_descriptor(text) for text in texts)
 
 
 @contextlib.contextmanager

@@ -1,12 +1,19 @@
 """Opening, finding and replacing files."""
 
+import errno
 import gzip
 import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
 
 import pytest
 
 from official_bert import files
 from official_bert.errors import UserError
+from tests.conftest import script_environment
 
 
 def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
@@ -168,3 +175,297 @@ def test_a_folder_has_one_user(tmp_path):
         pass
     with files.sole_user(str(tmp_path), "trains into"):
         pass
+
+
+def special_files(folder):
+    """A device, a named pipe and a socket of our own, and a link to the device."""
+    os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "socket"))
+    (folder / "link").symlink_to("device")
+    return [folder / name for name in ("device", "pipe", "socket", "link")]
+
+
+@pytest.fixture
+def special(tmp_path):
+    try:
+        return special_files(tmp_path)
+    except PermissionError:
+        pytest.skip("only root can make a device")
+
+
+def test_what_is_no_regular_file_is_not_replaced(special):
+    kinds = [os.stat(path).st_mode for path in special]
+    for path in special:
+        message = r"is (a device|a pipe \(FIFO\)|a socket), not a regular file; name a"
+        with pytest.raises(UserError, match=message), files.atomic_write(str(path)) as sink:
+            sink.write("words")
+        with pytest.raises(UserError, match=f"--output_file={path} is a"):
+            files.check_writable_folder(str(path), "output_file")
+    assert [os.stat(path).st_mode for path in special] == kinds
+    assert sorted(os.listdir(special[0].parent)) == ["device", "link", "pipe", "socket"]
+
+
+def test_what_is_no_regular_file_is_not_waited_for(special):
+    for path in map(str, special):
+        for read in (files.read_text, lambda path: list(files.LineReader(path)), files.find):
+            with pytest.raises(UserError, match=f"{path} is a .*, not a regular file"):
+                read(path)
+        with pytest.raises(UserError, match="not a regular file"):
+            files.read_json(path, "model config")
+
+
+def test_a_pipe_that_is_open_already_is_read(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\nword\n")
+    program = "import sys; from official_bert import files; print(list(files.LineReader(sys.argv[1])))"
+    for command in (
+        f"cat {tmp_path}/vocab.txt | $PYTHON -c '{program}' /dev/stdin",
+        f"$PYTHON -c '{program}' <(cat {tmp_path}/vocab.txt)",
+    ):
+        environment = {**script_environment(), "PYTHON": sys.executable}
+        process = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60)
+        assert process.stdout == "['[UNK]', 'word']\n", process.stderr
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    target, link = tmp_path / "disk" / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to("disk/target")
+    with files.atomic_write(str(link)) as sink:
+        sink.write("new")
+        assert [name for name in os.listdir(tmp_path / "disk") if "partial" in name]  # on the disk of the target
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    link.unlink()
+    link.symlink_to("disk/absent")
+    with files.atomic_write(str(link)) as sink:
+        sink.write("first")
+    assert (tmp_path / "disk" / "absent").read_text() == "first"
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+    path = str(tmp_path / "file")
+    with files.atomic_write(path) as first, files.atomic_write(path) as second:
+        first.write("first")
+        second.write("second")
+    assert (tmp_path / "file").read_text() == "first"  # its block ended last
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_lock_leaves_other_files_alone(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    precious, lock = tmp_path / "precious.txt", folder / ".lock"
+    precious.write_text("the only copy")
+    lock.symlink_to(precious)
+
+    def assert_refused(message):
+        with pytest.raises(UserError, match=message), files.sole_user(str(folder), "trains into"):
+            pass
+
+    assert_refused(r"cannot open the lock file .*/\.lock: it is a symbolic link; delete it or use another folder")
+    assert precious.read_text() == "the only copy"
+    lock.unlink()
+    os.mkfifo(lock)
+    assert_refused(r"the lock file .*/\.lock is not a regular file; delete it")
+    lock.unlink()
+    lock.mkdir()
+    assert_refused(r"cannot open the lock file .*/\.lock: Is a directory")
+    lock.rmdir()
+    lock.write_text("not ours")
+    with files.sole_user(str(folder), "trains into"):
+        pass
+    assert lock.read_text() == "not ours"
+
+
+def recorded(monkeypatch, *names):
+    """What is called of `os`, in order: the name and the last part of the path, that of the file on the disk."""
+    calls = []
+
+    def record(name):
+        real = getattr(os, name)
+
+        def call(target, *others, **options):
+            path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else (others or [target])[0]
+            calls.append((name, os.path.basename(path).partition(".partial-")[0].lstrip(".")))
+            return real(target, *others, **options)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in names:
+        record(name)
+    return calls
+
+
+def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_what_follows(tmp_path, monkeypatch):
+    calls = recorded(monkeypatch, "fsync", "replace", "rename")
+    with files.atomic_write(str(tmp_path / "a.json")) as sink:
+        sink.write("{}")
+    assert calls == [("fsync", "a.json"), ("replace", "a.json"), ("fsync", tmp_path.name)]
+    calls.clear()
+    files.make_folders(str(tmp_path / "x" / "y"))
+    assert calls == [("fsync", "x"), ("fsync", tmp_path.name)]
+    calls.clear()
+    (tmp_path / "x" / "y" / "file").write_text("words")
+    files.rename_folder(str(tmp_path / "x"), str(tmp_path / "1"))
+    assert calls[-2:] == [("rename", "1"), ("fsync", tmp_path.name)]
+    assert sorted(calls[:-2]) == [("fsync", "file"), ("fsync", "x"), ("fsync", "y")]
+
+
+def test_a_file_system_that_cannot_flush_is_no_mistake():
+    with pytest.raises(OSError) as caught:
+        descriptor = os.open("/proc", os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    assert caught.value.errno == errno.EINVAL
+    files._flush("/proc")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\0b", r"a\\x00b': a file name cannot hold the character NUL"),
+        ("caf\udce9", r"the file name '.*caf\\udce9' is not UTF-8; rename the file or, if the name is UTF-8, choose"),
+        ("a" * 256, r"a{256}: File name too long: 256 bytes, 255 are the most"),
+    ],
+)
+def test_names_that_cannot_be(tmp_path, name, message):
+    path = str(tmp_path / name)
+
+    def write(path):
+        with files.atomic_write(path):
+            pass
+
+    for use in (
+        files.read_text,
+        lambda path: files.read_json(path, "model config"),
+        files.find,
+        files.make_folders,
+        lambda path: files.check_writable_folder(path, "output_file"),
+        write,
+    ):
+        with pytest.raises(UserError, match=message):
+            use(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_longest_names_can_be_written(tmp_path):
+    for name in ("a" * 255, "\u00e9" * 127, "\u4e2d" * 85):
+        with files.atomic_write(str(tmp_path / name)) as sink:
+            sink.write(name)
+        assert (tmp_path / name).read_text() == name
+
+
+def test_a_locale_without_the_letters_of_a_name_is_named(tmp_path):
+    program = "import sys; from official_bert import files; files.read_text(sys.argv[1])"
+    environment = {**script_environment(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", program, str(tmp_path / "caf\u00e9")]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "is not UTF-8; rename the file or, if the name is UTF-8, choose such a locale" in process.stderr
+
+
+def test_what_the_disk_reports_names_the_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for use, message in (
+        (files.open_file(str(tmp_path / "folder")), "cannot read .*folder: Is a directory"),
+        (files.open_file(str(tmp_path / "absent" / "x"), "w"), "cannot write .*absent/x: No such file"),
+        (files.atomic_write(str(tmp_path / "absent" / "x")), "cannot write .*absent/x: No such file"),
+        (files.atomic_write(str(tmp_path / "folder")), "cannot write .*folder: it is a folder"),
+    ):
+        with pytest.raises(UserError, match=message), use:
+            pass
+    with (
+        pytest.raises(UserError, match=r"cannot write .*/full: No space left on device"),
+        files.atomic_write(str(tmp_path / "full")) as sink,
+        open("/dev/full", "w") as full,
+    ):
+        os.dup2(full.fileno(), sink.fileno())
+        sink.write("words")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 200_000 + "]" * 200_000, "a.json is not JSON that can be read: it is nested too deeply"),
+        ('{"a":' * 200_000 + "1" + "}" * 200_000, "a.json is not JSON that can be read: it is nested too deeply"),
+        ('{"a": NaN}', "a.json is not JSON: NaN is not a finite number"),
+        ('{"a": [-Infinity]}', "a.json is not JSON: -Infinity is not a finite number"),
+        ('{"a": 1e999}', "a.json is not JSON: 1e999 is not a finite number"),
+    ],
+)
+def test_json_that_python_alone_would_take(tmp_path, text, message):
+    (tmp_path / "a.json").write_text(text)
+    for read in (files.read_json, files.read_json_list):
+        with pytest.raises(UserError, match=message):
+            read(str(tmp_path / "a.json"), "history")
+
+
+def test_json_lists_and_what_python_adds_to_json(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[1.5, -Infinity]")
+    assert files.read_json_list(str(path), "history", finite=False) == [1.5, float("-inf")]
+    path.write_text('{"a": 1.5}')
+    assert files.read_json(str(path), "history") == {"a": 1.5}
+    with pytest.raises(UserError, match=r"a\.json holds a JSON dict; the history must be a list"):
+        files.read_json_list(str(path), "history")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "https"])
+def test_a_file_system_that_tensorflow_lacks_is_named(scheme):
+    path = f"{scheme}://bucket/file"
+
+    def write(path):
+        with files.atomic_write(path):
+            pass
+
+    for use in (
+        files.read_text,
+        lambda path: files.read_json(path, "model config"),
+        files.find,
+        files.is_folder,
+        files.exists,
+        files.make_folders,
+        lambda path: files.check_writable_folder(path, "output_file"),
+        write,
+    ):
+        with pytest.raises(UserError, match=rf"TensorFlow has no file system for {scheme}:// \(it has .*\); copy the"):
+            use(path)
+
+
+def test_errors_of_remote_files_are_mistakes():
+    for use in (
+        files.read_text,
+        lambda path: files.read_json(path, "model config"),
+        files.size,
+        files.list_folder,
+    ):
+        with pytest.raises(UserError, match="ram://nowhere/file"):
+            use("ram://nowhere/file")
+
+
+class Silent:
+    """Takes questions as `tf.io.gfile` does, and answers only when it is released."""
+
+    def __init__(self):
+        self.released = threading.Event()
+
+    def exists(self, path):
+        return self.released.wait(60)
+
+
+def test_a_remote_place_that_does_not_answer_is_not_waited_for_long(monkeypatch):
+    monkeypatch.setattr(files, "_SECONDS_TO_ANSWER", 0.1)
+    silent = Silent()
+    message = r"gs://silent/a: gs://silent does not answer within 0\.1 seconds; check the network and the credentials"
+    for _ in range(2):  # the second time too
+        with pytest.raises(UserError, match=message):
+            files._wait_for_answer(silent, "gs://silent/a")
+    silent.released.set()
+    files._wait_for_answer(silent, "gs://silent/a")

@@ -4,13 +4,15 @@ A checkpoint is named by its prefix, `out/model.ckpt-1000`, which stands for `ou
 `out/model.ckpt-1000.data-00000-of-00001`.
 """
 
+import os
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from official_bert import files
-from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint
+from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
+from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
 from official_bert.errors import UserError
 
 # What TensorFlow raises for damaged files depends on where the damage is.
@@ -39,10 +41,14 @@ class CheckpointReader:
         """
         self.prefix = find_checkpoint(path, flag)
         check_path(self.prefix)
+        _check_files(self.prefix)
+        self._is_named = flag.startswith("--") and not files.is_folder(path)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
         except _READ_ERRORS as error:
-            raise UserError(f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}") from error
+            raise UserError(
+                f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}{self._way_out()}"
+            ) from error
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
 
     def read(self, name: str) -> np.ndarray:
@@ -54,7 +60,52 @@ class CheckpointReader:
         try:
             return self._reader.get_tensor(name)
         except _READ_ERRORS as error:
-            raise UserError(f"{self.prefix}: {name} cannot be read: {_message(error)}") from error
+            raise UserError(f"{self.prefix}: {name} cannot be read: {_message(error)}{self._way_out()}") from error
+
+    def _way_out(self) -> str:
+        """What to say of the checkpoints before this one, when it is damaged."""
+        folder, step = os.path.dirname(self.prefix), step_of(self.prefix)
+        if step is None:
+            return ""
+        whole = _last_whole(folder, before=step)
+        if whole is None:
+            return "; there is no earlier checkpoint beside it that is whole"
+        if self._is_named:
+            return f"; {os.path.join(folder, whole)}, from before it, is whole"
+        return (
+            f"; to resume from {whole}, the last before it that is whole, replace the content of "
+            f'{os.path.join(folder, STATE_FILE)} by the line model_checkpoint_path: "{whole}"'
+        )
+
+
+def _last_whole(folder: str, before: int) -> str | None:
+    """Finds the last checkpoint of a folder from before a step that can be read, by reading all of it."""
+    names = (entry.removesuffix(".index") for entry in files.list_folder(folder or ".") if entry.endswith(".index"))
+    steps = [int(match[1]) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
+    for step in sorted(steps, reverse=True):
+        name = f"model.ckpt-{step}"
+        if step < before and _is_whole(os.path.join(folder, name)):
+            return name
+    return None
+
+
+def _is_whole(prefix: str) -> bool:
+    """Reads all of a checkpoint, whose arrays carry checksums."""
+    try:
+        _check_files(prefix)
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except _READ_ERRORS:  # a UserError is a ValueError
+        return False
+    return True
+
+
+def _check_files(prefix: str) -> None:
+    """Raises if a checkpoint cannot have this name, or one of its files is none that can be read or replaced."""
+    for suffix in (".index", DATA_SUFFIX):
+        files.check_name(prefix + suffix)
+        files.check_regular(prefix + suffix)
 
 
 def _message(error: Exception) -> str:
@@ -62,7 +113,7 @@ def _message(error: Exception) -> str:
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-    """Writes a checkpoint that exists only when complete: data first, index last, each by renaming.
+    """Writes a checkpoint that exists only when it is whole and on the disk: data first, index last, each by renaming.
 
     Args:
       prefix: its name, without suffix.
@@ -72,7 +123,9 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
       UserError: it cannot be written, as on a full disk.
     """
     check_path(prefix)
+    _check_files(prefix)
     partial = files.partial_name(prefix)
+    partials, paths = ([name + suffix for suffix in (DATA_SUFFIX, ".index")] for name in (partial, prefix))
     try:
         with tf.device("CPU"):
             tf.raw_ops.SaveV2(
@@ -81,13 +134,11 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 shape_and_slices=[""] * len(tensors),
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
-        for suffix in (DATA_SUFFIX, ".index"):
-            files.rename(partial + suffix, prefix + suffix)
+        files.publish(partials, paths)
     except tf.errors.OpError as error:
         raise UserError(f"cannot write the checkpoint {prefix}: {_message(error)}") from error
     finally:
-        for suffix in (DATA_SUFFIX, ".index"):  # gone already if all went well
-            files.remove(partial + suffix)
+        files.discard(partials)  # gone already if all went well
 
 
 def is_training_state(name: str) -> bool:

@@ -11,10 +11,11 @@ CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 
 
 def delete_checkpoints(folder: str) -> None:
-    """Deletes all checkpoints of a run, its best one included; everything else stays."""
+    """Deletes all checkpoints of a run, its best one included; everything else stays, other folders it links to too."""
     for entry in files.list_folder(folder):
         path = os.path.join(folder, entry)
         if files.is_folder(path):
-            delete_checkpoints(path)
+            if not os.path.islink(path):
+                delete_checkpoints(path)
         elif entry == STATE_FILE or re.match(rf"{CHECKPOINT_NAME.pattern}\.", entry):
             files.remove(path)

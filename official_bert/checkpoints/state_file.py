@@ -40,6 +40,7 @@ def read_state(folder: str) -> CheckpointState | None:
     path = os.path.join(folder, STATE_FILE)
     if not files.exists(path):
         return None
+    files.check_regular(path)
     try:
         entries = [_parse(line) for line in files.LineReader(path) if line.strip()]
     except (UserError, ValueError):
@@ -117,6 +118,7 @@ def find_checkpoint(path: str, what: str) -> str:
     Raises:
       UserError: there is no such checkpoint.
     """
+    files.check_name(path)
     if files.is_folder(path):
         state = read_state(path)
         if state is None:

@@ -10,7 +10,7 @@ import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
@@ -29,38 +29,64 @@ class RecordWriter:
     """Writes records round robin to several TFRecord files, which appear only when all are complete.
 
     A context manager: when the block ends without an error the files get their names, otherwise they vanish. A process
-    that is killed leaves hidden `.NAME.partial-PID` files, which no glob takes for data.
+    that is killed leaves hidden `.NAME.partial-NUMBER` files, which no glob takes for data.
     """
 
     def __init__(self, paths: Sequence[str]):
-        """Opens the files under temporary names; their folders must exist."""
+        """Says where to write; the folders must exist."""
         self._paths = list(paths)
         self._num_written = 0
 
     def __enter__(self) -> "RecordWriter":
-        self._writers = [tf.io.TFRecordWriter(files.partial_name(path)) for path in self._paths]
+        """Opens the files under temporary names.
+
+        Raises:
+          UserError: one cannot be written, or its name stands for something else than a regular file.
+        """
+        for path in self._paths:
+            files.check_regular(path)
+        self._partials = [files.partial_name(path) for path in self._paths]
+        self._writers = []
+        try:
+            for partial in self._partials:
+                self._writers.append(tf.io.TFRecordWriter(partial))
+        except tf.errors.OpError as error:
+            self._discard()
+            raise self._mistake(error) from error
         return self
 
     def write(self, record: bytes) -> None:
-        """Writes a record to the file whose turn it is."""
-        self._writers[self._num_written % len(self._writers)].write(record)
+        """Writes a record to the file whose turn it is.
+
+        Raises:
+          UserError: it cannot be written, as on a full disk.
+        """
+        try:
+            self._writers[self._num_written % len(self._writers)].write(record)
+        except tf.errors.OpError as error:
+            raise self._mistake(error) from error
         self._num_written += 1
 
     def __exit__(self, error_type, error, traceback) -> None:
-        partials = [files.partial_name(path) for path in self._paths]
         try:
-            for writer in self._writers:
-                writer.close()
             if error_type is None:
-                for partial, path in zip(partials, self._paths, strict=True):
-                    files.rename(partial, path)
+                for writer in self._writers:
+                    writer.close()
+                files.publish(self._partials, self._paths)
         except tf.errors.OpError as full:
-            raise UserError(f"cannot write {', '.join(self._paths)}: {full.message}") from full
+            raise self._mistake(full) from full
         finally:
-            for partial in partials:  # gone already if all went well
-                files.remove(partial)
-        if isinstance(error, tf.errors.OpError):
-            raise UserError(f"cannot write {', '.join(self._paths)}: {error.message}") from error
+            self._discard()
+
+    def _discard(self) -> None:
+        """Closes and deletes what has not got its name."""
+        for writer in self._writers:
+            with contextlib.suppress(tf.errors.OpError):
+                writer.close()
+        files.discard(self._partials)
+
+    def _mistake(self, error: tf.errors.OpError) -> UserError:
+        return UserError(f"cannot write {', '.join(self._paths)}: {error.message}")
 
 
 class RecordSpool:
@@ -114,23 +140,44 @@ def fingerprint(*settings: Any) -> str:
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
+class _Sidecar(NamedTuple):
+    """What is known of a file of `write_cached`, from the `PATH.json` beside it."""
+
+    made_from: str
+    num_records: int
+    num_bytes: int
+
+    @classmethod
+    def of(cls, path: str) -> "_Sidecar | None":
+        """Reads the sidecar of a file; None if there is none, or it is damaged."""
+        sidecar = f"{path}.json"
+        if not files.exists(sidecar):
+            return None
+        files.check_regular(sidecar)
+        try:
+            known = files.read_json(sidecar, "note about the records")
+        except UserError:
+            return None
+        found = cls(known.get("made_from"), known.get("num_records"), known.get("bytes"))
+        is_whole = type(found.made_from) is str and all(type(number) is int and number > 0 for number in found[1:])
+        return found if is_whole else None
+
+    def write(self, path: str) -> None:
+        with files.atomic_write(f"{path}.json") as sink:
+            json.dump({"made_from": self.made_from, "num_records": self.num_records, "bytes": self.num_bytes}, sink)
+
+
 def made_from(path: str) -> str | None:
     """The fingerprint that a file of `write_cached` was made from; None if that is not known."""
-    return _sidecar(path).get("made_from")
-
-
-def _sidecar(path: str) -> dict[str, Any]:
-    if files.exists(f"{path}.json"):
-        with files.open_file(f"{path}.json") as source, contextlib.suppress(ValueError):
-            known = json.load(source)
-            return known if isinstance(known, dict) else {}
-    return {}
+    known = _Sidecar.of(path)
+    return known.made_from if known else None
 
 
 def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[bytes]]) -> int:
     """Writes a TFRecord file, unless the one that is there was made from the same.
 
-    Beside it lies `PATH.json`, which says what it was made from and how large it is.
+    Beside it lies `PATH.json`, which says what it was made from and how large it is; without it, or when it is damaged,
+    the file is made again.
 
     Args:
       path: the file.
@@ -140,19 +187,17 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
     Returns:
       The number of records.
     """
-    known = _sidecar(path)
-    if known.get("made_from") == fingerprint and files.exists(path) and files.size(path) == known.get("bytes"):
-        logging.info("%s holds the same already: %d records", path, known["num_records"])
-        return known["num_records"]
-    sidecar = f"{path}.json"
-    files.remove(sidecar)
+    known = _Sidecar.of(path)
+    if known and known.made_from == fingerprint and files.exists(path) and files.size(path) == known.num_bytes:
+        logging.info("%s holds the same already: %d records", path, known.num_records)
+        return known.num_records
+    files.remove(f"{path}.json")
     num_records = 0
     with RecordWriter([path]) as writer:
         for record in records():
             writer.write(record)
             num_records += 1
-    with files.atomic_write(sidecar) as sink:
-        json.dump({"made_from": fingerprint, "num_records": num_records, "bytes": files.size(path)}, sink)
+    _Sidecar(fingerprint, num_records, files.size(path)).write(path)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 
@@ -195,13 +240,19 @@ def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -
       schema: also finds records that are whole but do not fit it.
 
     Raises:
-      UserError: a record is damaged, cut off, or does not fit the schema.
+      UserError: a record is damaged, cut off, or does not fit the schema; or a file cannot be read.
     """
     try:
-        yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        try:
+            yield
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+            for path in paths:
+                _find_damage(path, schema, error)
+            raise
+    except tf.errors.OpError as error:
         for path in paths:
-            _find_damage(path, schema, error)
+            if path in error.message:  # a file that is gone, or behind a network that is
+                raise UserError(f"cannot read {path}: {' '.join(error.message.split())}") from error
         raise
 
 

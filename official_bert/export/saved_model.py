@@ -44,6 +44,7 @@ def check_export_dir(export_dir: str) -> None:
     Raises:
       UserError: it is a file or a version itself, or cannot be made or written to.
     """
+    files.check_name(export_dir)
     if files.exists(os.path.join(export_dir, SAVED_MODEL_FILE)):
         raise UserError(f"--export_dir={export_dir} is an exported version itself; give the folder above it")
     if files.is_remote(export_dir):
@@ -72,16 +73,16 @@ def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
       vocab_file: the vocabulary, which goes along as `assets/vocab.txt`.
 
     Returns:
-      The folder of the version. It appears under that name only when it is whole.
+      The folder of the version. It appears under that name only when it is whole and on the disk.
 
     Raises:
-      UserError: the folder cannot be written to.
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
     """
     check_export_dir(export_dir)
+    files.check_regular(vocab_file)
     files.make_folders(export_dir)
     name = os.path.basename(os.path.realpath(export_dir))
     partial = files.partial_name(os.path.join(export_dir, "version"))
-    files.remove_folder(partial)  # a process of the same number may have died in it
     signatures = servable.signatures()
     try:
         _save(servable, signatures, partial)

@@ -1,6 +1,5 @@
 """What a classifier's predictions are written to: the reference's bare table, a readable one, and GLUE's."""
 
-import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +30,10 @@ def read_labels(output_dir: str) -> list[str] | None:
     path = os.path.join(output_dir, LABELS_FILE)
     if not files.exists(path):
         return None
-    with files.open_file(path) as source, contextlib.suppress(ValueError):
-        labels = json.load(source)
-        if isinstance(labels, list) and all(isinstance(label, str) for label in labels):
-            return labels
-    raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")
+    labels = files.read_json_list(path, "list of labels")
+    if not all(isinstance(label, str) for label in labels):
+        raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")
+    return labels
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:

@@ -60,7 +60,7 @@ def read_run_config(folder: str) -> RunConfig | None:
     path = os.path.join(folder, RUN_CONFIG_FILE)
     if not files.exists(path):
         return None
-    settings = files.read_json(path, "settings of a run")
+    settings = files.read_json(path, "settings of a run", finite=False)
     flags, vocabulary = settings.get("flags"), settings.get("vocabulary")
     if not isinstance(flags, dict) or not isinstance(vocabulary, str | None):
         raise UserError(f"{path} is not what a run writes; restore it or delete the folder")
@@ -113,8 +113,11 @@ def check_room_for_model_files(folder: str, *, bert_config_file: str, vocab_file
     """Raises if `write_model_files` would overwrite a file that no run put there.
 
     Raises:
-      UserError: a file of that name with another content lies in the folder, but no `run_config.json`.
+      UserError: a file of that name with another content lies in the folder, but no `run_config.json`; or the vocabulary
+        is a pipe, which cannot be read again.
     """
+    if vocab_file is not None:
+        files.check_regular(vocab_file)
     if files.exists(os.path.join(folder, RUN_CONFIG_FILE)):
         return
     for source, name in ((bert_config_file, BERT_CONFIG_FILE), (vocab_file, VOCAB_FILE)):

@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
+from official_bert.checkpoints.folder import CheckpointFolder, latest_checkpoint
 from official_bert.errors import UserError
+from tests.test_files import recorded
 
 ARRAYS = {
     "bert/embeddings/word_embeddings": np.arange(12, dtype=np.float32).reshape(4, 3),
@@ -29,9 +31,91 @@ def test_what_is_written_is_read_again(tmp_path):
 
 def test_a_failed_write_leaves_nothing_half_written(tmp_path):
     (tmp_path / "model.ckpt-7.index").mkdir()  # cannot be replaced by a file
-    with pytest.raises(OSError):
+    with pytest.raises(UserError, match=r"cannot write .*model\.ckpt-7\.index: it is a folder"):
         write_checkpoint(str(tmp_path / "model.ckpt-7"), ARRAYS)
-    assert not [name for name in os.listdir(tmp_path) if "partial" in name]
+    assert os.listdir(tmp_path) == ["model.ckpt-7.index"]
+
+
+def test_a_checkpoint_is_on_the_disk_before_its_names(tmp_path, monkeypatch):
+    calls = recorded(monkeypatch, "fsync", "replace")
+    write_checkpoint(str(tmp_path / "model.ckpt-7"), ARRAYS)
+    name = "model.ckpt-7"
+    assert [call for call, _ in calls] == ["fsync", "fsync", "replace", "replace", "fsync"]
+    assert [file for _, file in calls] == [
+        name, name, f"{name}.data-00000-of-00001", f"{name}.index", tmp_path.name
+    ]  # fmt: skip
+
+
+def test_what_is_no_regular_file_is_neither_read_nor_replaced(tmp_path):
+    prefix = str(tmp_path / "model.ckpt-7")
+    os.mkfifo(prefix + ".index")
+    for use in (lambda: write_checkpoint(prefix, ARRAYS), lambda: CheckpointReader(prefix)):
+        with pytest.raises(UserError, match=r"model\.ckpt-7\.index is a pipe \(FIFO\), not a regular file"):
+            use()
+    os.mkfifo(tmp_path / "checkpoint")
+    with pytest.raises(UserError, match=r"checkpoint"):
+        CheckpointReader(str(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint", "model.ckpt-7.index"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\0b", "cannot hold the character NUL"),
+        ("caf\udce9", "is not UTF-8; rename the file"),
+        ("a" * 250, "File name too long"),  # with its suffix
+    ],
+)
+def test_names_that_no_checkpoint_can_have(tmp_path, name, message):
+    with pytest.raises(UserError, match=message):
+        write_checkpoint(str(tmp_path / name), ARRAYS)
+    with pytest.raises(UserError, match=f"{message}|no such checkpoint"):
+        CheckpointReader(str(tmp_path / name), "--init_checkpoint")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_that_tensorflow_lacks_is_named():
+    with pytest.raises(UserError, match="TensorFlow has no file system for s3://"):
+        CheckpointReader("s3://bucket/model.ckpt", "--init_checkpoint")
+    with pytest.raises(UserError, match="cannot write the checkpoint s3://bucket/model.ckpt"):
+        write_checkpoint("s3://bucket/model.ckpt", ARRAYS)
+
+
+def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), keep_max=0)
+    for step in (9, 10, 200, 3000, 40_000):
+        folder.save(step, ARRAYS)
+
+    def damage(step):
+        data = tmp_path / f"model.ckpt-{step}.data-00000-of-00001"
+        content = bytearray(data.read_bytes())
+        content[8] ^= 1  # in the first array; the other ones are as they were
+        data.write_bytes(content)
+
+    def message(path, flag="checkpoint"):
+        with pytest.raises(UserError) as caught:
+            CheckpointReader(str(path), flag).read("bert/embeddings/word_embeddings")
+        return str(caught.value)
+
+    damage(3000)
+    damage(200)
+    os.remove(tmp_path / "model.ckpt-10.data-00000-of-00001")
+    found = message(tmp_path / "model.ckpt-3000")
+    line = 'model_checkpoint_path: "model.ckpt-9"'
+    assert found.endswith(
+        "; to resume from model.ckpt-9, the last before it that is whole, replace the content of "
+        f"{tmp_path}/checkpoint by the line {line}"
+    )
+    (tmp_path / "checkpoint").write_text(line)  # as told
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-9")
+    assert message(tmp_path / "model.ckpt-3000", "--init_checkpoint").endswith(
+        f"; {tmp_path}/model.ckpt-9, from before it, is whole"
+    )
+    damage(9)
+    assert message(tmp_path).endswith("; there is no earlier checkpoint beside it that is whole")
+    (tmp_path / "model.ckpt-3000.index").write_bytes(b"nonsense")
+    assert "cannot be read as a checkpoint" in message(tmp_path / "model.ckpt-3000")
+    assert message(tmp_path / "model.ckpt-3000").endswith("; there is no earlier checkpoint beside it that is whole")
 
 
 def test_the_v1_saver_reads_what_we_write(tmp_path):

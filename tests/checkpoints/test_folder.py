@@ -10,6 +10,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.errors import UserError
+from tests.test_files import recorded
 
 ARRAYS = {"bert/kernel": np.zeros([2], np.float32)}
 
@@ -37,6 +38,20 @@ def test_the_last_few_are_kept_and_named_as_the_reference_names_them(tmp_path):
         'all_model_checkpoint_paths: "model.ckpt-20"\n'
     )
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-20")
+
+
+def test_old_checkpoints_go_when_the_new_state_is_on_the_disk(tmp_path, monkeypatch):
+    folder = CheckpointFolder(str(tmp_path), keep_max=1)
+    folder.save(0, ARRAYS)
+    calls = recorded(monkeypatch, "fsync", "replace", "remove")
+    folder.save(1, ARRAYS)
+    new, old = (
+        calls.index((call, name)) for call, name in (("replace", "checkpoint"), ("remove", "model.ckpt-0.index"))
+    )
+    assert ("replace", "model.ckpt-1.index") in calls[:new]
+    assert ("fsync", tmp_path.name) in calls[calls.index(("replace", "model.ckpt-1.index")) : new]
+    assert ("fsync", "checkpoint") in calls[:new]
+    assert ("fsync", tmp_path.name) in calls[new:old]
 
 
 def test_zero_keeps_all(tmp_path):

@@ -12,10 +12,12 @@ from official_bert.data.records import (
     check_first_record,
     count_records,
     explained_damage,
+    made_from,
     write_cached,
 )
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.errors import UserError
+from tests.test_files import recorded
 
 SCHEMA = RecordSchema(Field("ids", (4,), "int32", below=100))
 
@@ -48,6 +50,52 @@ def test_an_error_leaves_the_old_files_alone(tmp_path):
         raise RuntimeError
     assert read(path) == [b"old"]
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_records_are_on_the_disk_before_their_names(tmp_path, monkeypatch):
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    calls = recorded(monkeypatch, "fsync", "replace")
+    with RecordWriter(paths) as writer:
+        writer.write(b"0")
+        assert calls == []
+    assert calls == [
+        ("fsync", "a"), ("fsync", "b"), ("replace", "a"), ("replace", "b"), ("fsync", tmp_path.name)
+    ]  # fmt: skip
+
+
+def test_records_do_not_replace_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("target")
+    with pytest.raises(UserError, match=r"pipe is a pipe \(FIFO\), not a regular file"):
+        write(tmp_path / "pipe", [b"0"])
+    with (
+        pytest.raises(UserError, match=r"cannot write .*folder: it is a folder"),
+        RecordWriter([str(tmp_path / "new"), str(tmp_path / "folder")]),
+    ):
+        pass
+    write(tmp_path / "link", [b"0"])
+    assert read(tmp_path / "target") == [b"0"]
+    assert sorted(os.listdir(tmp_path)) == ["folder", "link", "pipe", "target"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("absent/a", r"cannot write .*absent/a: .*No such file"),
+        ("caf\udce9", "is not UTF-8; rename the file"),
+        ("a" * 256, "File name too long"),
+        ("s3://bucket/a", "cannot write .*, s3://bucket/a: File system scheme 's3' not implemented"),
+    ],
+)
+def test_records_that_cannot_be_written_are_a_mistake(tmp_path, place, message):
+    first = str(tmp_path / "first")
+    with (
+        pytest.raises(UserError, match=message),
+        RecordWriter([first, place if "://" in place else str(tmp_path / place)]),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
 
 
 def test_spool_gives_the_order_of_random_shuffle():
@@ -118,6 +166,42 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
     path.unlink()
     write_cached(str(path), "settings", lambda: records)
     assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "sidecar",
+    [
+        "0",
+        "null",
+        '"text"',
+        "[]",
+        "{}",
+        "[" * 200_000,
+        "\xff",
+        '{"made_from": "settings", "bytes": %d}',
+        '{"made_from": "settings", "num_records": 0, "bytes": %d}',
+        '{"made_from": "settings", "num_records": true, "bytes": %d}',
+        '{"made_from": "settings", "num_records": "3", "bytes": %d}',
+        '{"made_from": "settings", "num_records": null, "bytes": %d}',
+        '{"made_from": null, "num_records": 3, "bytes": %d}',
+    ],
+)
+def test_records_with_a_damaged_note_are_made_again(tmp_path, sidecar):
+    path, note = str(tmp_path / "a"), tmp_path / "a.json"
+    records = [b"one", b"two", b"three"]
+    assert write_cached(path, "settings", lambda: records) == 3
+    good = note.read_bytes()
+    note.write_bytes((sidecar % os.path.getsize(path) if "%d" in sidecar else sidecar).encode("latin-1"))
+    assert made_from(path) == (None if note.read_bytes() != good else "settings")
+    assert write_cached(path, "settings", lambda: records) == 3
+    assert note.read_bytes() == good
+    assert write_cached(path, "settings", lambda: pytest.fail("made again")) == 3
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    path = str(tmp_path / "gone")
+    with pytest.raises(UserError, match=r"cannot read .*/gone: .*No such file"), explained_damage([path]):
+        read(path)
 
 
 def test_a_record_that_does_not_fit_is_found(tmp_path):

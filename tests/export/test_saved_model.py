@@ -220,14 +220,11 @@ def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     (target / "batching_parameters.txt").write_text("max_batch_size { value: 7 }\n")
     (target / "7").mkdir()
     (target / "\u0663").mkdir()  # a digit, but none of the server's
-    (target / f".version.partial-{os.getpid()}").mkdir()
-    (target / f".version.partial-{os.getpid()}" / "left").write_text("by a process that died")
     exported(reviews, export_dir=str(target))
     assert saved_model.versions(str(target)) == [1, 7, 8]
     assert (target / "1" / "saved_model.pb").read_bytes() == before
     assert (target / "batching_parameters.txt").read_text() == "max_batch_size { value: 7 }\n"
     assert not [path for path in target.iterdir() if path.name.startswith(".")]
-    assert not (target / "8" / "left").exists()
     assert Predictor(str(target))(("a", "b")) == Predictor(str(target / "1"))(("a", "b"))
 
 

@@ -1,0 +1,64 @@
+"""What it costs that a saved checkpoint is on the disk before its name is: the time of a save spent in `os.fsync`.
+
+  python benchmarks/durable_saves.py
+
+Writes checkpoints of two sizes to a temporary folder, as training does. Both figures come from the same saves: on a
+machine with other work, saves with and without would differ by more than what is to be measured.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from official_bert.checkpoints.folder import CheckpointFolder
+
+ROUNDS = 7
+MEGABYTES = (50, 400)
+ARRAY_BYTES = 10_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="where to write; by default the system's folder for temporary files")
+    folder = parser.parse_args().folder
+    print(f"Saving a checkpoint: medians of {ROUNDS}")
+    for megabytes in MEGABYTES:
+        tensors = {
+            f"array_{number}": np.full(ARRAY_BYTES // 4, number, np.float32)
+            for number in range(megabytes * 1_000_000 // ARRAY_BYTES)
+        }
+        whole, waiting = (
+            statistics.median(side) for side in zip(*(save(tensors, folder) for _ in range(ROUNDS)), strict=True)
+        )
+        print(
+            f"  {megabytes:>4} MB   a save {whole:6.2f} s   without waiting for the disk {whole - waiting:6.2f} s"
+            f"   waiting {waiting:6.2f} s"
+        )
+
+
+def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, float]:
+    """Saves a checkpoint; returns the seconds that took, and those of them in `os.fsync`."""
+    with tempfile.TemporaryDirectory(dir=parent) as path:
+        folder = CheckpointFolder(path, keep_max=1)
+        os.sync()  # what others left to be written would count as well
+        fsync, waited = os.fsync, []
+        os.fsync = lambda descriptor: waited.append(seconds(lambda: fsync(descriptor)))
+        try:
+            return seconds(lambda: folder.save(1, tensors)), sum(waited)
+        finally:
+            os.fsync = fsync
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()

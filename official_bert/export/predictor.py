@@ -13,7 +13,7 @@ from official_bert.checkpoints.best import FOLDER as BEST_FOLDER
 from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
 from official_bert.errors import UserError, listed
-from official_bert.export.saved_model import SAVED_MODEL_FILE, versions
+from official_bert.export.saved_model import SAVED_MODEL_FILE, check_whole, versions
 from official_bert.export.servable import TEXT, Servable
 from official_bert.export.trained import classifier_servable, mask_servable, span_servable
 from official_bert.results import RUN_CONFIG_FILE, read_run_flags
@@ -22,6 +22,8 @@ from official_bert.tasks.model_files import read_model_files
 
 _BATCH_SIZE = 32
 _INPUTS = ("text", "text_a", "text_b", "question", "context")  # a SavedModel names its inputs, but in no order
+# What `tf.saved_model.load` was seen to raise at damaged files of exports that have no checksums.
+_LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 
 _Config = TypeVar("_Config", ClassifierConfig, SquadConfig, PretrainingConfig)
 
@@ -182,10 +184,13 @@ def _saved_model_folder(path: str) -> str | None:
 
 
 def _load_export(folder: str) -> Any:
+    check_whole(folder)
     try:
         export = tf.saved_model.load(folder)
-    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:
-        reason = str(error).partition("\n")[0]
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except _LOADING_ERRORS as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UserError(f"{folder} cannot be loaded ({reason}); is it damaged? Export the model again") from error
     ask = export.signatures.get(TEXT)
     if ask is None or not set(ask.structured_input_signature[1]) <= set(_INPUTS):

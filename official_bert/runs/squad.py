@@ -8,6 +8,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.config.run_configs import SquadConfig
 from official_bert.data.pipeline import evaluation_batches, padded_lengths
@@ -147,10 +148,11 @@ def _check_answered_before(config: SquadConfig, dev: SquadSet) -> None:
     if not files.exists(path):
         return
     if files.read_json(path, "file of predictions").keys() != {question.id for question in dev.questions}:
-        folder = checkpoint_folder(config)
+        latest = latest_checkpoint(checkpoint_folder(config))
         raise UserError(
             f"{path} answers the questions of another file than --predict_file={config.predict_file} and would be "
-            f"overwritten; give another --output_dir, with --init_checkpoint={folder} for the model in this one"
+            "overwritten; give another --output_dir"
+            + (f", with --init_checkpoint={latest} for the model in this one" if latest else "")
         )
 
 

@@ -624,16 +624,18 @@ def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog)
 
 def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
     run(golden_settings)
-    before = bytes_in(golden_settings["output_dir"])
-    message = (
-        "predictions.json answers the questions of another file than --predict_file=.*dev.json and would be overwr"
-    )
-    with pytest.raises(
-        UserError, match=f"{message}.*--output_dir, with --init_checkpoint={golden_settings['output_dir']}"
-    ):
+    folder = golden_settings["output_dir"]
+    before = bytes_in(folder)
+    message = "predictions.json answers the questions of another file than --predict_file=.*dev.json and .*--output_dir"
+    with pytest.raises(UserError, match=f"{message}$"):
         run(golden_settings, predict_file=str(data / "dev.json"))
-    assert bytes_in(golden_settings["output_dir"]) == before
+    assert bytes_in(folder) == before
     run(golden_settings, n_best_size=3)  # the same file may be answered otherwise
+    write_checkpoint(os.path.join(folder, "model.ckpt-7"), {**arrays_of(SPAN_CHECKPOINT), "global_step": np.int64(7)})
+    with open(os.path.join(folder, "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-7"\n')
+    with pytest.raises(UserError, match=f"{message}, with --init_checkpoint={folder}/model.ckpt-7 for the model in"):
+        run(golden_settings, predict_file=str(data / "dev.json"))
 
 
 def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):

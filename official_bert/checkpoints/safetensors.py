@@ -189,9 +189,11 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
       Arrays for `write_file`, and what to say of them in `config.json`.
 
     Raises:
-      UserError: an array is unknown, missing or has another shape, or no class has all these heads.
+      UserError: an array is unknown, missing, not finite or of another shape, or no class has all these heads.
     """
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name)}
+    for name, array in arrays.items():
+        _check_finite(array, name, source)
     renamed, parts = _renamed(arrays, _RULES, config, source)
     heads = tuple(part for part in parts if part not in ("encoder", "pooler"))
     if heads not in _ARCHITECTURES:
@@ -265,14 +267,15 @@ def read_folder(folder: str) -> dict[str, np.ndarray]:
       `beta` as `weight` and `bias`, each tied variable once, no buffers.
 
     Raises:
-      UserError: there are no such files, one is damaged, or two tensors that must be equal differ.
+      UserError: there are no such files, one is damaged or holds numbers that are not finite, or two tensors that must
+        be equal differ.
     """
     arrays: dict[str, np.ndarray] = {}
     for path in _weight_files(folder):
         for stored_name, array in _read_file(path):
             name = _todays_name(stored_name)
             if name in arrays:
-                raise UserError(f"{path}: {stored_name} is there twice, under an old name and a new one")
+                raise UserError(f"{path}: {stored_name} is there twice, in another file or under another name before")
             arrays[name] = array
     for copy, original in _TIED.items():
         if copy in arrays:
@@ -287,10 +290,7 @@ def _weight_files(folder: str) -> list[str]:
     if files.exists(single):
         return [single]
     if files.exists(index):
-        names = files.read_json(index, "safetensors index").get("weight_map")
-        if not isinstance(names, dict):
-            raise UserError(f"{index} has no weight_map, from name to file")
-        return [os.path.join(folder, name) for name in sorted(set(names.values()))]
+        return [os.path.join(folder, name) for name in _shard_names(index)]
     if files.exists(pickle) or files.exists(pickle + ".index.json"):
         raise UserError(
             f"{folder} has its weights in {_PICKLE_FILE} alone, a pickle; those can run code and are not read. "
@@ -299,9 +299,27 @@ def _weight_files(folder: str) -> list[str]:
     raise UserError(f"{folder} holds no {WEIGHTS_FILE}")
 
 
+def _shard_names(index: str) -> list[str]:
+    """The files that an index of shards names, all of them beside it."""
+    names = files.read_json(index, "safetensors index").get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise UserError(f"{index} has no weight_map, from name to file")
+    for tensor, name in names.items():
+        if not isinstance(name, str):
+            raise UserError(f"{index}: weight_map has {name!r:.80} for {tensor}, which is not the name of a file")
+        if name in ("", ".", "..") or not name.isprintable() or os.path.basename(name) != name:
+            raise UserError(
+                f"{index}: weight_map has {name!r:.80} for {tensor}; only files of the same folder are read"
+            )
+    return sorted(set(names.values()))
+
+
 def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
-    with files.open_file(path, "rb") as source:
-        data = source.read()
+    try:
+        with files.open_file(path, "rb") as source:
+            data = source.read()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     try:
         tensors = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
@@ -312,7 +330,15 @@ def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
         if tensor["dtype"] not in _DTYPES:
             raise UserError(f"{path}: {name} holds {tensor['dtype']}, not floating-point numbers; is it quantized?")
         array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-        yield name, array.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # of float64; what becomes infinite is refused
+            array = array.astype(np.float32, copy=False)
+        _check_finite(array, name, path)
+        yield name, array
+
+
+def _check_finite(array: np.ndarray, name: str, source: str) -> None:
+    if not np.isfinite(array).all():
+        raise UserError(f"{source}: {name} holds NaN or infinity; did the training diverge, or is the file damaged?")
 
 
 def _todays_name(name: str) -> str:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import re
 
 from absl import logging
 
@@ -9,6 +11,21 @@ from official_bert import files
 from official_bert.errors import UserError
 
 ACTIVATION_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+
+# The sizes of a model, with those of BERT-base.
+_USUAL_SIZES = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+_LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
+_MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
+_BYTES_OF_NUMBER = 4  # float32
+_ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,26 +57,20 @@ class BertConfig:
     pooler_type: str | None = None
 
     def __post_init__(self):
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"{name} is {value!r}; it must be a whole number above 0")
+        for name in _USUAL_SIZES:
+            value, largest = getattr(self, name), _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST_SIZE
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
+                raise UserError(f"{name} is {_shown(value)}; it must be a whole number from 1 to {largest}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
-                raise UserError(f"{name} is {value!r}; it must be a number from 0 to below 1")
+                raise UserError(f"{name} is {_shown(value)}; it must be a number from 0 to below 1")
         if not _is_number(self.initializer_range) or not 0 < self.initializer_range < 10:
-            raise UserError(f"initializer_range is {self.initializer_range!r}; it must be a standard deviation above 0")
+            raise UserError(
+                f"initializer_range is {_shown(self.initializer_range)}; it must be a standard deviation above 0"
+            )
         if self.hidden_act not in ACTIVATION_NAMES:
-            raise UserError(f"hidden_act is {self.hidden_act!r}; it must be one of {', '.join(ACTIVATION_NAMES)}")
+            raise UserError(f"hidden_act is {_shown(self.hidden_act)}; it must be one of {', '.join(ACTIVATION_NAMES)}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -78,9 +89,9 @@ class BertConfig:
             raise UserError(f"unknown key {unknown[0]!r} ({len(unknown)} in all); known keys: {', '.join(known)}")
         if "vocab_size" not in values:
             raise UserError("the key 'vocab_size' is missing")
-        activation = values.get("hidden_act", "gelu") or "linear"  # null and "" mean linear, as in the reference
-        if isinstance(activation, str):
-            activation = activation.lower()
+        activation = values.get("hidden_act", "gelu")
+        if activation is None or isinstance(activation, str):
+            activation = (activation or "linear").lower()  # null and "" mean linear, as in the reference
         return cls(**{**values, "hidden_act": activation})
 
     @classmethod
@@ -96,6 +107,17 @@ class BertConfig:
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
 
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters of the encoder, pooler included; heads have few more."""
+        width, inner = self.hidden_size, self.intermediate_size
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        dense = width * width + width
+        feed_forward = width * inner + inner + inner * width + width
+        layer_norm = 2 * width
+        layer = 4 * dense + feed_forward + 2 * layer_norm
+        return rows * width + layer_norm + self.num_hidden_layers * layer + dense
+
     def to_dict(self) -> dict:
         """The keys of `bert_config.json`; unused published keys appear only if the config came with them."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
@@ -103,6 +125,23 @@ class BertConfig:
     def to_json_string(self) -> str:
         """The text of `bert_config.json`."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def check_memory(self, config_file: str, *, for_training: bool) -> None:
+        """Raises if the model can never fit into this machine, before anything tries to allocate it.
+
+        Raises:
+          UserError: the parameters, when training also Adam's state, need more than the physical memory and the swap
+            together; the message names the size that is furthest from the usual.
+        """
+        needed = self.num_parameters * _BYTES_OF_NUMBER * (_ADAM_MULTIPLE if for_training else 1)
+        available = _memory_and_swap()
+        if available is not None and needed > available:
+            name = max(_USUAL_SIZES, key=lambda name: getattr(self, name) / _USUAL_SIZES[name])
+            raise UserError(
+                f"{config_file}: {name} is {getattr(self, name)}; the model has {self.num_parameters:,} parameters and "
+                f"needs {_gigabytes(needed)} {'to be trained' if for_training else 'of memory'}, but this machine has "
+                f"{_gigabytes(available)}, swap included"
+            )
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:
         """Raises unless the position table is long enough.
@@ -135,6 +174,26 @@ class BertConfig:
                 config_file,
                 self.vocab_size,
             )
+
+
+def _memory_and_swap() -> int | None:
+    """Bytes of physical memory and swap; None where the system does not tell."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        with files.open_file("/proc/meminfo") as source:
+            swap = re.search(r"^SwapTotal:\s+(\d+) kB$", source.read(), re.MULTILINE)
+    except (OSError, ValueError):  # neither is known everywhere; without the swap too much could be refused
+        return None
+    return memory + 1024 * int(swap[1]) if swap and memory > 0 else None
+
+
+def _gigabytes(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:,.1f} GB"
+
+
+def _shown(value: object) -> str:
+    """A value as a message shows it: as Python writes it, cut off where it is very long."""
+    return f"{value!r:.80}"
 
 
 def _is_number(value) -> bool:

@@ -45,12 +45,12 @@ def _from_hf(values: dict[str, Any]) -> BertConfig:
     for key, ours in _FIXED.items():
         if values.get(key, ours) != ours:
             raise UserError(
-                f"{key} is {values[key]!r}; this BERT knows only {ours!r}, so the model cannot be converted"
+                f"{key} is {values[key]!r:.80}; this BERT knows only {ours!r}, so the model cannot be converted"
             )
     values = {**_DEFAULTS, **values}
     activation = values["hidden_act"]
-    if activation not in _ACTIVATIONS:
-        raise UserError(f"hidden_act is {activation!r}; only {', '.join(_ACTIVATIONS)} can be converted")
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise UserError(f"hidden_act is {activation!r:.80}; only {', '.join(_ACTIVATIONS)} can be converted")
     names = {field.name for field in dataclasses.fields(BertConfig)} & set(values)
     return BertConfig.from_dict({name: values[name] for name in names} | {"hidden_act": _ACTIVATIONS[activation]})
 

@@ -378,15 +378,22 @@ class AnswerScoringConfig:
     predictions_file: str | None = option(None, "JSON: question id to text, as in predictions.json.", required=True)
     null_odds_file: str | None = option(
         None,
-        "JSON: question id to null odds; then the best thresholds are searched too. The predictions must hold the best "
-        "answer of every question, none being left empty.",
+        "JSON: question id to null odds, or to probabilities of no answer; then the best thresholds are searched too, "
+        "among the predictions that are not empty already.",
         only_with={"version_2_with_negative": (True,)},
+    )
+    null_odds_threshold: float = option(
+        1.0,
+        "With --null_odds_file: score predictions as empty whose null odds are above this. The default is that of "
+        "SQuAD's script, made for probabilities.",
     )
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
     dataset: str = option("squad", "Whose normalization the scores use.", choices=("squad", "korquad"))
 
     def __post_init__(self):
         check_options(self)
+        if self.null_odds_threshold != 1.0 and not self.null_odds_file:
+            raise UserError("--null_odds_threshold has no use without --null_odds_file; leave it out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
 from official_bert.config.saved_flags import config_from_saved
 from official_bert.errors import UserError, listed
-from official_bert.export.saved_model import SAVED_MODEL_FILE, versions
+from official_bert.export.saved_model import SAVED_MODEL_FILE, check_whole, versions
 from official_bert.export.servable import TEXT, Servable
 from official_bert.export.trained import classifier_servable, mask_servable, span_servable
 from official_bert.tasks.dataset_choice import configured_dataset
@@ -32,6 +32,8 @@ from official_bert.training.run_folder import (
 
 _BATCH_SIZE = 32
 _INPUTS = ("text", "text_a", "text_b", "question", "context")  # a SavedModel names its inputs, but in no order
+# What `tf.saved_model.load` was seen to raise at damaged files of exports that have no checksums.
+_LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 
 _Config = TypeVar("_Config", ClassifierConfig, SquadConfig, PretrainingConfig)
 
@@ -193,10 +195,13 @@ def _saved_model_folder(path: str) -> str | None:
 
 
 def _load_export(folder: str) -> Any:
+    check_whole(folder)
     try:
         export = tf.saved_model.load(folder)
-    except (OSError, ValueError, IndexError, tf.errors.OpError) as error:
-        reason = str(error).partition("\n")[0]
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except _LOADING_ERRORS as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UserError(f"{folder} cannot be loaded ({reason}); is it damaged? Export the model again") from error
     ask = export.signatures.get(TEXT)
     if ask is None or not set(ask.structured_input_signature[1]) <= set(_INPUTS):

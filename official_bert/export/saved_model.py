@@ -1,6 +1,8 @@
 """Writes a `Servable` as a version of a model that TensorFlow Serving can load, with all that the server wants."""
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -15,8 +17,10 @@ from official_bert.export.warmup import prediction_log, write_warmup
 
 SAVED_MODEL_FILE = "saved_model.pb"
 VOCAB_FILE, WARMUP_FILE = "vocab.txt", "tf_serving_warmup_requests"
+CHECKSUMS_FILE = "checksums.json"
 MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
 
+_BYTES_AT_ONCE = 1 << 20
 _WARMUP_BATCHES = (1, 2, 8)  # examples in a request
 _BATCHING = """\
 max_batch_size { value: 1024 }
@@ -86,6 +90,7 @@ def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
     signatures = servable.signatures()
     try:
         _save(servable, signatures, partial)
+        _write_checksums(partial)
         _copy(vocab_file, _made(partial, "assets", VOCAB_FILE))
         records = (
             prediction_log(name, signature, inputs) for signature, inputs in warmup_requests(servable, signatures)
@@ -101,6 +106,53 @@ def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
     _write_settings(export_dir, name)
     logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
     return path
+
+
+def check_whole(folder: str) -> None:
+    """Compares the files of a version that TensorFlow loads with the checksums that were written with them.
+
+    TensorFlow itself does not notice all damage, and some of it ends the process. Versions without the file of
+    checksums, which others may have made, are not looked at.
+
+    Raises:
+      UserError: a file is missing or has another content.
+    """
+    path = os.path.join(folder, CHECKSUMS_FILE)
+    if not files.exists(path):
+        return
+    for name, checksum in files.read_json(path, "file of checksums").items():
+        part = os.path.join(folder, name)
+        if not files.exists(part):
+            raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
+        if _checksum(part) != checksum:
+            raise UserError(
+                f"{folder} is damaged: {name} is not what was exported ({CHECKSUMS_FILE} tells); export the model "
+                "again, or copy it once more"
+            )
+
+
+def _write_checksums(folder: str) -> None:
+    """Writes the SHA-256 of every file that is there, by its path below the folder."""
+    checksums = {name: _checksum(os.path.join(folder, name)) for name in _files_below(folder)}
+    with files.open_file(os.path.join(folder, CHECKSUMS_FILE), "w") as sink:
+        sink.write(json.dumps(checksums, indent=2) + "\n")
+
+
+def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
+    for entry in files.list_folder(os.path.join(folder, prefix)):
+        name = prefix + entry.rstrip("/")  # remote folders are listed with one
+        if files.is_folder(os.path.join(folder, name)):
+            yield from _files_below(folder, f"{name}/")
+        else:
+            yield name
+
+
+def _checksum(path: str) -> str:
+    checksum = hashlib.sha256()
+    with files.open_file(path, "rb") as source:
+        while chunk := source.read(_BYTES_AT_ONCE):
+            checksum.update(chunk)
+    return checksum.hexdigest()
 
 
 def warmup_requests(

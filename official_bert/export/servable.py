@@ -98,7 +98,11 @@ class Servable(tf.Module):
             TEXT: (self.answer, self.text_names, texts),
             TOKENIZE: (self.tokenize, self.text_names, texts),
         }[name]
-        return tf.function(function, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
+
+        def checked(**values: tf.Tensor) -> Tensors:
+            return function(**_with_dimensions(values, specification.shape.rank))
+
+        return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """All functions to save, by name."""
@@ -166,6 +170,22 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], classifier: int) -> 
     is_at_end = tf.math.cumprod(is_classifier, axis=1, reverse=True)
     is_at_end *= tf.cast(tf.range(tf.shape(ids)[1]) > 0, tf.int32)
     return {name: values * (1 - is_at_end) for name, values in inputs.items()}
+
+
+def _with_dimensions(inputs: Tensors, number: int) -> Tensors:
+    """Fails, with our words, at tensors that have more or fewer dimensions than the signature says.
+
+    Neither the server nor Python compares a request with the signature's shapes. The graph believes them: how many
+    dimensions a tensor has is settled when it is traced, unless a placeholder hides what is known.
+    """
+    dimensions = {1: "1 dimension, examples", 2: "2 dimensions, examples and positions"}[number]
+    checks = []
+    for name, values in inputs.items():
+        shape = tf.shape(tf.raw_ops.PlaceholderWithDefault(input=values, shape=None))
+        message = f"{name} must have {dimensions}, but has the shape"
+        checks.append(tf.debugging.Assert(tf.equal(tf.size(shape), number), [message, shape]))
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(values) for name, values in inputs.items()}
 
 
 def _range(values: tf.Tensor) -> tuple[tf.Tensor, str, tf.Tensor]:

@@ -7,6 +7,7 @@ All scores are percents.
 
 import dataclasses
 import functools
+import math
 import re
 import string
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.errors import UserError
+from official_bert.errors import UserError, listed
 
 _MOST_IDS_LOGGED = 5
 
@@ -127,7 +128,12 @@ def score_answers(
 
 
 def score_answers_with_null(
-    golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], *, normalization: Normalization
+    golds: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    *,
+    normalization: Normalization,
+    null_odds: Mapping[str, float] | None = None,
+    null_threshold: float = 1.0,
 ) -> dict[str, float]:
     """Scores a data set in which some questions have no answer: SQuAD 2.0.
 
@@ -136,20 +142,29 @@ def score_answers_with_null(
       predictions: the predicted text of each question, empty for "no answer". One without scores 0, whatever the
         gold answer; predictions for others are ignored.
       normalization: how texts are compared.
+      null_odds: how likely it is that each predicted question has no answer; any scale will do.
+      null_threshold: with `null_odds`, a question whose odds are above it counts as predicted to have no answer. The
+        default is that of SQuAD's script, which expects probabilities: none is above it.
 
     Returns:
       `exact` and `f1`, percents, and `total`, questions; the same with the prefix `HasAns_` for the questions that have
       an answer, and with `NoAns_` for the others. A part without questions is left out.
 
     Raises:
-      UserError: there are no questions.
-    Source: SQuAD's evaluate-v2.0.py; equal to the last digit.
+      UserError: there are no questions, or a predicted question has no odds or such that are not finite.
+    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. It ends in a KeyError where a prediction is missing.
     """
-    scores = _score_all(golds, predictions, normalization, has_null=True)
-    with_answer = [score for score, texts in zip(scores, golds.values(), strict=True) if texts]
-    without_answer = [score for score, texts in zip(scores, golds.values(), strict=True) if not texts]
+    scores = dict(zip(golds, _score_all(golds, predictions, normalization, has_null=True), strict=True))
+    if null_odds is not None:
+        for question in _predicted(golds, predictions, null_odds):
+            if (
+                null_odds[question] > null_threshold
+            ):  # where "the" is the one gold answer, the empty text would be right
+                scores[question] = AnswerScores(*[float(not golds[question])] * 2)
+    with_answer = [scores[question] for question, texts in golds.items() if texts]
+    without_answer = [scores[question] for question, texts in golds.items() if not texts]
     results = {}
-    for prefix, part in (("", scores), ("HasAns_", with_answer), ("NoAns_", without_answer)):
+    for prefix, part in (("", scores.values()), ("HasAns_", with_answer), ("NoAns_", without_answer)):
         if part:
             results[f"{prefix}exact"] = _percent(score.exact for score in part)
             results[f"{prefix}f1"] = _percent(score.f1 for score in part)
@@ -164,52 +179,99 @@ def best_null_thresholds(
     *,
     normalization: Normalization,
 ) -> dict[str, float]:
-    """Finds from which odds on "no answer" should be predicted: the text is empty where odds > threshold.
+    """Finds, by the official rules, from which odds on "no answer" should be predicted, and how good that would be.
+
+    These rules are not quite those of the scores, see `threshold_of_best_f1`: of questions with equal odds they may
+    answer some and not others, in the order of `null_odds`; any text but "" is a mistake where there is no answer, even
+    "the"; and where it is best never to answer, the threshold is 0, which is below all probabilities, but not below all
+    odds.
 
     Args:
       golds: the right texts of each question, none if it has no answer.
-      answers: the best text of each question that is an answer.
-      null_odds: the score of "no answer" minus the score of that text. A question that lacks it or the text scores 0.
+      answers: the best text of each question that is an answer. A question without scores 0.
+      null_odds: for example the score of "no answer" minus the score of that text.
       normalization: how texts are compared.
 
     Returns:
-      `best_exact` and `best_f1`, percents, the highest that one threshold can give; `best_exact_thresh` and
-      `best_f1_thresh`, the lowest odds that are such a threshold, or a number below all odds if it is best never to
-      answer. `score_answers_with_null` gives the same numbers for the predictions that the thresholds make.
+      `best_exact` and `best_f1`, percents, and their thresholds `best_exact_thresh` and `best_f1_thresh`.
 
     Raises:
-      UserError: there are no questions, or odds are not finite.
-    Source: SQuAD's evaluate-v2.0.py, which differs in two points: it may divide questions of equal odds, which no
-    threshold can, and it gives 0 as the threshold at which nothing is answered, which is right for probabilities but
-    not for odds, which may be negative.
+      UserError: there are no questions, or a question that has an answer has no odds or such that are not finite.
+    Source: SQuAD's evaluate-v2.0.py; equal to the last digit. It ends in a KeyError where an answer is missing.
     """
     _require_questions(golds)
-    questions = [question for question in golds if question in answers and question in null_odds]
-    odds = np.array([null_odds[question] for question in questions], np.float64)  # [Q]
-    if not np.isfinite(odds).all():
-        question = questions[int(np.argmin(np.isfinite(odds)))]
-        raise UserError(f"the null odds of question {question} are {null_odds[question]}; did the training diverge?")
+    questions = _predicted(golds, answers, null_odds)
     score = functools.partial(score_answer, normalization=normalization, has_null=True)
-    if_answered = [score(answers[question], golds[question]) for question in questions]
-    if_answered = np.array(if_answered).reshape(-1, 2)  # [Q, 2]
-    if_null = np.array([score("", golds[question]) for question in questions]).reshape(-1, 2)  # [Q, 2]
-
-    order = np.argsort(odds)
-    in_order = odds[order]  # [Q]
-    below_all = in_order[0] - abs(in_order[0]) - 1 if questions else 0.0
-    thresholds = np.concatenate([[below_all], in_order])  # [Q + 1]; at i the first i questions are answered
-    # Only the last of equal odds is such a point: at the others more questions are answered than are counted.
-    is_possible = np.append(thresholds[1:] > thresholds[:-1], True)
+    scores = {question: score(answers[question], golds[question]) for question in questions}
     results = {}
     for column, name in enumerate(AnswerScores._fields):
-        gains = (if_answered - if_null)[order, column]
-        totals = np.concatenate([[0.0], np.cumsum(gains)])  # [Q + 1], over the total of never answering
-        threshold = thresholds[np.argmax(np.where(is_possible, totals, -np.inf))]
-        scores = np.where(odds > threshold, if_null[:, column], if_answered[:, column])
-        missing = [0.0] * (len(golds) - len(questions))
-        results[f"best_{name}"] = _percent([*scores.tolist(), *missing])
-        results[f"best_{name}_thresh"] = float(threshold)
+        best = total = sum(not golds[question] for question in questions)  # of never answering
+        threshold = 0.0
+        for question in questions:
+            if golds[question]:
+                total += scores[question][column]
+            elif answers[question]:
+                total -= 1
+            if total > best:
+                best, threshold = total, float(null_odds[question])
+        results[f"best_{name}"] = 100.0 * best / len(golds)
+        results[f"best_{name}_thresh"] = threshold
     return results
+
+
+def threshold_of_best_f1(
+    golds: Mapping[str, Sequence[str]],
+    answers: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    *,
+    normalization: Normalization,
+) -> float:
+    """Finds the threshold that gives the best F1 if the text of each question is empty where its odds are above it.
+
+    Args:
+      golds: the right texts of each question, none if it has no answer.
+      answers: the best text of each question that is an answer. A question without scores 0.
+      null_odds: the score of "no answer" minus the score of that text.
+      normalization: how texts are compared.
+
+    Returns:
+      The lowest odds that are such a threshold, or a number below all odds if it is best never to answer.
+
+    Raises:
+      UserError: there are no questions, or a question that has an answer has no odds or such that are not finite.
+    """
+    _require_questions(golds)
+    questions = _predicted(golds, answers, null_odds)
+    if not questions:
+        return 0.0
+    score = functools.partial(score_answer, normalization=normalization, has_null=True)
+    gains = [score(answers[question], golds[question]).f1 - score("", golds[question]).f1 for question in questions]
+    odds = np.array([null_odds[question] for question in questions], np.float64)  # [Q], the lowest first
+    thresholds = np.concatenate([[odds[0] - abs(odds[0]) - 1], odds])  # [Q + 1]; at i the first i are answered
+    # Only the last of equal odds is such a point: at the others more questions are answered than are counted.
+    is_possible = np.append(thresholds[1:] > thresholds[:-1], True)
+    totals = np.concatenate([[0.0], np.cumsum(gains)])  # [Q + 1], over the total of never answering
+    return float(thresholds[np.argmax(np.where(is_possible, totals, -np.inf))])
+
+
+def _predicted(
+    golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], null_odds: Mapping[str, float]
+) -> list[str]:
+    """The questions with a prediction, those of the lowest odds first; equal odds in the order of their mapping.
+
+    Raises:
+      UserError: one of them has no odds, or such that are not finite.
+    """
+    missing = [question for question in golds if question in predictions and question not in null_odds]
+    if missing:
+        raise UserError(f"{len(missing)} of the predicted questions have no null odds: {listed(missing)}")
+    questions = [question for question in null_odds if question in golds and question in predictions]
+    for question in questions:
+        if not math.isfinite(null_odds[question]):
+            raise UserError(
+                f"the null odds of question {question} are {null_odds[question]}; did the training diverge?"
+            )
+    return sorted(questions, key=null_odds.__getitem__)
 
 
 def _f1(units: Sequence[str], gold_units: Sequence[str], has_null: bool) -> float:

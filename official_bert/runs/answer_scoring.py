@@ -18,14 +18,30 @@ def run(config: AnswerScoringConfig) -> None:
     squad = read_squad(config.squad_file, for_training=False, version_2=config.version_2_with_negative)
     golds, normalization = squad.gold_texts, NORMALIZATIONS[config.dataset]
     predictions = _read(config.predictions_file, "file of predictions", str, "a text")
-    if config.version_2_with_negative:
-        scores = score_answers_with_null(golds, predictions, normalization=normalization)
-    else:
+    if not config.version_2_with_negative:
         scores = score_answers(golds, predictions, normalization=normalization)
-    if config.null_odds_file:
-        null_odds = _read(config.null_odds_file, "file of null odds", (int, float), "a number")
+    elif config.null_odds_file:
+        null_odds = _read_null_odds(config.null_odds_file)
+        scores = score_answers_with_null(
+            golds,
+            predictions,
+            normalization=normalization,
+            null_odds=null_odds,
+            null_threshold=config.null_odds_threshold,
+        )
         scores |= best_null_thresholds(golds, predictions, null_odds, normalization=normalization)
+    else:
+        scores = score_answers_with_null(golds, predictions, normalization=normalization)
     sys.stdout.writelines(f"{name} = {scores[name]}\n" for name in sorted(scores))
+
+
+def _read_null_odds(path: str) -> dict[str, float]:
+    null_odds = _read(path, "file of null odds", (int, float), "a number")
+    for question, odds in null_odds.items():
+        # Of whole numbers JSON has any, of others also NaN and Infinity.
+        if not abs(odds) <= sys.float_info.max:
+            raise UserError(f"{path}: the null odds of question {question!r} are {odds!r:.80}; they must be finite")
+    return {question: float(odds) for question, odds in null_odds.items()}
 
 
 def _read(path: str, what: str, kind: type | tuple[type, ...], kind_name: str) -> dict:

@@ -79,7 +79,7 @@ def run(config: ClassifierConfig) -> None:
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.
     """
-    bert_config, tokenizer = read_model_files(config)
+    bert_config, tokenizer = read_model_files(config, for_training=config.do_train and config.trainable_encoder)
     dataset = configured_dataset(config)
     if config.glue_submission:
         check_submission(dataset)

@@ -33,7 +33,9 @@ def run(config: HfConversionConfig) -> None:
 
 def _convert_from_hf(config: HfConversionConfig) -> None:
     hf_dir, output_dir = config.hf_dir, config.output_dir
-    bert_config = read_hf_config(os.path.join(hf_dir, _HF_CONFIG_FILE))
+    hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
+    bert_config = read_hf_config(hf_config_file)
+    bert_config.check_memory(hf_config_file, for_training=False)
     pieces = hf_tokenizer.read_pieces(hf_dir)
     _check_vocab(pieces, bert_config, hf_dir)
     do_lower_case = hf_tokenizer.read_do_lower_case(hf_dir)
@@ -58,6 +60,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_memory(config.bert_config_file, for_training=False)
     reader = CheckpointReader(config.init_checkpoint, "--init_checkpoint")
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
     pieces = list(files.LineReader(config.vocab_file))

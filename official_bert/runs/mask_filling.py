@@ -17,6 +17,7 @@ def run(config: FillMaskConfig) -> None:
       UserError: a file does not fit the others, or the text has no [MASK] or is too long.
     """
     bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_memory(config.bert_config_file, for_training=False)
     tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
     limit = bert_config.max_position_embeddings
     parts = config.text.split(vocab.MASK)

@@ -40,6 +40,7 @@ def run(config: PretrainingConfig) -> None:
       UserError: a flag, a record or a checkpoint is wrong.
     """
     bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     vocabulary = None
     if config.do_export:

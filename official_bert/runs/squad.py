@@ -9,6 +9,7 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.config.run_configs import SquadConfig
 from official_bert.data.pipeline import evaluation_batches, padded_lengths
@@ -21,9 +22,10 @@ from official_bert.metrics.span import (
     best_null_thresholds,
     score_answers,
     score_answers_with_null,
+    threshold_of_best_f1,
 )
 from official_bert.results import RESULTS_FILE
-from official_bert.runs.early_checks import check_has_checkpoint
+from official_bert.runs.early_checks import check_has_checkpoint, checkpoint_folder
 from official_bert.runs.finetuning import (
     best_keeper,
     check_ensemble,
@@ -39,7 +41,13 @@ from official_bert.runs.finetuning import (
 from official_bert.runs.training import shuffled_batches, training_folder
 from official_bert.tasks.model_files import read_model_files
 from official_bert.tasks.squad import LOGITS, SquadTask
-from official_bert.tasks.squad_answers import QuestionAnswers, find_answers, predicted_texts, write_answers
+from official_bert.tasks.squad_answers import (
+    PREDICTIONS_FILE,
+    QuestionAnswers,
+    find_answers,
+    predicted_texts,
+    write_answers,
+)
 from official_bert.tasks.squad_data import SquadSet, read_squad
 from official_bert.tasks.squad_windows import (
     PREDICTION_SCHEMA,
@@ -58,6 +66,7 @@ from official_bert.training.summaries import ScalarLog, write_results
 
 # Flags that a checkpoint must be used with as it was trained with, since its variables do not tell.
 _MODEL_FLAGS = ("do_lower_case",)
+_THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
 
 
 def run(config: SquadConfig) -> None:
@@ -66,7 +75,7 @@ def run(config: SquadConfig) -> None:
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.
     """
-    bert_config, tokenizer = read_model_files(config)
+    bert_config, tokenizer = read_model_files(config, for_training=config.do_train)
     options = WindowOptions(
         max_seq_length=config.max_seq_length,
         doc_stride=config.doc_stride,
@@ -80,6 +89,8 @@ def run(config: SquadConfig) -> None:
     is_predicted = config.do_predict or (config.do_train and config.eval_steps)
     dev = read_squad(config.predict_file, for_training=False, version_2=is_2_0) if is_predicted else None
     _check_labels(config, dev)
+    if config.do_predict:
+        _check_answered_before(config, dev)
     if config.ensemble:
         check_ensemble(config, _MODEL_FLAGS, bert_config, tokenizer.vocabulary)
     else:
@@ -126,11 +137,25 @@ def _check_labels(config: SquadConfig, dev: SquadSet | None) -> None:
     if config.null_score_diff_threshold == "auto":
         raise UserError(
             f"--null_score_diff_threshold=auto needs the right answers, but {number} in {config.predict_file} have "
-            "none; give the number that eval_results.txt of a labelled file calls best_f1_thresh"
+            f"none; give the number that eval_results.txt of a labelled file calls {_THRESHOLD}"
         )
     if dev.num_labelled:
         hint = "" if config.version_2_with_negative else "; is it a file of version 2.0 (--version_2_with_negative)?"
         logging.warning("%s in %s have no answer: nothing is scored%s", number, config.predict_file, hint)
+
+
+def _check_answered_before(config: SquadConfig, dev: SquadSet) -> None:
+    """Raises if the output folder holds the answers to the questions of another file, which would be overwritten."""
+    path = os.path.join(config.output_dir, PREDICTIONS_FILE)
+    if not files.exists(path):
+        return
+    if files.read_json(path, "file of predictions").keys() != {question.id for question in dev.questions}:
+        latest = latest_checkpoint(checkpoint_folder(config))
+        raise UserError(
+            f"{path} answers the questions of another file than --predict_file={config.predict_file} and would be "
+            "overwritten; give another --output_dir"
+            + (f", with --init_checkpoint={latest} for the model in this one" if latest else "")
+        )
 
 
 def _train(
@@ -213,8 +238,10 @@ class _Answering:
             self._write_flags()
             logits = self._logits()
         answers = self._answers(logits)
-        scores = self._scores(answers) if self._squad.is_labelled else {}
-        threshold = self._threshold(scores)
+        threshold = self._threshold(answers)
+        if self._config.null_score_diff_threshold == "auto":
+            logging.info("--null_score_diff_threshold=auto: %s gives the best F1", threshold)
+        scores = self._scores(answers, threshold) if self._squad.is_labelled else {}
         write_answers(self._config.output_dir, answers, predicted_texts(answers, threshold))
         logging.info("wrote the answers to %d questions to %s", len(answers), self._config.output_dir)
         for name, is_new in (("null_odds.json", threshold is not None), (RESULTS_FILE, bool(scores))):
@@ -233,7 +260,8 @@ class _Answering:
 
     def scores_at(self, step: int) -> dict[str, float]:
         """Scores the weights as they are, those of a step in training."""
-        scores = self._scores(self._answers(self._logits()))
+        answers = self._answers(self._logits())
+        scores = self._scores(answers, self._threshold(answers))
         ScalarLog(self._config.output_dir).replace("eval", step, scores)
         return scores
 
@@ -281,21 +309,23 @@ class _Answering:
             verbose_logging=config.verbose_logging,
         )
 
-    def _scores(self, answers: Sequence[QuestionAnswers]) -> dict[str, float]:
-        if not self._config.version_2_with_negative:
-            return score_answers(self._golds, predicted_texts(answers), normalization=self._normalization)
-        best = best_null_thresholds(
-            self._golds,
-            {answer.id: answer.best_text for answer in answers},
-            {answer.id: answer.null_odds for answer in answers},
-            normalization=self._normalization,
-        )
-        predictions = predicted_texts(answers, self._threshold(best))
-        return {**score_answers_with_null(self._golds, predictions, normalization=self._normalization), **best}
+    def _scores(self, answers: Sequence[QuestionAnswers], threshold: float | None) -> dict[str, float]:
+        predictions, rules = predicted_texts(answers, threshold), {"normalization": self._normalization}
+        if threshold is None:
+            return score_answers(self._golds, predictions, **rules)
+        scores = score_answers_with_null(self._golds, predictions, **rules)
+        best = best_null_thresholds(self._golds, *_texts_and_odds(answers), **rules)
+        return {**scores, **best, _THRESHOLD: threshold}
 
-    def _threshold(self, scores: dict[str, float]) -> float | None:
+    def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
         """Null odds above which no answer is predicted; None in version 1.1, where there always is one."""
         if not self._config.version_2_with_negative:
             return None
-        threshold = self._config.null_score_diff_threshold
-        return scores["best_f1_thresh"] if threshold == "auto" else threshold
+        if self._config.null_score_diff_threshold == "auto":
+            return threshold_of_best_f1(self._golds, *_texts_and_odds(answers), normalization=self._normalization)
+        return self._config.null_score_diff_threshold
+
+
+def _texts_and_odds(answers: Sequence[QuestionAnswers]) -> tuple[dict[str, str], dict[str, float]]:
+    """Of each question the best text that is an answer, and the null odds."""
+    return {answer.id: answer.best_text for answer in answers}, {answer.id: answer.null_odds for answer in answers}

@@ -18,6 +18,8 @@ from official_bert.tasks.squad_data import split_words
 from official_bert.tasks.squad_windows import TokenizedSquad, Window
 from official_bert.tokenization import BasicTokenizer
 
+PREDICTIONS_FILE = "predictions.json"
+
 _NO_SPAN = "empty"  # reference value: what version 1.1 answers if no span is allowed, with logits of 0
 
 
@@ -305,7 +307,7 @@ def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictio
     """
     columns = RankedAnswer._fields[:-1]
     ranked = {answer.id: [dict(zip(columns, entry, strict=False)) for entry in answer.ranked] for answer in answers}
-    _write_json(output_dir, "predictions.json", predictions)
+    _write_json(output_dir, PREDICTIONS_FILE, predictions)
     _write_json(output_dir, "nbest_predictions.json", ranked)
     null_odds = {answer.id: answer.null_odds for answer in answers if answer.null_odds is not None}
     if null_odds:

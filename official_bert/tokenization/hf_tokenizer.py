@@ -1,6 +1,7 @@
 """The tokenizer files of a Hugging Face folder: the vocabulary out of them, and the settings, both ways."""
 
 import os
+import re
 from typing import Any
 
 from absl import logging
@@ -27,10 +28,20 @@ def read_pieces(folder: str) -> list[str]:
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict):
         raise UserError(f"{tokenizer_file} holds no WordPiece vocabulary; only that of a BERT can be converted")
+    for piece, index in ids.items():
+        if type(index) is not int:  # true and 1.0 would be equal to 1
+            raise UserError(f"{tokenizer_file}: the id of the piece {piece!r:.80} is {index!r:.80}, no whole number")
+        if not _is_line(piece):
+            raise UserError(f"{tokenizer_file}: the piece {piece!r:.80} cannot be a line of a vocab.txt")
     pieces = {index: piece for piece, index in ids.items()}
     if sorted(pieces) != list(range(len(ids))):
-        raise UserError(f"{tokenizer_file}: the ids of the {len(ids)} pieces are not the numbers from 0 on")
+        raise UserError(f"{tokenizer_file}: the ids of the {len(ids)} pieces are not the numbers from 0 on, each once")
     return [pieces[index] for index in range(len(ids))]
+
+
+def _is_line(piece: str) -> bool:
+    """Whether a piece is the same after being written to a file of lines and read again."""
+    return not set(piece) & set("\r\n") and not re.search("[\ud800-\udfff]", piece)
 
 
 def read_do_lower_case(folder: str) -> bool | None:
@@ -46,6 +57,9 @@ def read_do_lower_case(folder: str) -> bool | None:
     if not files.exists(path):
         return None
     settings = files.read_json(path, "tokenizer config")
+    for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+        if not isinstance(settings.get(name), bool | None):
+            raise UserError(f"{path}: {name} is {settings[name]!r:.80}; it must be true, false or null")
     do_lower_case = settings.get("do_lower_case")
     if settings.get("strip_accents") not in (None, do_lower_case):
         logging.warning(

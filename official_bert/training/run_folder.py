@@ -113,7 +113,7 @@ def check_room_for_model_files(folder: str, *, bert_config_file: str, vocab_file
     """Raises if `write_model_files` would overwrite a file that no run put there.
 
     Raises:
-      UserError: a file of that name with another content lies in the folder, but no `run_config.json`; or the vocabulary
+      UserError: the folder holds a file of that name with another content, but no `run_config.json`; or the vocabulary
         is a pipe, which cannot be read again.
     """
     if vocab_file is not None:

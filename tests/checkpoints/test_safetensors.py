@@ -1,6 +1,7 @@
 """Hugging Face's weights: names, layout, files, and every way they can be wrong. Nothing here needs PyTorch."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -22,6 +23,11 @@ CONFIG = BertConfig(
     type_vocab_size=3,
 )
 V, D, L, I, S, T = 11, 4, 2, 6, 7, 3  # noqa: E741
+
+
+def header_of(text):
+    """The beginning of a safetensors file: the length of the header, and the header."""
+    return struct.pack("<Q", len(text)) + text.encode()
 
 
 def hf_shapes():
@@ -298,9 +304,46 @@ class TestFiles:
         index = {"weight_map": {name: file for file, held in shards.items() for name in held}}
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
         assert_equal_arrays(read_folder(str(tmp_path)), arrays)
-        (tmp_path / "model.safetensors.index.json").write_text("{}")
-        with pytest.raises(UserError, match=r"index\.json has no weight_map"):
+        safetensors.numpy.save_file(arrays, str(tmp_path / "model-00002-of-00002.safetensors"))
+        with pytest.raises(UserError, match=r"00002-of-00002\.safetensors: .* is there twice, in another file or"):
             read_folder(str(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("weight_map", "message"),
+        [
+            (None, "has no weight_map, from name to file"),
+            ([], "has no weight_map"),
+            ({}, "has no weight_map"),
+            ({"a": 1}, "weight_map has 1 for a, which is not the name of a file"),
+            ({"a": ["b"]}, r"weight_map has \['b'\] for a, which is not"),
+            *(
+                ({"a": name}, "weight_map has '.*' for a; only files of the same folder are read")
+                for name in ("../../etc/passwd", "/etc/passwd", "..", "", "b/../c", "b\0c")
+            ),
+        ],
+    )
+    def test_an_index_names_files_of_its_folder(self, tmp_path, weight_map, message):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        with pytest.raises(UserError, match=rf"model\.safetensors\.index\.json:? {message}"):
+            read_folder(str(tmp_path))
+
+    def test_a_shard_that_is_missing_is_named(self, tmp_path):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "b.safetensors"}}))
+        with pytest.raises(UserError, match=r"cannot read .*b\.safetensors: No such file"):
+            read_folder(str(tmp_path))
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
+    def test_numbers_that_are_not_finite_are_refused(self, arrays, read, value):
+        name = "bert.encoder.layer.1.output.dense.bias"
+        damaged = arrays[name].astype(np.float64)
+        damaged[1] = value
+        with pytest.raises(UserError, match=rf"model\.safetensors: {name} holds NaN or infinity"):
+            read(arrays | {name: damaged})
+        ours = from_hf(arrays, CONFIG, "folder").arrays
+        name = "bert/encoder/layer_1/output/dense/bias"
+        if not np.isfinite(value):
+            with pytest.raises(UserError, match=f"ckpt: {name} holds NaN or infinity"):
+                to_hf(ours | {name: damaged.astype(np.float32)}, CONFIG, "ckpt")
 
     def test_one_variable_under_two_names_is_refused(self, arrays, read):
         with pytest.raises(UserError, match=r"pooler\.dense\.bias is there twice"):
@@ -319,6 +362,22 @@ class TestFiles:
         path = tmp_path / "model.safetensors"
         path.write_bytes(path.read_bytes()[:length])
         with pytest.raises(UserError, match=r"model\.safetensors is damaged or cut off, or no safetensors file"):
+            read_folder(str(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("header", "reason"),
+        [
+            (struct.pack("<Q", 2**62) + b"{}", "header too large"),
+            (struct.pack("<Q", 90 * 2**20) + b"{}", "invalid header length"),
+            (header_of('{"a": ' + "[" * 100_000), "recursion limit exceeded"),
+            (header_of('{"a": {"dtype": "F32", "shape": [1e9], "data_offsets": [0, 4]}}'), "invalid type"),
+            (header_of('{"a": {"dtype": "F33", "shape": [1], "data_offsets": [0, 4]}}'), "unknown variant"),
+            (header_of('{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'), ""),
+        ],
+    )
+    def test_a_header_that_cannot_be_right_is_refused(self, tmp_path, header, reason):
+        (tmp_path / "model.safetensors").write_bytes(header + b"\0" * 4)
+        with pytest.raises(UserError, match=rf"model\.safetensors is damaged or cut off, or no safetensors .*{reason}"):
             read_folder(str(tmp_path))
 
     def test_views_are_written_as_they_look(self, tmp_path):

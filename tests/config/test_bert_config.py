@@ -1,9 +1,13 @@
 """Reading and checking bert_config.json."""
 
+import contextlib
 import json
+import math
 
 import pytest
 
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
 from official_bert.errors import UserError
 
@@ -57,12 +61,24 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ("[1]", "holds a JSON list"),
         ('{"hidden_size": 8}', "the key 'vocab_size' is missing"),
         ('{"vocab_size": 9, "architectures": []}', "unknown key 'architectures'"),
-        ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number above 0"),
+        ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),
+        (
+            '{"vocab_size": 1000000000000}',
+            "vocab_size is 1000000000000; it must be a whole number from 1 to 2147483647",
+        ),
+        ('{"vocab_size": 9, "num_hidden_layers": 5000000}', "num_hidden_layers is 5000000; .* from 1 to 10000"),
+        ('{"vocab_size": 9, "hidden_size": 768.0}', "hidden_size is 768.0; it must be a whole number"),
+        ('{"vocab_size": 9, "hidden_size": 1e999}', "hidden_size is inf; it must be a whole number"),
+        (f'{{"vocab_size": {"9" * 4000}}}', "vocab_size is 9{80}; it must be a whole number"),
+        (f'{{"vocab_size": {"9" * 5000}}}', "bert_config.json is not JSON: Exceeds the limit"),
         ('{"vocab_size": 9, "hidden_size": "768"}', "hidden_size is '768'"),
         ('{"vocab_size": 9, "num_hidden_layers": true}', "num_hidden_layers is True"),
         ('{"vocab_size": 9, "hidden_size": 10, "num_attention_heads": 4}', "10 is not a multiple of .* 4"),
         ('{"vocab_size": 9, "hidden_dropout_prob": 1.0}', "hidden_dropout_prob is 1.0"),
+        ('{"vocab_size": 9, "hidden_dropout_prob": NaN}', "hidden_dropout_prob is nan"),
         ('{"vocab_size": 9, "hidden_act": "swish"}', "hidden_act is 'swish'; it must be one of gelu, gelu_erf"),
+        ('{"vocab_size": 9, "hidden_act": []}', r"hidden_act is \[\]; it must be one of"),
+        ('{"vocab_size": 9, "hidden_act": false}', "hidden_act is False; it must be one of"),
         ('{"vocab_size": 9, "initializer_range": 0}', "initializer_range is 0"),
     ],
 )
@@ -86,6 +102,51 @@ def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
     assert not caplog.text
     config.check_vocab_size(499, "vocab.txt", "c.json")
     assert "vocab.txt has only 499 wordpieces, c.json a vocab_size of 1000; is this the vocabulary of" in caplog.text
+
+
+def test_the_parameters_are_counted(files_of_model):
+    config = BertConfig.from_json_file(files_of_model["bert_config_file"])
+    reader = CheckpointReader(files_of_model["init_checkpoint"])
+    shapes = [shape for name, shape in reader.shapes.items() if name.startswith("bert/")]
+    assert config.num_parameters == sum(math.prod(shape) for shape in shapes)
+    assert BertConfig(vocab_size=30522, type_vocab_size=2).num_parameters == 109_482_240  # BERT-base
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (
+            {"hidden_size": 12_000_000},
+            "hidden_size is 12000000; the model has [0-9,]{21} parameters and needs [0-9,.]+ GB",
+        ),
+        (
+            {"vocab_size": 2**31 - 1},
+            "vocab_size is 2147483647; the model has 1,649,[0-9,]+ parameters and needs 6,597.+ GB",
+        ),
+        ({"intermediate_size": 10**9}, "intermediate_size is 1000000000;"),
+        ({"max_position_embeddings": 10**9}, "max_position_embeddings is 1000000000;"),
+        ({"type_vocab_size": 10**9}, "type_vocab_size is 1000000000;"),
+        ({"num_hidden_layers": 10_000, "hidden_size": 8400, "num_attention_heads": 1}, "num_hidden_layers is 10000;"),
+    ],
+)
+def test_models_that_no_machine_holds_are_refused(sizes, message):
+    config = BertConfig(**{"vocab_size": 30522, **sizes})
+    with pytest.raises(UserError, match=f"c.json: {message}.* of memory, but this machine has .* GB, swap included"):
+        config.check_memory("c.json", for_training=False)
+
+
+def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
+    config = BertConfig(vocab_size=30522, type_vocab_size=2)  # 0.44 GB
+    for memory, for_training, is_refused in (
+        (437_928_959, False, True),
+        (437_928_960, False, False),
+        (437_928_960, True, True),
+        (3 * 437_928_960, True, False),
+        (None, True, False),
+    ):
+        monkeypatch.setattr(bert_config, "_memory_and_swap", lambda memory=memory: memory)
+        with pytest.raises(UserError, match="0.4 GB, swap included") if is_refused else contextlib.nullcontext():
+            config.check_memory("c.json", for_training=for_training)
 
 
 def test_a_length_beyond_the_position_table_names_both_numbers():

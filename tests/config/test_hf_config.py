@@ -95,6 +95,9 @@ def test_what_is_written():
         ({"add_cross_attention": True}, "add_cross_attention is True"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'; only gelu, gelu_new, gelu_pytorch_tanh, relu, tanh, linear"),
         ({"hidden_act": "gelu_erf"}, "hidden_act is 'gelu_erf'"),  # our name, not theirs
+        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]; only gelu"),
+        ({"hidden_act": {}}, "hidden_act is {}; only gelu"),
+        ({"hidden_act": 1}, "hidden_act is 1; only gelu"),
         ({"hidden_size": "12"}, "hidden_size is '12'"),
         ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
     ],

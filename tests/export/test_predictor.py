@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 
 import numpy as np
@@ -39,13 +40,49 @@ def test_predictions_from_python(reviews, version):
 
 
 def test_damaged_exports_are_named(version, tmp_path):
+    rng = random.Random(1)
+    shutil.copytree(version, tmp_path / "flipped")
+    for name in ("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"):
+        path = tmp_path / "flipped" / name
+        content = path.read_bytes()
+        for _ in range(60):
+            flipped = bytearray(content)
+            flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            path.write_bytes(flipped)
+            with pytest.raises(UserError, match=rf"flipped is damaged: {name} is not what was exported"):
+                Predictor(tmp_path / "flipped")
+        path.unlink()
+        missing = rf"flipped is damaged: {name} is missing|flipped holds neither an exported model nor"
+        with pytest.raises(UserError, match=missing):
+            Predictor(tmp_path / "flipped")
+        path.write_bytes(content)
+    pair = ("bright town", "")
+    shutil.rmtree(tmp_path / "flipped" / "assets")  # which nothing needs
+    assert Predictor(tmp_path / "flipped")(pair) == Predictor(version)(pair)
+    (tmp_path / "flipped" / "checksums.json").write_text("{")
+    with pytest.raises(UserError, match=r"checksums\.json is not JSON"):
+        Predictor(tmp_path / "flipped")
+
+
+def test_damaged_exports_without_checksums_are_named(version, tmp_path):
+    def replace_first(folder, old, new):
+        path = folder / "saved_model.pb"
+        content = path.read_bytes()
+        assert old in content
+        path.write_bytes(content.replace(old, new, 1))
+
     for name, damage in {
         "no variables": lambda folder: shutil.rmtree(folder / "variables"),
         "cut off": lambda folder: os.truncate(folder / "saved_model.pb", 10_000),
         "empty": lambda folder: os.truncate(folder / "saved_model.pb", 0),
         "cut off variables": lambda folder: os.truncate(folder / "variables" / "variables.data-00000-of-00001", 9_000),
+        "no such output": lambda folder: replace_first(folder, b"Reshape:output:0", b"Reshape:output:q"),  # KeyError
+        "no such operation": lambda folder: replace_first(
+            folder, b"\x12\x08GatherV2", b"\x12\x08GatherV7"
+        ),  # RuntimeError
     }.items():
         shutil.copytree(version, tmp_path / name)
+        os.remove(tmp_path / name / "checksums.json")
         damage(tmp_path / name)
         with pytest.raises(UserError, match="cannot be loaded .* is it damaged"):
             Predictor(tmp_path / name)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
+from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -59,6 +60,7 @@ def test_all_files_are_there(reviews, version):
     made = {str(path.relative_to(reviews["export_dir"])) for path in pathlib.Path(reviews["export_dir"]).rglob("*")}
     assert made == {
         "batching_parameters.txt", "models.config", "1", "1/saved_model.pb", "1/fingerprint.pb", "1/variables",
+        "1/checksums.json",
         "1/variables/variables.index", "1/variables/variables.data-00000-of-00001", "1/assets", "1/assets/vocab.txt",
         "1/assets.extra", "1/assets.extra/tf_serving_warmup_requests",
     }  # fmt: skip
@@ -206,6 +208,38 @@ def test_requests_that_cannot_be_right_are_refused(version, changes, message):
     inputs = {"input_ids": [[2, 7, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]], **changes}
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signature(**{name: tf.constant(values, tf.int64) for name, values in inputs.items()})
+
+
+def session_signature(session, model, name):
+    """A signature as TensorFlow Serving calls it: values go straight to its nodes, whatever their shapes."""
+    definition, options = model.signature_def[name], config_pb2.CallableOptions()
+    options.feed.extend(node.name for node in definition.inputs.values())
+    options.fetch.extend(node.name for node in definition.outputs.values())
+    call = session._make_callable_from_options(options)
+    return lambda **tensors: call(*(tensors[name] for name in definition.inputs))
+
+
+def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version):
+    in_python, requests = tf.saved_model.load(version).signatures, []
+    for signature in SIGNATURES:
+        specifications = in_python[signature].structured_input_signature[1]
+        rank, kind = next(
+            (spec.shape.rank, bytes if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
+            for spec in specifications.values()
+        )
+        assert all(spec.shape.as_list() == [None] * rank for spec in specifications.values())
+        for shape in ([], [1], [3], [0], [1, 3], [1, 1, 3], [0, 3, 2]):
+            if len(shape) != rank:
+                message = rf"must have {rank} dimension.*but has the shape\] \[{' '.join(map(str, shape))}\]"
+                requests.append((signature, dict.fromkeys(specifications, np.full(shape, kind(), kind)), message))
+    for signature, values, message in requests:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            in_python[signature](**{name: tf.constant(array) for name, array in values.items()})
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tf.compat.v1.saved_model.load(session, ["serve"], version)
+        for signature, values, message in requests:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                session_signature(session, model, signature)(**values)
 
 
 def exported(reviews, **changes):

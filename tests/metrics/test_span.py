@@ -1,4 +1,4 @@
-"""Scores of answers against sums done by hand, and thresholds against trying every one."""
+"""Scores of answers against sums done by hand and plain rules, and thresholds against trying every one."""
 
 import random
 
@@ -13,7 +13,9 @@ from official_bert.metrics.span import (
     score_answer,
     score_answers,
     score_answers_with_null,
+    threshold_of_best_f1,
 )
+from tests.metrics.plain_squad_2 import plain_squad_2
 
 SQUAD, KORQUAD = NORMALIZATIONS["squad"], NORMALIZATIONS["korquad"]
 
@@ -158,66 +160,118 @@ def test_data_that_cannot_be_scored_are_refused():
             score({}, {"q1": "cat"}, normalization=SQUAD)
     with pytest.raises(UserError, match="no questions to score"):
         best_null_thresholds({}, {}, {}, normalization=SQUAD)
-    for odds in (float("nan"), float("inf")):
-        with pytest.raises(UserError, match=f"null odds of question q2 are {odds}"):
-            best_null_thresholds(
-                {"q1": [], "q2": []}, {"q1": "a", "q2": "b"}, {"q1": 0.0, "q2": odds}, normalization=SQUAD
-            )
+    golds, answers = {"q1": [], "q2": []}, {"q1": "a", "q2": "b"}
+    for find in (best_null_thresholds, threshold_of_best_f1):
+        for odds in (float("nan"), float("inf")):
+            with pytest.raises(UserError, match=f"null odds of question q2 are {odds}"):
+                find(golds, answers, {"q1": 0.0, "q2": odds}, normalization=SQUAD)
+        with pytest.raises(UserError, match="1 of the predicted questions have no null odds: 'q2'"):
+            find(golds, answers, {"q1": 0.0}, normalization=SQUAD)
+    with pytest.raises(UserError, match="1 of the predicted questions have no null odds: 'q2'"):
+        score_answers_with_null(golds, answers, normalization=SQUAD, null_odds={"q1": 0.0})
 
 
 def random_questions(rng, *, share_impossible, num_odds, num_questions):
-    """Questions, good and bad answers, and odds of few different values, so that many are equal."""
-    texts = ["cat", "black cat", "the", "dog", "black dog sat", ""]
+    """Questions, good and bad answers, and odds in another order, of few different values, so that many are equal."""
+    texts = ["cat", "black cat", "the", "dog", "black dog sat", "A cat sat.", ""]
     golds, answers, null_odds = {}, {}, {}
     for number in range(num_questions):
         question = f"q{number}"
         golds[question] = [] if rng.random() < share_impossible else rng.choices(texts, k=rng.randint(1, 3))
         answers[question] = rng.choice(golds[question] or texts) if rng.random() < 0.5 else rng.choice(texts)
+    for question in rng.sample(sorted(golds), num_questions):
         null_odds[question] = rng.randint(1, num_odds) / 4 - rng.choice([0, 2])
     return golds, answers, null_odds
 
 
-@pytest.mark.parametrize("share_impossible", [0.0, 0.3, 0.7, 1.0])
-@pytest.mark.parametrize("num_questions", [1, 2, 40])
-def test_no_threshold_is_better_than_the_one_found(share_impossible, num_questions):
-    rng = random.Random(f"{share_impossible} {num_questions}")
-    for _ in range(40):
+SETS = [
+    (share_impossible, num_questions, num_odds)
+    for share_impossible in (0.0, 0.3, 0.7, 1.0)
+    for num_questions in (1, 2, 40)
+    for num_odds in (1, 5, 1000)
+]
+
+
+@pytest.mark.parametrize(("share_impossible", "num_questions", "num_odds"), SETS)
+def test_all_numbers_are_those_of_the_official_script(share_impossible, num_questions, num_odds):
+    rng = random.Random(f"{share_impossible} {num_questions} {num_odds}")
+    for _ in range(20):
         golds, answers, null_odds = random_questions(
-            rng, share_impossible=share_impossible, num_odds=rng.choice([1, 5, 1000]), num_questions=num_questions
+            rng, share_impossible=share_impossible, num_odds=num_odds, num_questions=num_questions
         )
-        found = best_null_thresholds(golds, answers, null_odds, normalization=SQUAD)
+        assert score_answers_with_null(golds, answers, normalization=SQUAD) == plain_squad_2(golds, answers)
+        others = {"other": "cat"}, {"other": -9.0}  # of a question that is not asked
+        for threshold in (1.0, 0.0, -0.75):
+            odds = {"null_odds": null_odds | others[1], "null_threshold": threshold}
+            scores = score_answers_with_null(golds, answers | others[0], normalization=SQUAD, **odds)
+            scores |= best_null_thresholds(golds, answers | others[0], null_odds | others[1], normalization=SQUAD)
+            assert scores == plain_squad_2(golds, answers, null_odds, threshold)
+
+
+def test_the_official_thresholds_follow_their_own_rules():
+    def official(golds, answers, null_odds):
+        scores = best_null_thresholds(golds, answers, null_odds, normalization=SQUAD)
+        best = plain_squad_2(golds, answers, null_odds)
+        assert scores == {name: best[name] for name in scores}
+        return scores["best_f1"], scores["best_f1_thresh"]
+
+    def lasting(*files):
+        return threshold_of_best_f1(*files, normalization=SQUAD)
+
+    # It is best never to answer: 0, whatever the odds.
+    never = {"q1": [], "q2": []}, {"q1": "cat", "q2": "cow"}, {"q1": -2.0, "q2": -1.0}
+    assert official(*never) == (100.0, 0.0)
+    assert lasting(*never) == -5.0
+    # Equal odds: one by one, in the order of the odds.
+    equal = {"q1": ["cat"], "q2": [], "q3": []}, dict.fromkeys(["q1", "q2", "q3"], "cat")
+    first, last = {"q1": -2.0, "q2": -2.0, "q3": -2.0}, {"q3": -2.0, "q2": -2.0, "q1": -2.0}
+    assert official(*equal, first) == (100.0, -2.0)
+    assert official(*equal, last) == (100 * 2 / 3, 0.0)
+    assert lasting(*equal, first) == lasting(*equal, last) == -5.0
+    # A text of which nothing counts is a mistake where there is no answer, though its score is that of the empty text.
+    article = {"q1": [], "q2": ["cat"]}, {"q1": "the", "q2": "cat"}, {"q1": 0.0, "q2": 1.0}
+    assert official(*article) == (50.0, 0.0)
+    assert lasting(*article) == 1.0
+    assert score_answers_with_null(*article[:2], normalization=SQUAD)["f1"] == 100.0
+
+
+@pytest.mark.parametrize(("share_impossible", "num_questions", "num_odds"), SETS)
+def test_no_threshold_is_better_than_the_one_found(share_impossible, num_questions, num_odds):
+    rng = random.Random(f"{share_impossible} {num_questions} {num_odds}")
+    for _ in range(10):
+        golds, answers, null_odds = random_questions(
+            rng, share_impossible=share_impossible, num_odds=num_odds, num_questions=num_questions
+        )
+        found = threshold_of_best_f1(golds, answers, null_odds, normalization=SQUAD)
         candidates = [min(null_odds.values()) - 1, *sorted(set(null_odds.values()))]  # never answer, or up to some odds
-        tried = [scores_at(threshold, golds, answers, null_odds) for threshold in candidates]
-        for name in ("exact", "f1"):
-            best, threshold = found[f"best_{name}"], found[f"best_{name}_thresh"]
-            assert best == scores_at(threshold, golds, answers, null_odds)[name]
-            assert best == pytest.approx(max(scores[name] for scores in tried), abs=1e-9)
-        lowest = [scores["exact"] for scores in tried].index(found["best_exact"])
+        tried = [f1_at(threshold, golds, answers, null_odds) for threshold in candidates]
+        best = max(tried)
+        assert f1_at(found, golds, answers, null_odds) == pytest.approx(best, abs=1e-9)
+        lowest = next(index for index, f1 in enumerate(tried) if f1 == pytest.approx(best, abs=1e-9))
         if lowest == 0:
-            assert found["best_exact_thresh"] < candidates[1]
+            assert found < candidates[1]
         else:
-            assert found["best_exact_thresh"] == candidates[lowest]
+            assert found <= candidates[lowest]
 
 
-def scores_at(threshold, golds, answers, null_odds):
-    """The scores of what a run predicts with a threshold."""
+def f1_at(threshold, golds, answers, null_odds):
+    """The F1 of what a run predicts with a threshold."""
     predictions = {question: "" if null_odds[question] > threshold else text for question, text in answers.items()}
-    return score_answers_with_null(golds, predictions, normalization=SQUAD)
+    return score_answers_with_null(golds, predictions, normalization=SQUAD)["f1"]
 
 
-def test_questions_of_equal_odds_are_answered_together():
-    golds = {"q1": ["cat"], "q2": [], "q3": []}
-    answers = dict.fromkeys(golds, "cat")
-    found = best_null_thresholds(golds, answers, dict.fromkeys(golds, -2.0), normalization=SQUAD)
-    assert found["best_exact"] == found["best_f1"] == pytest.approx(200 / 3)  # never answering; one by one it were 100
-    assert found["best_exact_thresh"] == found["best_f1_thresh"] == -5.0
-
-
-def test_questions_without_answer_or_odds_score_zero():
+def test_questions_without_answer_score_zero():
     golds = {"q1": ["cat"], "q2": [], "q3": [], "q4": ["dog"]}
-    found = best_null_thresholds(golds, {"q1": "cat", "q2": "cow"}, {"q1": 1.5, "q3": 0.0}, normalization=SQUAD)
-    assert found == {"best_exact": 25.0, "best_exact_thresh": 1.5, "best_f1": 25.0, "best_f1_thresh": 1.5}
+    answers, null_odds = {"q1": "cat", "q2": "cow"}, {"q1": 1.5, "q2": 2.0, "q3": 0.0}
+    found = best_null_thresholds(golds, answers, null_odds, normalization=SQUAD)
+    assert found == {"best_exact": 50.0, "best_exact_thresh": 1.5, "best_f1": 50.0, "best_f1_thresh": 1.5}
+    assert threshold_of_best_f1(golds, answers, null_odds, normalization=SQUAD) == 1.5
+    scores = score_answers_with_null(golds, answers, normalization=SQUAD, null_odds=null_odds, null_threshold=1.5)
+    assert (scores["exact"], scores["total"], scores["NoAns_f1"]) == (50.0, 4, 50.0)
     assert best_null_thresholds(golds, {}, {}, normalization=SQUAD)["best_f1"] == 0.0
+    assert threshold_of_best_f1(golds, {}, {}, normalization=SQUAD) == 0.0
+    with pytest.raises(KeyError):  # the official script has no numbers to compare with
+        plain_squad_2(golds, answers, null_odds)
 
 
 def test_each_score_has_a_threshold_of_its_own():

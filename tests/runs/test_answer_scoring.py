@@ -4,7 +4,11 @@ import json
 
 import pytest
 
+from official_bert.config.run_configs import AnswerScoringConfig
+from official_bert.errors import UserError
+from official_bert.runs import answer_scoring
 from tests.conftest import assert_fails, run_script
+from tests.metrics.plain_squad_2 import plain_squad_2
 
 GOLDS = {"a": ["the red house", "red houses"], "b": ["1987"], "c": [], "d": ["나무 위에"]}
 PREDICTIONS = {"a": "Red House!", "b": "in 1987", "c": "nothing", "d": "나무위"}
@@ -52,32 +56,41 @@ def test_scores_of_both_versions_and_data_sets(write):
     assert scores(result) == pytest.approx({"exact_match": 0, "f1": 100 * (red_house + year + tree) / 3})
 
     files["squad_file"] = write("2.json", squad(GOLDS))
-    with_odds = run_script(
-        "tools/score_answers.py",
-        "--version_2_with_negative",
-        null_odds_file=write("odds.json", NULL_ODDS),
-        **files,
-    )
     plain = scores(run_script("tools/score_answers.py", "--version_2_with_negative", **files))
     assert plain["HasAns_exact"] == pytest.approx(100 / 3)
     assert (plain["NoAns_f1"], plain["total"], plain["NoAns_total"]) == (0, 4, 1)
-    best = {name: score for name, score in scores(with_odds).items() if name not in plain}
-    assert {name: scores(with_odds)[name] for name in plain} == plain
-    assert best == pytest.approx(
-        {"best_exact": 50, "best_exact_thresh": -3, "best_f1": 100 * (1 + 2 / 3 + 0 + 1) / 4, "best_f1_thresh": -1}
-    )
 
 
-@pytest.mark.parametrize(
-    ("flags", "contents", "message"),
-    [
-        ((), {"predictions": ["a"]}, "predictions.json holds a JSON list; the file of predictions must be an object"),
-        ((), {"predictions": {"a": 1}}, "question 'a' has 1, which is not a text"),
-        ((), {}, "question c has no answer"),
-        (("--null_odds_file=x",), {}, "--null_odds_file has no use without --version_2_with_negative"),
-        (("--version_2_with_negative",), {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
-    ],
-)
+def test_scores_with_null_odds_are_those_of_the_official_script(write, capsys):
+    files = {
+        "squad_file": write("2.json", squad(GOLDS)),
+        "predictions_file": write("predictions.json", PREDICTIONS),
+        "null_odds_file": write("odds.json", NULL_ODDS),
+        "version_2_with_negative": True,
+    }
+    for flags, threshold in (({}, 1.0), ({"null_odds_threshold": -1.5}, -1.5)):  # the official default is 1
+        answer_scoring.run(AnswerScoringConfig(**files, **flags))
+        printed = dict(line.split(" = ") for line in capsys.readouterr().out.splitlines())
+        expected = plain_squad_2(GOLDS, PREDICTIONS, NULL_ODDS, threshold)
+        assert {name: float(value) for name, value in printed.items()} == expected
+        assert expected["NoAns_exact"] == 100  # "c" has odds of 2
+    assert (expected["best_exact"], expected["best_exact_thresh"], expected["best_f1_thresh"]) == (50, -3, -1)
+
+
+MISTAKES = [
+    ({}, {"predictions": ["a"]}, "predictions.json holds a JSON list; the file of predictions must be an object"),
+    ({}, {"predictions": {"a": 1}}, "question 'a' has 1, which is not a text"),
+    ({}, {}, "question c has no answer"),
+    ({"null_odds_file": "x"}, {}, "--null_odds_file has no use without --version_2_with_negative"),
+    ({"null_odds_threshold": 0.0}, {}, "--null_odds_threshold has no use without --null_odds_file"),
+    ({"version_2_with_negative": True}, {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
+    ({"version_2_with_negative": True}, {"odds": {"a": float("nan")}}, "null odds of question 'a' are nan; they must"),
+    ({"version_2_with_negative": True}, {"odds": {"a": -(10**400)}}, "null odds of question 'a' are -1000"),
+    ({"version_2_with_negative": True}, {"odds": {"a": 1}}, "3 of the predicted questions have no null odds: 'b', 'c'"),
+]
+
+
+@pytest.mark.parametrize(("flags", "contents", "message"), MISTAKES)
 def test_mistakes(write, flags, contents, message):
     files = {
         "squad_file": write("squad.json", squad(GOLDS)),
@@ -85,4 +98,11 @@ def test_mistakes(write, flags, contents, message):
     }
     if "odds" in contents:
         files["null_odds_file"] = write("odds.json", contents["odds"])
-    assert_fails(run_script("tools/score_answers.py", *flags, **files), message)
+    with pytest.raises(UserError) as caught:
+        answer_scoring.run(AnswerScoringConfig(**files, **flags))
+    assert message in str(caught.value)
+
+
+def test_a_mistake_ends_the_tool_with_one_clear_line(write):
+    files = {"squad_file": write("squad.json", squad(GOLDS)), "predictions_file": write("predictions.json", [])}
+    assert_fails(run_script("tools/score_answers.py", **files), "predictions.json holds a JSON list")

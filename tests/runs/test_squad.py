@@ -15,12 +15,13 @@ from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import SquadConfig
 from official_bert.errors import UserError
-from official_bert.metrics.span import NORMALIZATIONS, score_answers, score_answers_with_null
+from official_bert.metrics.span import NORMALIZATIONS, score_answers
 from official_bert.modeling.span import SpanModel
 from official_bert.results import read_results
 from official_bert.runs import squad
 from official_bert.tokenization import load_vocab
 from tests.conftest import GOLDEN, assert_fails, run_script
+from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.plain_squad import plain_answers, plain_features
 
 ANSWERS = ("warm", "empty", "broken")
@@ -209,6 +210,7 @@ def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
     path = os.path.join(settings["output_dir"], "eval.tf_record")
 
     def are_made_again(**more):
+        os.remove(os.path.join(settings["output_dir"], "predictions.json"))
         os.utime(path, ns=(1, 1))
         run(settings, do_predict=True, dynamic_padding=False, **more)
         return os.stat(path).st_mtime_ns != 1
@@ -384,7 +386,8 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
 
 
 @pytest.mark.slow
-def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path):
+def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
     settings, _ = run_of_2_0
     flags = {"do_predict": True, "use_best_checkpoint": True}
     run(settings, **flags)
@@ -401,29 +404,32 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path):
     assert content_of(settings, "null_odds.json") == odds
     assert list(odds) == list(golds)
     texts = {name: next(answer["text"] for answer in ranked[name] if answer["text"]) for name in golds}
+    official = plain_squad_2(golds, texts, odds)
+    assert {name: score for name, score in scores.items() if name.startswith("best_")} == {
+        name: score for name, score in official.items() if name.startswith("best_")
+    }
 
     def predictions_at(threshold):
         return {name: "" if odds[name] > threshold else texts[name] for name in golds}
 
     def scores_at(threshold):
-        return score_answers_with_null(golds, predictions_at(threshold), normalization=NORMALIZATIONS["squad"])
+        return plain_squad_2(golds, predictions_at(threshold))
 
     candidates = [min(odds.values()) - 1, *odds.values(), max(odds.values()) + 1]
-    for name in ("exact", "f1"):
-        best = max(scores_at(threshold)[name] for threshold in candidates)
-        assert scores[f"best_{name}"] == pytest.approx(best)
-        assert scores_at(scores[f"best_{name}_thresh"])[name] == pytest.approx(best)
+    assert scores["f1"] == pytest.approx(max(scores_at(threshold)["f1"] for threshold in candidates))
     assert scores["f1"] == scores["best_f1"] > scores_at(0.0)["f1"]
-    assert chosen == predictions_at(scores["best_f1_thresh"])
+    threshold = scores["null_score_diff_threshold"]
+    assert chosen == predictions_at(threshold)
+    assert {name: scores[name] for name in scores_at(threshold)} == scores_at(threshold)
+    assert f"--null_score_diff_threshold=auto: {threshold} gives the best F1" in caplog.text
     assert {"HasAns_f1", "NoAns_f1", "total"} <= scores.keys()
     assert 60 < scores["f1"] <= 100 and "" in chosen.values() and set(ANSWERS) & set(chosen.values())
     # A threshold of one's own: that number decides, and the scores are of what it decides.
     threshold = sorted(odds.values())[5]
     run(settings, **flags, null_score_diff_threshold=threshold)
     assert content_of(settings, "predictions.json") == predictions_at(threshold)
-    assert {name: scores_of(settings)[name] for name in ("exact", "f1")} == pytest.approx(
-        {name: scores_at(threshold)[name] for name in ("exact", "f1")}
-    )
+    assert scores_of(settings)["null_score_diff_threshold"] == threshold
+    assert {name: scores_of(settings)[name] for name in scores_at(threshold)} == scores_at(threshold)
     assert scores_of(settings)["f1"] < scores["f1"]
 
 
@@ -614,6 +620,22 @@ def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog)
     run(golden_settings, predict_file=str(data / "dev2.json"))
     for name in ("null_odds.json", "eval_results.txt"):
         assert f"{name} is of an earlier prediction" in caplog.text
+
+
+def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
+    run(golden_settings)
+    folder = golden_settings["output_dir"]
+    before = bytes_in(folder)
+    message = "predictions.json answers the questions of another file than --predict_file=.*dev.json and .*--output_dir"
+    with pytest.raises(UserError, match=f"{message}$"):
+        run(golden_settings, predict_file=str(data / "dev.json"))
+    assert bytes_in(folder) == before
+    run(golden_settings, n_best_size=3)  # the same file may be answered otherwise
+    write_checkpoint(os.path.join(folder, "model.ckpt-7"), {**arrays_of(SPAN_CHECKPOINT), "global_step": np.int64(7)})
+    with open(os.path.join(folder, "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-7"\n')
+    with pytest.raises(UserError, match=f"{message}, with --init_checkpoint={folder}/model.ckpt-7 for the model in"):
+        run(golden_settings, predict_file=str(data / "dev.json"))
 
 
 def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):

@@ -38,6 +38,15 @@ def test_pieces_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
         (word_piece([["a", 0]]), "holds no WordPiece vocabulary"),
         (word_piece({"a": 0, "b": 2}), "the ids of the 2 pieces are not the numbers from 0 on"),
         (word_piece({"a": 0, "b": 0}), "the ids of the 2 pieces are not the numbers from 0 on"),
+        (word_piece({"a": 0, "b": -1}), "the ids of the 2 pieces are not the numbers from 0 on, each once"),
+        (word_piece({"a": 0, "b": 10**400}), "the ids of the 2 pieces are not the numbers from 0 on"),
+        (word_piece({"a": 0, "b": "1"}), "the id of the piece 'b' is '1', no whole number"),
+        (word_piece({"a": 0, "b": [1]}), r"the id of the piece 'b' is \[1\], no whole number"),
+        (word_piece({"a": 0, "b": None}), "the id of the piece 'b' is None, no whole number"),
+        (word_piece({"a": 0.0, "b": 1}), "the id of the piece 'a' is 0.0, no whole number"),
+        (word_piece({"a": 0, "b": True}), "the id of the piece 'b' is True, no whole number"),
+        (word_piece({"a": 0, "b\nc": 1}), r"the piece 'b\\nc' cannot be a line of a vocab.txt"),
+        (word_piece({"a": 0, "\ud800": 1}), r"the piece '\\ud800' cannot be a line of a vocab.txt"),
         ([], "holds a JSON list; the tokenizer must be an object"),
     ],
 )
@@ -56,6 +65,14 @@ def test_casing_is_read_back(tmp_path):
         write(tmp_path, "tokenizer_config.json", settings)
         assert read_do_lower_case(str(tmp_path)) is do_lower_case
     assert settings == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "model_max_length": 64}
+
+
+@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+def test_settings_of_another_kind_are_refused(tmp_path, name):
+    for value in ("yes", 1, [True]):
+        write(tmp_path, "tokenizer_config.json", {name: value})
+        with pytest.raises(UserError, match=rf"tokenizer_config.json: {name} is .*; it must be true, false or null"):
+            read_do_lower_case(str(tmp_path))
 
 
 @pytest.mark.parametrize(

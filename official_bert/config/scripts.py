@@ -175,6 +175,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
   {command} --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
 """,
         run="official_bert.runs.vocab_building:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="fill_mask",
@@ -191,7 +192,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
         config_class=StripCheckpointConfig,
         summary="Copies a checkpoint without optimizer slots and step, which only training needs: a third of the size.",
         usage="""
-  {command} --checkpoint=out/model.ckpt-1000 --output=bert_model.ckpt
+  {command} --init_checkpoint=out/model.ckpt-1000 --output_dir=stripped
 """,
         run="official_bert.runs.checkpoint_stripping:run",
     ),

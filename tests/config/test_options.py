@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.config.options import check_options, option
+from official_bert.config.options import UNLIMITED, check_options, option
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SweepConfig
 from official_bert.errors import UserError
 
@@ -15,6 +15,10 @@ class Sample:
     share: float = option(0.5, "How much.", minimum=0)
     kind: str = option("a", "Which.", choices=("a", "b"))
     name: str | None = option("x", "Who.", required=True)
+    other: str | None = option("x", "Whom.", required=True)
+    path: str | None = option(None, "Where.", is_path=True)
+    steps: int = option(1, "How far.")
+    seed: int = option(1, "Whence.", maximum=UNLIMITED)
 
     def __post_init__(self):
         check_options(self)
@@ -22,7 +26,8 @@ class Sample:
 
 def test_values_within_the_limits_pass():
     Sample()
-    Sample(count=5, share=0, kind="b")
+    Sample(count=5, share=0, kind="b", path="a b", steps=10**12, seed=-(10**30))
+    Sample(seed=10**30)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,13 @@ def test_values_within_the_limits_pass():
         ({"count": 6}, "--count=6: must be at most 5"),
         ({"share": float("nan")}, "--share=nan: must be a finite number"),
         ({"kind": "c"}, "--kind=c: must be one of a, b"),
-        ({"name": None}, r"--name is required: Who\."),
+        ({"name": None}, r"--name \(Who\) is missing"),
+        ({"name": None, "other": None}, r"missing: --name \(Who\), --other \(Whom\)"),
+        ({"path": ""}, r"--path is empty; name a file or folder, or leave the flag out \(was a shell variable not set"),
+        ({"path": " \t"}, "--path is empty"),
+        ({"steps": 10**12 + 1}, "--steps=1000000000001: must be at most 1000000000000"),
+        ({"share": 1e308}, "--share=1e[+]308: must be at most 1000000000000"),
+        ({"share": float("inf")}, "--share=inf: must be a finite number"),
     ],
 )
 def test_values_beyond_the_limits_are_refused_with_the_flag(values, message):

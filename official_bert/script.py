@@ -36,6 +36,10 @@ def run_script(script: Script) -> NoReturn:
         flags.FLAGS.set_default("verbosity", logging.INFO)
         handler = logging.get_absl_handler()
         handler.python_handler.setStream(sys.stderr)  # absl keeps the one that was there when it was imported
+        # --verbosity=1 asks for our details, not for those of every library.
+        handler.python_handler.addFilter(
+            lambda record: record.name == "absl" or record.levelno >= standard_logging.INFO
+        )
         handler.setFormatter(standard_logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
         command = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
         sys.modules["__main__"].__doc__ = script.help_text(command)  # from which absl makes --help

@@ -6,6 +6,7 @@ import pytest
 
 from official_bert.config.options import UNLIMITED, check_options, option
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SweepConfig
+from official_bert.config.scripts import SCRIPTS
 from official_bert.errors import UserError
 
 
@@ -135,3 +136,55 @@ def test_classifier_flags_in_their_place_are_accepted():
 def test_a_sweep_refuses_flags_that_would_be_ignored_too():
     with pytest.raises(UserError, match="--eval_file has no use without --task_name=custom"):
         SweepConfig(**CLASSIFIER, eval_file="e")
+
+
+# What each script cannot do without.
+SMALLEST = {
+    "create_pretraining_data": DATA,
+    "run_pretraining": {**TRAINING, "do_train": True},
+    "run_classifier": {**CLASSIFIER, "do_train": True},
+    "run_squad": {"output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "do_train": True, "train_file": "e"},
+    "answer": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "context_file": "f"},
+    "score_answers": {"squad_file": "a", "predictions_file": "b"},
+    "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},
+    "sweep": CLASSIFIER,
+    "glue_average": {"output_dirs": "a"},
+    "build_vocab": {"input_file": "a", "vocab_file": "b"},
+    "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
+    "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_numbers_beyond_reason_and_empty_paths_are_refused_everywhere(script):
+    config_class, given = SCRIPTS[script].config_class, SMALLEST[script]
+    config = config_class(**given)
+    for field in dataclasses.fields(config_class):
+        value = getattr(config, field.name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and (script, field.name) != ("create_pretraining_data", "random_seed"):
+            for number in (10**20, 1e308) if isinstance(value, float) else (10**20,):
+                with pytest.raises(UserError, match=f"--{field.name}=.*: must be at most"):
+                    config_class(**{**given, field.name: number})
+        is_named_as_path = field.name.endswith(("_file", "_dir", "_dirs", "checkpoint", "checkpoints"))
+        if is_named_as_path and field.type is not bool:
+            with pytest.raises(UserError, match=f"--{field.name} is empty"):
+                config_class(**{**given, field.name: " "})
+
+
+def test_large_numbers_of_real_runs_are_accepted():
+    PretrainingConfig(
+        **TRAINING,
+        do_train=True,
+        train_batch_size=65536,
+        num_train_steps=10**7,
+        save_checkpoints_steps=10**9,
+        iterations_per_loop=2**31 - 1,
+        random_seed=2**32 - 1,
+        num_tpu_cores=2048,
+    )
+    for seed in (-1, 10**40):  # as in the reference
+        PretrainingDataConfig(**DATA, random_seed=seed)
+    for seed in (-1, 2**32):  # of weights
+        with pytest.raises(UserError, match=f"--random_seed={seed}: must be at"):
+            PretrainingConfig(**TRAINING, do_train=True, random_seed=seed)

@@ -71,6 +71,17 @@ def test_the_checkpoint_may_be_the_folder_of_a_run(flags, tmp_path, capsys):
     assert lines[:6] == lines[6:]
 
 
+def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, capsys, caplog):
+    del flags["doc_stride"]
+    caplog.set_level("INFO", logger="absl")
+    run(**flags, question="who?")
+    chosen = capsys.readouterr().out
+    assert "windows of 64 wordpieces are too short for the default --doc_stride=128; taking 22, half" in caplog.text
+    caplog.clear()
+    run(**flags, question="who?", doc_stride=22)
+    assert (capsys.readouterr().out, caplog.text) == (chosen, "")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -142,7 +142,9 @@ def _is_reader_gone(descriptor: int) -> bool:
 
 
 def _is_tensorflow_out_of_memory(error: Exception) -> bool:
-    return type(error).__name__ == "ResourceExhaustedError" and "OOM when allocating" in str(error)
+    """Tells it from other exhausted resources, without an import of TensorFlow."""
+    words = ("OOM when allocating", "Out of memory")
+    return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
 
 
 def _interruptible_at_once(terminal: int) -> bool:

@@ -41,12 +41,16 @@ def test_every_script_has_a_file_and_every_file_a_script():
 
 @pytest.mark.parametrize("script", [*FILES, *DEMOS])
 def test_help_lists_the_flags_within_a_second(script):
-    times = []
     for _ in range(3):
-        began = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = run_script(script, "--help")
-        times.append(time.monotonic() - began)
-    assert min(times) < 1.0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor: seconds on the clock depend on what else runs.
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if seconds < 1.0:
+            break
+    assert seconds < 1.0
+    assert result.code == 0
     assert f"{os.path.basename(script)}:\n" in result.output
     assert ("Required." in result.output) == (script in FILES)
 

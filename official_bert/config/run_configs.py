@@ -400,7 +400,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:
             raise UserError("--null_score_diff_threshold=auto needs --version_2_with_negative")
         if self.ensemble_checkpoints is not None and (
-            not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble or [""])
+            not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble)
         ):
             raise UserError(
                 f"--ensemble_checkpoints={self.ensemble_checkpoints}: a list of checkpoints to predict with; it goes "

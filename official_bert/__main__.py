@@ -6,7 +6,8 @@ import sys
 
 from official_bert import __version__
 from official_bert.config.scripts import SCRIPTS
-from official_bert.script import exit_with, run_script
+from official_bert.errors import UserError
+from official_bert.script import orderly_end, run_script
 
 
 def main() -> None:
@@ -18,13 +19,14 @@ def main() -> None:
     if name in SCRIPTS:
         sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help name the whole command
         run_script(SCRIPTS[name])
-    elif name in ("--help", "-h", "help"):
-        sys.stdout.write(_help_text(program))
-    elif name == "--version":
-        sys.stdout.write(f"official-bert {__version__}\n")
-    else:
-        sys.argv[0] = program
-        exit_with(f"{_what_is_wrong(name)}; {program} --help lists the scripts", status=2)
+    sys.argv[0] = program
+    with orderly_end():
+        if name in ("--help", "-h", "help"):
+            sys.stdout.write(_help_text(program))
+        elif name == "--version":
+            sys.stdout.write(f"official-bert {__version__}\n")
+        else:
+            raise UserError(f"{_what_is_wrong(name)}; {program} --help lists the scripts")
 
 
 def _help_text(program: str) -> str:

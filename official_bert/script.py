@@ -4,72 +4,172 @@ import contextlib
 import importlib
 import logging as standard_logging
 import os
+import select
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
 from official_bert import files
-from official_bert.config.flag_binding import define_flags, from_flags
+from official_bert.config.flag_binding import define_flags, from_flags, parse_flags
 from official_bert.config.scripts import Script
 from official_bert.errors import UserError
 
 flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
 
 _NVIDIA_DEVICE = "/dev/nvidiactl"
+_OUT_OF_MEMORY = "not enough memory; use smaller batches, shorter sequences or a smaller model, or a larger machine"
 
 
-def run_script(script: Script) -> None:
+def run_script(script: Script) -> NoReturn:
     """Runs a script: defines and parses its flags, checks them, calls its function with the config, ends the process.
-
-    A mistake of the user (`UserError`, a file that cannot be opened, a full disk) becomes one line on standard error
-    and exit code 1; Ctrl-C exit code 130.
 
     Args:
       script: its row of the table.
     """
+    with orderly_end():
+        terminal = os.dup(2)  # standard error, also while file descriptor 2 is held back
+        may_interrupt = _interruptible_at_once(terminal)
+        define_flags(script.config_class, flags.FLAGS)
+        flags.FLAGS.set_default("verbosity", logging.INFO)
+        handler = logging.get_absl_handler()
+        handler.python_handler.setStream(sys.stderr)  # absl keeps the one that was there when it was imported
+        # --verbosity=1 asks for our details, not for those of every library.
+        handler.python_handler.addFilter(
+            lambda record: record.name == "absl" or record.levelno >= standard_logging.INFO
+        )
+        handler.setFormatter(standard_logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
+        command = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
+        sys.modules["__main__"].__doc__ = script.help_text(command)  # from which absl makes --help
 
-    def main(arguments: Sequence[str]) -> None:
-        if len(arguments) > 1:
-            raise app.UsageError(
-                f"unexpected argument {arguments[1]!r}; flags are written --name=value, booleans --name or --noname"
-            )
-        try:
+        def main(_: Sequence[str]) -> None:
             config = from_flags(script.config_class, flags.FLAGS)
             if script.check and _can_be_checked_early(config):
                 with _only_errors_logged():  # the run warns of the same things, once
                     _function(script.check)(config)
             if script.uses_tensorflow:
-                _import_tensorflow()
-            _function(script.run)(config)
-        except UserError as error:
-            exit_with(str(error))
-        except OSError as error:
-            exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
-        except KeyboardInterrupt:
-            exit_with("interrupted", status=130)
+                _import_tensorflow(terminal)
+            run = _function(script.run)
+            if may_interrupt:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            run(config)
 
-    define_flags(script.config_class, flags.FLAGS)
-    flags.FLAGS.set_default("verbosity", logging.INFO)
-    logging.get_absl_handler().setFormatter(
-        standard_logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
-    )
-    command = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
-    sys.modules["__main__"].__doc__ = script.help_text(command)  # from which absl makes --help
-    app.run(main)
+        app.run(main, flags_parser=_parse)
 
 
-def exit_with(message: str, status: int = 1) -> None:
-    """Ends the process with one line on standard error.
+def _parse(arguments: Sequence[str]) -> Sequence[str]:
+    try:
+        parse_flags(flags.FLAGS, arguments)
+    except SystemExit:  # absl ends with 1 after --help, as if that were a mistake
+        sys.exit(0)
+    return arguments[:1]
+
+
+@contextlib.contextmanager
+def orderly_end() -> Iterator[None]:
+    """Whatever ends the block, the process ends with a sensible exit code and at most one line, not with a traceback.
+
+    A mistake of the user (`UserError`, a file that cannot be opened, a full disk, too little memory) gives exit code 1,
+    Ctrl-C 130, a reader of standard output that went away, as `head` does, 141. Other errors are mistakes in the
+    program and keep their traceback.
+    """
+    _open_closed_streams()
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # at the interpreter's own end an error would be noise and exit code 120
+    except UserError as error:
+        _exit_with(str(error))
+    except BrokenPipeError:
+        if not _is_reader_gone(sys.stdout.fileno()):
+            raise
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except MemoryError:
+        _exit_with(_OUT_OF_MEMORY)
+    except KeyboardInterrupt:
+        _exit_with("interrupted", status=130)
+    except Exception as error:
+        if not _is_tensorflow_out_of_memory(error):
+            raise
+        _exit_with(_OUT_OF_MEMORY)
+    finally:
+        _drop_broken_streams()
+
+
+def _exit_with(message: str, status: int = 1) -> NoReturn:
+    with contextlib.suppress(OSError):  # nobody may be listening
+        sys.stderr.write(_error_line(message))
+    sys.exit(status)
+
+
+def _error_line(message: str) -> str:
+    return f"{os.path.basename(sys.argv[0])}: error: {message}\n"
+
+
+def _open_closed_streams() -> None:
+    """Connects standard streams that were closed (`>&-`) with the null device.
+
+    Otherwise a file that is opened later takes the number of a closed one, and receives what is written to it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:  # how Python tells of a closed one
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+
+
+def _drop_broken_streams() -> None:
+    """Connects output streams that cannot be written to with the null device, where what is left in them goes."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+
+
+def _is_reader_gone(descriptor: int) -> bool:
+    """Whether the other end of a pipe is closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)  # errors are always reported
+    return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _is_tensorflow_out_of_memory(error: Exception) -> bool:
+    """Tells it from other exhausted resources, without an import of TensorFlow."""
+    words = ("OOM when allocating", "Out of memory")
+    return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
+
+
+def _interruptible_at_once(terminal: int) -> bool:
+    """Lets Ctrl-C end the process at once, as long as there is nothing to clean up.
+
+    A KeyboardInterrupt inside the import of a large library ends in a traceback, or is swallowed.
 
     Args:
-      message: what is wrong; the program's name is put before it.
-      status: the exit code.
+      terminal: file descriptor to write the message to.
+
+    Returns:
+      Whether there was anything to do; a process in the background ignores Ctrl-C, and goes on to do so.
     """
-    sys.stderr.write(f"{os.path.basename(sys.argv[0])}: error: {message}\n")
-    sys.exit(status)
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+
+    def end(*_: Any) -> None:
+        with contextlib.suppress(OSError):
+            os.write(terminal, _error_line("interrupted").encode())
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    return True
 
 
 def _function(path: str) -> Callable[[Any], None]:
@@ -94,27 +194,25 @@ def _only_errors_logged() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _import_tensorflow() -> None:
+def _import_tensorflow(terminal: int) -> None:
     """Imports TensorFlow and drops its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with _filtered_standard_error():
+    with _filtered_standard_error(terminal):
         import tensorflow as tf
 
         tf.config.list_physical_devices()  # looks for GPUs now, while its notes are filtered
 
 
 @contextlib.contextmanager
-def _filtered_standard_error() -> Iterator[None]:
+def _filtered_standard_error(terminal: int) -> Iterator[None]:
     """Holds back what native code writes to standard error in the block, then passes on what is not a mere note."""
     sys.stderr.flush()
-    terminal = os.dup(2)
     with tempfile.TemporaryFile() as held_back:
         os.dup2(held_back.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(terminal, 2)
-            os.close(terminal)
             held_back.seek(0)
             for line in held_back.read().decode(errors="replace").splitlines(keepends=True):
                 if not _is_startup_note(line):

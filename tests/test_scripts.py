@@ -1,7 +1,10 @@
 """The scripts as processes: help, mistakes, and small runs from end to end."""
 
+import dataclasses
 import json
 import os
+import pathlib
+import re
 import resource
 import subprocess
 import sys
@@ -38,12 +41,16 @@ def test_every_script_has_a_file_and_every_file_a_script():
 
 @pytest.mark.parametrize("script", [*FILES, *DEMOS])
 def test_help_lists_the_flags_within_a_second(script):
-    times = []
     for _ in range(3):
-        began = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         result = run_script(script, "--help")
-        times.append(time.monotonic() - began)
-    assert min(times) < 1.0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor: seconds on the clock depend on what else runs.
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        if seconds < 1.0:
+            break
+    assert seconds < 1.0
+    assert result.code == 0
     assert f"{os.path.basename(script)}:\n" in result.output
     assert ("Required." in result.output) == (script in FILES)
 
@@ -60,18 +67,23 @@ def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script)
 
 
 @pytest.mark.parametrize("script", FILES)
-def test_a_missing_flag_is_named(script):
+def test_missing_flags_are_named_in_one_line(script):
     result = run_script(script)
-    assert result.code == 1
-    assert "Traceback" not in result.errors
-    assert "must have a value other than None" in result.errors
+    assert_fails(result, "missing")
+    assert result.errors.count("\n") == 1
+    required = {
+        field.name
+        for field in dataclasses.fields(SCRIPTS[pathlib.Path(script).stem].config_class)
+        if field.metadata["required"]
+    }
+    assert set(re.findall(r"--(\w+) \(", result.last_error_line)) == required
 
 
 def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
     result = run_script("create_pretraining_data.py", "--do_lower_case", "False", **flags)
     assert result.code == 1
-    assert "unexpected argument 'False'; flags are written --name=value" in result.output + result.errors
+    assert_fails(result, "unexpected argument 'False'; flags are written --name=value")
     assert not (tmp_path / "out").exists()
 
 
@@ -79,7 +91,7 @@ def test_an_unknown_flag_is_refused(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
     result = run_script("create_pretraining_data.py", **flags, max_seq_lenght=64)
     assert result.code == 1
-    assert "Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length ?" in result.errors
+    assert_fails(result, "there is no flag --max_seq_lenght; did you mean --max_seq_length?")
     assert not (tmp_path / "out").exists()
 
 
@@ -287,16 +299,24 @@ class TestTools:
 
     def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = run_script("tools/strip_checkpoint.py", checkpoint=source, output=target)
+        result = run_script("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)
         assert result.code == 0, result
         before, after = CheckpointReader(source), CheckpointReader(target)
         assert len(after.shapes) == 62
         assert not any("adam" in name or name == "global_step" for name in after.shapes)
         for name in after.shapes:
             np.testing.assert_array_equal(after.read(name), before.read(name))
-        flags = {"checkpoint": target, "output": target}
-        message = "there is a checkpoint of this name already"
-        assert_refused(checkpoint_stripping.run, StripCheckpointConfig, flags, message)
+        arguments = {"checkpoint": target, "output": target}  # the old names of the flags
+        checkpoint_stripping.run(StripCheckpointConfig(**{**arguments, "output": str(tmp_path / "copy.ckpt")}))
+        copy = pathlib.Path(target + ".data-00000-of-00001").read_bytes()
+        assert (tmp_path / "copy.ckpt.data-00000-of-00001").read_bytes() == copy
+        for flags, message in (
+            (arguments, f"--output: there is a checkpoint {target} already; give another name"),
+            ({"init_checkpoint": target, "output_dir": str(tmp_path)}, f"--output_dir: there is a checkpoint {target}"),
+            ({**arguments, "output_dir": "b"}, "--output_dir and --output exclude each other; give one"),
+            ({"output": "b"}, "--init_checkpoint (Checkpoint of a training run) is missing"),
+        ):
+            assert_refused(checkpoint_stripping.run, StripCheckpointConfig, flags, message)
 
     def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path):
         result = run_script(
@@ -357,7 +377,7 @@ class TestAnswer:
             env=script_environment(),
         )
         assert process.returncode == 0, process.stderr
-        assert process.stderr.count("\n") == process.stderr.count("longer than max_query_length and lost an end\n") == 1
+        assert process.stderr.count("\n") == process.stderr.count("truncated to --max_query_length=16\n") == 1
         lines = iter(process.stdout.splitlines())
         context = flags["context_file"].read_text()
         assert len(questions) == 5

@@ -11,11 +11,20 @@ from typing import Any, Literal, TypeVar
 
 from absl import flags
 
+from official_bert.config.unknown_flags import unknown_flag
+from official_bert.errors import UserError
+
 flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module
 
 Config = TypeVar("Config")
 
 _DEFINERS = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+_DEMANDS = {
+    bool: "must be true or false",
+    int: "must be a whole number",
+    float: "must be a number",
+    str: "must be text",
+}
 
 
 def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
@@ -23,20 +32,54 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
     types_by_name = typing.get_type_hints(config_class)
     for field in dataclasses.fields(config_class):
         limits = field.metadata
-        waived = f", but not with --{limits['waived_with']} alone" if limits["waived_with"] else ""
+        waived = f", unless --{limits['waived_with']} is given" if limits["waived_with"] else ""
         help_text = limits["help"] + (f" Required{waived}." if limits["required"] else "")
         if limits["choices"] is not None:
             flags.DEFINE_enum(field.name, field.default, limits["choices"], help_text, flag_values=flag_values)
         else:
             _define(field, types_by_name[field.name], help_text, flag_values)
-    for field in dataclasses.fields(config_class):
-        if field.metadata["required"]:
-            _require(field.name, field.metadata["waived_with"], flag_values)
 
 
 def from_flags(config_class: type[Config], flag_values: flags.FlagValues) -> Config:
     """Builds the config from parsed flags; its own checks run in `__post_init__`."""
     return config_class(**{field.name: flag_values[field.name].value for field in dataclasses.fields(config_class)})
+
+
+def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Parses a command line.
+
+    Args:
+      flag_values: the flags that are defined.
+      arguments: the program's name and what follows it.
+
+    Raises:
+      UserError: a flag is unknown, has a value that it cannot have, or none; an argument is no flag; a file of
+        --flagfile cannot be read.
+    """
+    for argument in arguments[1:]:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError as error:  # Python lets bytes of the command line that it cannot decode pass
+            raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding") from error
+    flag_file = next((argument for argument in arguments if argument.lstrip("-").startswith("flagfile")), "--flagfile")
+    if flag_file.endswith("="):
+        raise UserError(f"{flag_file} names no file; name one, or leave the flag out")
+    try:
+        rest = flag_values(arguments)[1:]
+    except flags.CantOpenFlagFileError as error:
+        cause = error.__context__
+        raise UserError(f"--flagfile: cannot read {cause.filename}: {cause.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{flag_file}: the file, or one that it names, is not UTF-8: {error}") from error
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(unknown_flag(error.flagname, list(flag_values))) from error
+    except (flags.Error, ValueError) as error:
+        raise UserError(str(error).removeprefix("flag ")) from error
+    if rest:
+        origin = "" if rest[0] in arguments else f" in a file of {flag_file}"
+        raise UserError(
+            f"unexpected argument {rest[0]!r:.80}{origin}; flags are written --name=value, booleans --name or --noname"
+        )
 
 
 def to_arguments(config: Any) -> list[str]:
@@ -53,18 +96,6 @@ def to_arguments(config: Any) -> list[str]:
     return arguments
 
 
-def _require(name: str, waived_with: str | None, flag_values: flags.FlagValues) -> None:
-    if waived_with is None:
-        flags.mark_flag_as_required(name, flag_values=flag_values)
-        return
-    flags.register_multi_flags_validator(
-        (name, waived_with),
-        lambda values: values[name] is not None or values[waived_with],
-        message=f"--{name} must be given, unless --{waived_with} is all there is to do",
-        flag_values=flag_values,
-    )
-
-
 def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
     """Defines a flag by its annotation.
 
@@ -76,8 +107,11 @@ def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_valu
     if words:
         parser = _NumberOrWord(words)
         flags.DEFINE(parser, field.name, field.default, help_text, flag_values, flags.ArgumentSerializer())
-    else:
-        _DEFINERS[kinds[0]](field.name, field.default, help_text, flag_values=flag_values)
+        return
+    _DEFINERS[kinds[0]](field.name, field.default, help_text, flag_values=flag_values)
+    if kinds[0] in _DEMANDS:
+        flag = flag_values[field.name]
+        flag.parser = _PlainSpokenParser(flag.parser, _DEMANDS[kinds[0]])
 
 
 class _NumberOrWord(flags.FloatParser):
@@ -94,3 +128,20 @@ class _NumberOrWord(flags.FloatParser):
             return super().parse(argument)
         except (TypeError, ValueError):
             raise ValueError(f"must be a number or {' or '.join(self._words)}") from None
+
+
+class _PlainSpokenParser(flags.ArgumentParser):
+    """Parses as another parser does, and says in plain words what a value must be."""
+
+    def __init__(self, parser: flags.ArgumentParser, demand: str):
+        self._parser, self._demand = parser, demand
+        self.syntactic_help = parser.syntactic_help
+
+    def parse(self, argument: Any) -> Any:
+        try:
+            return self._parser.parse(argument)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(self._demand) from None
+
+    def flag_type(self) -> str:
+        return self._parser.flag_type()

@@ -7,6 +7,14 @@ from typing import Any
 
 from official_bert.errors import UserError
 
+# The largest numbers that make sense, far beyond any real run, so that a slip is told before it fills the memory.
+MAX_NUMBER = 10**12  # of any number whose option() says nothing else; 64-bit counters hold it times a million
+MAX_SEED = 2**32 - 1  # NumPy's
+MAX_BATCH_SIZE = 2**20
+MAX_AXIS = 2**16  # what becomes an axis of a tensor: wordpieces of a sequence, answers to a question
+MAX_PARTS = 2**12  # devices, processes, windows of a text
+UNLIMITED = math.inf
+
 
 def option(
     default: Any,
@@ -15,6 +23,7 @@ def option(
     choices: Sequence[str] | None = None,
     required: bool = False,
     waived_with: str | None = None,
+    is_path: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
     only_with: Mapping[str, Sequence[Any]] | None = None,
@@ -27,8 +36,9 @@ def option(
       choices: the allowed strings, if they are few.
       required: the flag must be given; `default` is then None.
       waived_with: name of a field that, if true, lets a required flag be left out.
+      is_path: the flag names a file or folder, or a list of them; it may be left out, but not be empty.
       minimum: smallest allowed number.
-      maximum: largest allowed number.
+      maximum: largest allowed number; `MAX_NUMBER` if not given.
       only_with: names of other fields, each with the values (strings in lower case) that give this flag a meaning.
 
     Returns:
@@ -39,8 +49,9 @@ def option(
         "choices": choices,
         "required": required,
         "waived_with": waived_with,
+        "is_path": is_path,
         "minimum": minimum,
-        "maximum": maximum,
+        "maximum": MAX_NUMBER if maximum is None else maximum,
         "only_with": only_with or {},
     }
     return dataclasses.field(default=default, metadata=limits)
@@ -53,23 +64,38 @@ def check_options(config: Any) -> None:
       UserError: a value is missing, too small, too large, not among the choices, or would be ignored since a field that
         it depends on has another value; the message names the flag.
     """
+    _check_required(config)
     for field in dataclasses.fields(config):
         value, limits = getattr(config, field.name), field.metadata
         given = f"--{field.name}={value}"
-        if value is None:
-            if limits["required"] and not (limits["waived_with"] and getattr(config, limits["waived_with"])):
-                raise UserError(f"--{field.name} is required: {limits['help']}")
-        elif limits["choices"] is not None and value not in limits["choices"]:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if limits["is_path"] and value is not None and not value.strip():
+            raise UserError(
+                f"--{field.name} is empty; name a file or folder, or leave the flag out (was a shell variable not set?)"
+            )
+        if limits["choices"] is not None and value is not None and value not in limits["choices"]:
             raise UserError(f"{given}: must be one of {', '.join(limits['choices'])}")
-        elif isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{given}: must be a finite number")
-        elif limits["minimum"] is not None and not value >= limits["minimum"]:
+        if is_number and limits["minimum"] is not None and value < limits["minimum"]:
             raise UserError(f"{given}: must be at least {limits['minimum']}")
-        elif limits["maximum"] is not None and not value <= limits["maximum"]:
+        if is_number and value > limits["maximum"]:
             raise UserError(f"{given}: must be at most {limits['maximum']}")
         if value != field.default:
             for other, meaningful in limits["only_with"].items():
                 _check_meaning(field.name, other, getattr(config, other), meaningful)
+
+
+def _check_required(config: Any) -> None:
+    """Raises if flags that must be given are not; the message names all of them."""
+    missing = []
+    for field in dataclasses.fields(config):
+        limits = field.metadata
+        is_waived = limits["waived_with"] is not None and getattr(config, limits["waived_with"])
+        if limits["required"] and getattr(config, field.name) is None and not is_waived:
+            missing.append(f"--{field.name} ({limits['help'].removesuffix('.')})")
+    if missing:
+        raise UserError(f"missing: {', '.join(missing)}" if len(missing) > 1 else f"{missing[0]} is missing")
 
 
 def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any]) -> None:

@@ -3,7 +3,15 @@
 import dataclasses
 from typing import Literal
 
-from official_bert.config.options import check_options, option
+from official_bert.config.options import (
+    MAX_AXIS,
+    MAX_BATCH_SIZE,
+    MAX_PARTS,
+    MAX_SEED,
+    UNLIMITED,
+    check_options,
+    option,
+)
 from official_bert.errors import UserError
 
 # Settings without which some flags have no meaning.
@@ -17,19 +25,32 @@ _EXPORT = {"do_export": (True,)}
 class PretrainingDataConfig:
     """Flags of `create_pretraining_data.py`."""
 
-    input_file: str | None = option(None, "Text files: a comma-separated list of names and globs.", required=True)
-    output_file: str | None = option(
-        None, "TFRecord files to write: a comma-separated list; records go to them in turn.", required=True
+    input_file: str | None = option(
+        None, "Text files: a comma-separated list of names and globs.", required=True, is_path=True
     )
-    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
+    output_file: str | None = option(
+        None,
+        "TFRecord files to write: a comma-separated list; records go to them in turn.",
+        required=True,
+        is_path=True,
+    )
+    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True, is_path=True)
     do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased vocabularies.")
     do_whole_word_mask: bool = option(False, "Mask all wordpieces of a word or none.")
-    max_seq_length: int = option(128, "Wordpieces in a sequence, [CLS] and [SEP] included.", minimum=5)
-    max_predictions_per_seq: int = option(20, "Most masked wordpieces in a sequence.", minimum=1)
-    random_seed: int = option(12345, "Seed; the same seed, text and flags give the same records.")
-    dupe_factor: int = option(10, "How often each document is used, with other masks and pairs.", minimum=1)
-    masked_lm_prob: float = option(0.15, "Share of the wordpieces to mask.", minimum=0, maximum=1)
-    short_seq_prob: float = option(0.1, "Share of documents cut into shorter sequences.", minimum=0, maximum=1)
+    max_seq_length: int = option(
+        128, "Maximum number of wordpieces per sequence, [CLS] and [SEP] included.", minimum=5, maximum=MAX_AXIS
+    )
+    max_predictions_per_seq: int = option(
+        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS
+    )
+    random_seed: int = option(12345, "Seed; the same seed, text and flags give the same records.", maximum=UNLIMITED)
+    dupe_factor: int = option(
+        10, "Number of times each document is used, each time with other masks and pairs.", minimum=1
+    )
+    masked_lm_prob: float = option(0.15, "Fraction of the wordpieces to mask.", minimum=0, maximum=1)
+    short_seq_prob: float = option(
+        0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
+    )
 
     def __post_init__(self):
         check_options(self)
@@ -54,7 +75,10 @@ class DeviceOptions:
     num_tpu_cores: int = option(8, "Cores that the TPU must have, with --use_tpu.", minimum=1)
 
     num_replicas: int = option(
-        1, "Devices to compute on: GPUs, or parts of the CPU if there is none; 0 for all GPUs.", minimum=0
+        1,
+        "Devices to compute on: GPUs, or parts of the CPU if there is none; 0 for all GPUs.",
+        minimum=0,
+        maximum=MAX_PARTS,
     )
 
 
@@ -62,30 +86,34 @@ class DeviceOptions:
 class TrainingOptions(DeviceOptions):
     """Flags of every script that trains."""
 
-    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
-    init_checkpoint: str | None = option(None, "Checkpoint to take the first weights from.")
-    output_dir: str | None = option(None, "Folder for all that the script makes.", required=True)
+    bert_config_file: str | None = option(
+        None, "The model's architecture, a bert_config.json.", required=True, is_path=True
+    )
+    init_checkpoint: str | None = option(None, "Checkpoint to take the initial weights from.", is_path=True)
+    output_dir: str | None = option(None, "Folder for everything that the script writes.", required=True, is_path=True)
     do_train: bool = option(False, "Train.")
-    train_batch_size: int = option(32, "Examples in a training step, over all devices.", minimum=1)
+    train_batch_size: int = option(
+        32, "Examples in a training step, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
     learning_rate: float = option(5e-5, "Peak of the learning rate.", minimum=0)
     save_checkpoints_steps: int = option(1000, "Steps between checkpoints.", minimum=1)
     iterations_per_loop: int = option(
-        1000, "Most steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
+        1000, "Maximum number of steps in one compiled call; log lines and checkpoints end a call early.", minimum=1
     )
 
     adam_bias_correction: bool = option(
         False, "Correct the bias of Adam's first steps, as PyTorch does and the reference does not; wants higher rates."
     )
-    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED)
     allow_inexact_resume: bool = option(
         False,
-        "Resume a run although --train_batch_size or --random_seed, on which its order of examples depends, changed.",
+        "Resume although --train_batch_size or --random_seed changed, which decide the order of the examples.",
     )
     log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
     keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)
     do_export: bool = option(False, "Export the model for TensorFlow Serving, reading raw text; see docs/serving.md.")
     export_dir: str | None = option(
-        None, "With --do_export: folder for the versions of the exported model.", only_with=_EXPORT
+        None, "With --do_export: folder for the versions of the exported model.", only_with=_EXPORT, is_path=True
     )
 
     def __post_init__(self):
@@ -98,11 +126,15 @@ class TrainingOptions(DeviceOptions):
 class FinetuningOptions(TrainingOptions):
     """Flags of every script that fine-tunes on texts."""
 
-    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True)
+    vocab_file: str | None = option(None, "The vocabulary, one wordpiece a line.", required=True, is_path=True)
     do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
-    predict_batch_size: int = option(8, "Examples in a prediction batch, over all devices.", minimum=1)
+    predict_batch_size: int = option(
+        8, "Examples in a prediction batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
     num_train_epochs: float = option(3.0, "Passes over the training examples.", minimum=0)
-    warmup_proportion: float = option(0.1, "Share of the steps in which the rate rises.", minimum=0, maximum=1)
+    warmup_proportion: float = option(
+        0.1, "Fraction of the steps in which the learning rate rises (warm-up).", minimum=0, maximum=1
+    )
 
     eval_steps: int = option(
         0,
@@ -131,22 +163,30 @@ class PretrainingConfig(TrainingOptions):
     """Flags of `run_pretraining.py`."""
 
     input_file: str | None = option(
-        None, "TFRecord files: a comma-separated list of names and globs.", required=True, waived_with="do_export"
+        None,
+        "TFRecord files: a comma-separated list of names and globs.",
+        required=True,
+        waived_with="do_export",
+        is_path=True,
     )
-    max_seq_length: int = option(128, "Positions in a record; must match the records.", minimum=1)
-    max_predictions_per_seq: int = option(20, "Masked positions in a record; must match the records.", minimum=1)
+    max_seq_length: int = option(128, "Positions in a record; must match the records.", minimum=1, maximum=MAX_AXIS)
+    max_predictions_per_seq: int = option(
+        20, "Masked positions in a record; must match the records.", minimum=1, maximum=MAX_AXIS
+    )
     do_eval: bool = option(False, "Evaluate on the same records.")
-    eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
+    eval_batch_size: int = option(
+        8, "Examples in an evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
     num_train_steps: int = option(100000, "Training steps.", minimum=1)
-    num_warmup_steps: int = option(10000, "Steps in which the learning rate rises.", minimum=0)
-    max_eval_steps: int = option(100, "Most batches to evaluate.", minimum=1)
+    num_warmup_steps: int = option(10000, "Steps in which the learning rate rises (warm-up).", minimum=0)
+    max_eval_steps: int = option(100, "Maximum number of batches to evaluate.", minimum=1)
 
-    vocab_file: str | None = option(None, "With --do_export: the model's vocabulary.", only_with=_EXPORT)
+    vocab_file: str | None = option(None, "With --do_export: the model's vocabulary.", only_with=_EXPORT, is_path=True)
     do_lower_case: bool = option(
         True, "With --do_export: lower-case and strip accents; true for uncased models.", only_with=_EXPORT
     )
     export_top_k: int = option(
-        5, "With --do_export: words that are given for each [MASK].", minimum=1, only_with=_EXPORT
+        5, "With --do_export: number of words to give for each [MASK].", minimum=1, only_with=_EXPORT, maximum=MAX_AXIS
     )
 
     def __post_init__(self):
@@ -163,25 +203,32 @@ class PretrainingConfig(TrainingOptions):
 class ClassifierConfig(FinetuningOptions):
     """Flags of `run_classifier.py`."""
 
-    data_dir: str | None = option(None, "Folder of the data set's files.", required=True)
+    data_dir: str | None = option(None, "Folder of the data set's files.", required=True, is_path=True)
     task_name: str | None = option(
         None,
         "The data set: cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, imdb, nsmc, or custom.",
         required=True,
     )
-    max_seq_length: int = option(128, "Wordpieces in a sequence, [CLS] and [SEP] included.", minimum=4)
-    do_eval: bool = option(False, "Evaluate on the set's dev part.")
-    do_predict: bool = option(False, "Predict the set's test part.")
-    eval_batch_size: int = option(8, "Examples in an evaluation batch, over all devices.", minimum=1)
+    max_seq_length: int = option(
+        128, "Maximum number of wordpieces per sequence, [CLS] and [SEP] included.", minimum=4, maximum=MAX_AXIS
+    )
+    do_eval: bool = option(False, "Evaluate on the dev set.")
+    do_predict: bool = option(False, "Predict the test set.")
+    eval_batch_size: int = option(
+        8, "Examples in an evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
 
     train_file: str | None = option(
         None,
         "With --task_name=custom or xnli: training file in --data_dir.",
         only_with={"task_name": ("custom", "xnli")},
+        is_path=True,
     )
-    eval_file: str | None = option(None, "With --task_name=custom: evaluation file in --data_dir.", only_with=_CUSTOM)
+    eval_file: str | None = option(
+        None, "With --task_name=custom: evaluation file in --data_dir.", only_with=_CUSTOM, is_path=True
+    )
     predict_file: str | None = option(
-        None, "With --task_name=custom: file to predict in --data_dir.", only_with=_CUSTOM
+        None, "With --task_name=custom: file to predict in --data_dir.", only_with=_CUSTOM, is_path=True
     )
     text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text's column.", only_with=_CUSTOM)
     text_b_column: str | None = option(
@@ -212,9 +259,14 @@ class ClassifierConfig(FinetuningOptions):
         "With --long_text=window: wordpieces between the starts of windows; if not given, half a window's text.",
         minimum=1,
         only_with=_WINDOWS,
+        maximum=MAX_AXIS,
     )
     max_windows: int = option(
-        8, "With --long_text=window: most windows of a text; the rest is left out.", minimum=2, only_with=_WINDOWS
+        8,
+        "With --long_text=window: maximum number of windows per text; the rest is left out.",
+        minimum=2,
+        only_with=_WINDOWS,
+        maximum=MAX_PARTS,
     )
     window_pooling: str = option(
         "mean",
@@ -287,10 +339,16 @@ class ClassifierConfig(FinetuningOptions):
 class AnswerOptions:
     """Flags of every script that finds answers in texts."""
 
-    max_seq_length: int = option(384, "Wordpieces in a window, question, [CLS] and [SEP] included.", minimum=5)
-    doc_stride: int = option(128, "Wordpieces between the starts of two windows of a long text.", minimum=1)
-    max_query_length: int = option(64, "Wordpieces of a question; what is longer loses its end.", minimum=1)
-    max_answer_length: int = option(30, "Most wordpieces of an answer.", minimum=1)
+    max_seq_length: int = option(
+        384, "Maximum number of wordpieces per window, question, [CLS] and [SEP] included.", minimum=5, maximum=MAX_AXIS
+    )
+    doc_stride: int = option(
+        128, "Wordpieces between the starts of two windows of a long text.", minimum=1, maximum=MAX_AXIS
+    )
+    max_query_length: int = option(
+        64, "Maximum number of wordpieces per question; longer questions are truncated.", minimum=1, maximum=MAX_AXIS
+    )
+    max_answer_length: int = option(30, "Maximum number of wordpieces per answer.", minimum=1, maximum=MAX_AXIS)
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
 
 
@@ -298,10 +356,12 @@ class AnswerOptions:
 class SquadConfig(FinetuningOptions, AnswerOptions):
     """Flags of `run_squad.py`."""
 
-    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.")
-    predict_file: str | None = option(None, "Questions to answer, in SQuAD's JSON format; scored if it has answers.")
+    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.", is_path=True)
+    predict_file: str | None = option(
+        None, "Questions to answer, in SQuAD's JSON format; scored if it has answers.", is_path=True
+    )
     do_predict: bool = option(False, "Answer the questions of --predict_file.")
-    n_best_size: int = option(20, "Answers a question in nbest_predictions.json.", minimum=1)
+    n_best_size: int = option(20, "Number of answers per question in nbest_predictions.json.", minimum=1)
     verbose_logging: bool = option(False, "Log why an answer could not be found in the context's own words.")
     null_score_diff_threshold: float | Literal["auto"] = option(
         0.0, "With --version_2_with_negative: predict no answer above these null odds; auto: those with the best F1."
@@ -320,10 +380,16 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         True, "Batch windows of similar length and pad no further than needed; see docs/squad.md. Off on TPU."
     )
     ensemble_checkpoints: str | None = option(
-        None, "Comma-separated checkpoints: predict with the mean of their logits, not with output_dir's."
+        None, "Comma-separated checkpoints: predict with the mean of their logits, not with output_dir's.", is_path=True
     )
-    num_processes: int = option(0, "Processes that tokenize; 0 for one a core.", minimum=0)
-    export_top_k: int = option(5, "With --do_export: answers to give for each question.", minimum=1, only_with=_EXPORT)
+    num_processes: int = option(0, "Processes that tokenize; 0 for one a core.", minimum=0, maximum=MAX_PARTS)
+    export_top_k: int = option(
+        5,
+        "With --do_export: number of answers to give for each question.",
+        minimum=1,
+        only_with=_EXPORT,
+        maximum=MAX_AXIS,
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -338,7 +404,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:
             raise UserError("--null_score_diff_threshold=auto needs --version_2_with_negative")
         if self.ensemble_checkpoints is not None and (
-            not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble or [""])
+            not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble)
         ):
             raise UserError(
                 f"--ensemble_checkpoints={self.ensemble_checkpoints}: a list of checkpoints to predict with; it goes "
@@ -358,13 +424,21 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 class AnswerConfig(AnswerOptions):
     """Flags of `tools/answer.py`."""
 
-    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
-    vocab_file: str | None = option(None, "The model's vocabulary.", required=True)
-    init_checkpoint: str | None = option(None, "The checkpoint of a run of run_squad.py.", required=True)
+    bert_config_file: str | None = option(
+        None, "The model's architecture, a bert_config.json.", required=True, is_path=True
+    )
+    vocab_file: str | None = option(None, "The model's vocabulary.", required=True, is_path=True)
+    doc_stride: int | None = option(
+        None,
+        "Wordpieces between the starts of two windows of a long text; if not given, 128, or what fits short windows.",
+        minimum=1,
+        maximum=MAX_AXIS,
+    )
+    init_checkpoint: str | None = option(None, "The checkpoint of a run of run_squad.py.", required=True, is_path=True)
     do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
-    context_file: str | None = option(None, "The text to find answers in.", required=True)
+    context_file: str | None = option(None, "The text to find answers in.", required=True, is_path=True)
     question: str | None = option(None, "The question; without it, questions are read from the terminal, one a line.")
-    top_k: int = option(5, "How many answers to print.", minimum=1)
+    top_k: int = option(5, "Number of answers to print.", minimum=1, maximum=MAX_AXIS)
 
     def __post_init__(self):
         check_options(self)
@@ -374,13 +448,18 @@ class AnswerConfig(AnswerOptions):
 class AnswerScoringConfig:
     """Flags of `tools/score_answers.py`."""
 
-    squad_file: str | None = option(None, "Questions with the right answers, in SQuAD's JSON format.", required=True)
-    predictions_file: str | None = option(None, "JSON: question id to text, as in predictions.json.", required=True)
+    squad_file: str | None = option(
+        None, "Questions with the right answers, in SQuAD's JSON format.", required=True, is_path=True
+    )
+    predictions_file: str | None = option(
+        None, "JSON: question id to text, as in predictions.json.", required=True, is_path=True
+    )
     null_odds_file: str | None = option(
         None,
         "JSON: question id to null odds, or to probabilities of no answer; then the best thresholds are searched too, "
         "among the predictions that are not empty already.",
         only_with={"version_2_with_negative": (True,)},
+        is_path=True,
     )
     null_odds_threshold: float = option(
         1.0,
@@ -401,10 +480,13 @@ class SweepConfig(ClassifierConfig):
     """Flags of `tools/sweep.py`: those of `run_classifier.py`, of which four take a list."""
 
     output_dir: str | None = option(
-        None, "Folder for sweep.tsv, and for a folder of each run with all that run_classifier.py makes.", required=True
+        None,
+        "Folder for sweep.tsv, and for a folder of each run with all that run_classifier.py makes.",
+        required=True,
+        is_path=True,
     )
     do_train: bool = option(True, "Train; a sweep always does.")
-    do_eval: bool = option(True, "Evaluate on the set's dev part; a sweep always does.")
+    do_eval: bool = option(True, "Evaluate on the dev set; a sweep always does.")
     # The paper's grid.
     train_batch_size: str = option("16,32", "Comma-separated: examples in a training step, over all devices.")
     learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated: peak of the learning rate.")
@@ -431,6 +513,7 @@ class GlueAverageConfig:
         None,
         "Output folders of run_classifier.py: a comma-separated list of names and globs; those of a task are averaged.",
         required=True,
+        is_path=True,
     )
     count_wnli: bool = option(
         False, "Let WNLI count in the average, as on GLUE's site; the BERT paper leaves it out. AX never counts."
@@ -445,12 +528,18 @@ class GlueAverageConfig:
 class VocabConfig:
     """Flags of `tools/build_vocab.py`."""
 
-    input_file: str | None = option(None, "Text files: a comma-separated list of names and globs.", required=True)
-    vocab_file: str | None = option(None, "The vocabulary to write.", required=True)
-    vocab_size: int = option(30000, "Most wordpieces, special ones and single characters included.", minimum=10)
+    input_file: str | None = option(
+        None, "Text files: a comma-separated list of names and globs.", required=True, is_path=True
+    )
+    vocab_file: str | None = option(None, "The vocabulary to write.", required=True, is_path=True)
+    vocab_size: int = option(
+        30000, "Maximum number of wordpieces, special ones and single characters included.", minimum=10
+    )
     do_lower_case: bool = option(True, "Lower-case and strip accents.")
-    min_frequency: int = option(2, "How often a wordpiece must occur, single characters apart.", minimum=1)
-    max_characters: int = option(1000, "Most different characters; raise it for Chinese.", minimum=1)
+    min_frequency: int = option(
+        2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
+    )
+    max_characters: int = option(1000, "Maximum number of different characters; raise it for Chinese.", minimum=1)
 
     def __post_init__(self):
         check_options(self)
@@ -460,12 +549,14 @@ class VocabConfig:
 class FillMaskConfig:
     """Flags of `tools/fill_mask.py`."""
 
-    bert_config_file: str | None = option(None, "The model's architecture, a bert_config.json.", required=True)
-    vocab_file: str | None = option(None, "The model's vocabulary.", required=True)
-    init_checkpoint: str | None = option(None, "The model's weights.", required=True)
+    bert_config_file: str | None = option(
+        None, "The model's architecture, a bert_config.json.", required=True, is_path=True
+    )
+    vocab_file: str | None = option(None, "The model's vocabulary.", required=True, is_path=True)
+    init_checkpoint: str | None = option(None, "The model's weights.", required=True, is_path=True)
     text: str | None = option(None, "Text with one [MASK] for each hidden wordpiece.", required=True)
     do_lower_case: bool = option(True, "Lower-case and strip accents; true for uncased models.")
-    top_k: int = option(5, "How many candidates to print for each mask.", minimum=1)
+    top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
 
     def __post_init__(self):
         check_options(self)
@@ -475,25 +566,41 @@ class FillMaskConfig:
 class StripCheckpointConfig:
     """Flags of `tools/strip_checkpoint.py`."""
 
-    checkpoint: str | None = option(None, "Checkpoint of a training run.", required=True)
-    output: str | None = option(None, "Name of the checkpoint to write, as in bert_model.ckpt.", required=True)
+    init_checkpoint: str | None = option(
+        None, "Checkpoint of a training run.", required=True, waived_with="checkpoint", is_path=True
+    )
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt to.", required=True, waived_with="output", is_path=True
+    )
+    checkpoint: str | None = option(None, "Old name of --init_checkpoint.", is_path=True)
+    output: str | None = option(
+        None, "Instead of --output_dir: name of the checkpoint to write, as in out/bert_model.ckpt.", is_path=True
+    )
 
     def __post_init__(self):
         check_options(self)
+        for name, other in (("init_checkpoint", "checkpoint"), ("output_dir", "output")):
+            if getattr(self, name) is not None and getattr(self, other) is not None:
+                raise UserError(f"--{name} and --{other} exclude each other; give one")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HfConversionConfig:
     """Flags of `tools/convert_hf_checkpoint.py`."""
 
-    output_dir: str | None = option(None, "Folder for the files to write.", required=True)
+    output_dir: str | None = option(None, "Folder for the files to write.", required=True, is_path=True)
     hf_dir: str | None = option(
-        None, "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.", only_with={"to_hf": (False,)}
+        None,
+        "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.",
+        only_with={"to_hf": (False,)},
+        is_path=True,
     )
     to_hf: bool = option(False, "Write a Hugging Face folder instead; the flags below say what from.")
-    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF)
-    bert_config_file: str | None = option(None, "The checkpoint's bert_config.json, with --to_hf.", only_with=_TO_HF)
-    vocab_file: str | None = option(None, "The checkpoint's vocabulary, with --to_hf.", only_with=_TO_HF)
+    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF, is_path=True)
+    bert_config_file: str | None = option(
+        None, "The checkpoint's bert_config.json, with --to_hf.", only_with=_TO_HF, is_path=True
+    )
+    vocab_file: str | None = option(None, "The checkpoint's vocabulary, with --to_hf.", only_with=_TO_HF, is_path=True)
     do_lower_case: bool = option(True, "Whether the vocabulary is uncased, with --to_hf.", only_with=_TO_HF)
 
     def __post_init__(self):
@@ -507,8 +614,10 @@ class HfConversionConfig:
 class ClassifierDemoConfig:
     """Flags of `tools/demo_classifier.py`."""
 
-    output_dir: str = option("demo_classifier_output", "Folder for all that the demo makes; it is emptied first.")
-    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0)
+    output_dir: str = option(
+        "demo_classifier_output", "Folder for everything that the demo writes; it is emptied first.", is_path=True
+    )
+    random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED)
 
     def __post_init__(self):
         check_options(self)
@@ -518,8 +627,10 @@ class ClassifierDemoConfig:
 class DemoConfig:
     """Flags of `tools/demo.py`."""
 
-    output_dir: str = option("demo_output", "Folder for all that the demo makes; it is emptied first.")
-    random_seed: int = option(12345, "Seed of records, weights and the order of records.", minimum=0)
+    output_dir: str = option(
+        "demo_output", "Folder for everything that the demo writes; it is emptied first.", is_path=True
+    )
+    random_seed: int = option(12345, "Seed of records, weights and the order of records.", minimum=0, maximum=MAX_SEED)
 
     def __post_init__(self):
         check_options(self)

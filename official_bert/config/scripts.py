@@ -182,6 +182,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
 """,
         check="official_bert.runs.early_checks:check_build_vocab",
         run="official_bert.runs.vocab_building:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="fill_mask",
@@ -199,7 +200,7 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
         config_class=StripCheckpointConfig,
         summary="Copies a checkpoint without optimizer slots and step, which only training needs: a third of the size.",
         usage="""
-  {command} --checkpoint=out/model.ckpt-1000 --output=bert_model.ckpt
+  {command} --init_checkpoint=out/model.ckpt-1000 --output_dir=stripped
 """,
         check="official_bert.runs.early_checks:check_strip_checkpoint",
         run="official_bert.runs.checkpoint_stripping:run",

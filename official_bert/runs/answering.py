@@ -1,12 +1,13 @@
 """`tools/answer.py`: a text and questions in, the best answers and where they stand out, on standard output."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
 from absl import logging
 
 from official_bert import files
-from official_bert.config.run_configs import AnswerConfig
+from official_bert.config.run_configs import AnswerConfig, AnswerOptions
 from official_bert.errors import UserError
 from official_bert.export import Answer, Predictor
 from official_bert.export.trained import span_servable
@@ -22,8 +23,9 @@ def run(config: AnswerConfig) -> None:
     Raises:
       UserError: a file does not fit the others, or the text or a question is empty.
     """
-    if config.question is not None:
-        _check_question(config.question)
+    if config.question is not None and not config.question.strip():
+        raise UserError("--question is empty; ask something, or leave the flag out to type questions")
+    config = _with_fitting_stride(config)
     context = files.read_text(config.context_file)
     if not context.strip():
         raise UserError(f"--context_file={config.context_file} is empty; there is nothing to find answers in")
@@ -38,17 +40,29 @@ def run(config: AnswerConfig) -> None:
         if not num_pieces:
             raise UserError(f"the question {question!r} holds no words; ask something")
         if num_pieces > config.max_query_length:
-            logging.info("the question has %d wordpieces, was longer than max_query_length and lost an end", num_pieces)
+            logging.info(
+                "the question has %d wordpieces and was truncated to --max_query_length=%d",
+                num_pieces,
+                config.max_query_length,
+            )
         _write(question, predict((question, context)))
 
 
-def _check_question(question: str) -> None:
-    if not question.strip():
-        raise UserError("--question is empty; ask something, or leave the flag out to type questions")
-    try:
-        question.encode("utf-8")
-    except UnicodeEncodeError as error:  # Python lets bytes of the command line that it cannot decode pass
-        raise UserError(f"--question={question!a} is not UTF-8; check the terminal's encoding") from error
+def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
+    """Gives windows that are too short for the usual stride one with which they overlap, if the flag is not given."""
+    if config.doc_stride is not None:
+        return config
+    stride = AnswerOptions.doc_stride
+    if stride >= config.max_seq_length - 4:  # as WindowOptions demands
+        stride = max(1, (config.max_seq_length - config.max_query_length - 3) // 2)
+        logging.info(
+            "windows of %d wordpieces are too short for the default --doc_stride=%d; taking %d, half of what one holds "
+            "beside the longest question",
+            config.max_seq_length,
+            AnswerOptions.doc_stride,
+            stride,
+        )
+    return dataclasses.replace(config, doc_stride=stride)
 
 
 def _questions_from_input() -> Iterator[str]:

@@ -1,11 +1,15 @@
 """`tools/strip_checkpoint.py`: a checkpoint of a training run in, one for fine-tuning out."""
 
+import os
+
 from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
 from official_bert.config.run_configs import StripCheckpointConfig
 from official_bert.errors import UserError
+
+_FILE_NAME = "bert_model.ckpt"
 
 
 def run(config: StripCheckpointConfig) -> None:
@@ -14,15 +18,23 @@ def run(config: StripCheckpointConfig) -> None:
     Raises:
       UserError: the checkpoint cannot be read, or the copy would overwrite one.
     """
-    files.check_writable_folder(config.output, flag="output")
-    reader = CheckpointReader(config.checkpoint, "--checkpoint")
-    if files.exists(config.output + ".index"):
-        raise UserError(f"--output={config.output}: there is a checkpoint of this name already; give another name")
+    source, source_flag = config.init_checkpoint, "--init_checkpoint"
+    if source is None:
+        source, source_flag = config.checkpoint, "--checkpoint"
+    reader = CheckpointReader(source, source_flag)
+    if config.output is None:
+        target, target_flag = os.path.join(config.output_dir, _FILE_NAME), "output_dir"
+        files.make_folders(config.output_dir)
+    else:
+        target, target_flag = config.output, "output"
+    files.check_writable_folder(target, flag=target_flag)
+    if files.exists(target + ".index"):
+        raise UserError(f"--{target_flag}: there is a checkpoint {target} already; give another name")
     kept = [name for name in sorted(reader.shapes) if not is_training_state(name)]
-    write_checkpoint(config.output, {name: reader.read(name) for name in kept})
+    write_checkpoint(target, {name: reader.read(name) for name in kept})
     logging.info(
         "wrote %s with %d arrays; left out %d of optimizer and step",
-        config.output,
+        target,
         len(kept),
         len(reader.shapes) - len(kept),
     )

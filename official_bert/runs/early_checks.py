@@ -109,7 +109,10 @@ def check_hf_conversion(config: HfConversionConfig) -> None:
 
 def check_strip_checkpoint(config: StripCheckpointConfig) -> None:
     """Looks at the files of `tools/strip_checkpoint.py`; see `check_classifier`."""
-    find_checkpoint(config.checkpoint, "--checkpoint")
+    if config.init_checkpoint is not None:
+        find_checkpoint(config.init_checkpoint, "--init_checkpoint")
+    else:
+        find_checkpoint(config.checkpoint, "--checkpoint")
 
 
 def check_build_vocab(config: VocabConfig) -> None:

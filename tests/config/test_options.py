@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from official_bert.config.options import check_options, option
+from official_bert.config.options import UNLIMITED, check_options, option
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SweepConfig
+from official_bert.config.scripts import SCRIPTS
 from official_bert.errors import UserError
 
 
@@ -15,6 +16,10 @@ class Sample:
     share: float = option(0.5, "How much.", minimum=0)
     kind: str = option("a", "Which.", choices=("a", "b"))
     name: str | None = option("x", "Who.", required=True)
+    other: str | None = option("x", "Whom.", required=True)
+    path: str | None = option(None, "Where.", is_path=True)
+    steps: int = option(1, "How far.")
+    seed: int = option(1, "Whence.", maximum=UNLIMITED)
 
     def __post_init__(self):
         check_options(self)
@@ -22,7 +27,8 @@ class Sample:
 
 def test_values_within_the_limits_pass():
     Sample()
-    Sample(count=5, share=0, kind="b")
+    Sample(count=5, share=0, kind="b", path="a b", steps=10**12, seed=-(10**30))
+    Sample(seed=10**30)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +38,13 @@ def test_values_within_the_limits_pass():
         ({"count": 6}, "--count=6: must be at most 5"),
         ({"share": float("nan")}, "--share=nan: must be a finite number"),
         ({"kind": "c"}, "--kind=c: must be one of a, b"),
-        ({"name": None}, r"--name is required: Who\."),
+        ({"name": None}, r"--name \(Who\) is missing"),
+        ({"name": None, "other": None}, r"missing: --name \(Who\), --other \(Whom\)"),
+        ({"path": ""}, r"--path is empty; name a file or folder, or leave the flag out \(was a shell variable not set"),
+        ({"path": " \t"}, "--path is empty"),
+        ({"steps": 10**12 + 1}, "--steps=1000000000001: must be at most 1000000000000"),
+        ({"share": 1e308}, "--share=1e[+]308: must be at most 1000000000000"),
+        ({"share": float("inf")}, "--share=inf: must be a finite number"),
     ],
 )
 def test_values_beyond_the_limits_are_refused_with_the_flag(values, message):
@@ -124,3 +136,55 @@ def test_classifier_flags_in_their_place_are_accepted():
 def test_a_sweep_refuses_flags_that_would_be_ignored_too():
     with pytest.raises(UserError, match="--eval_file has no use without --task_name=custom"):
         SweepConfig(**CLASSIFIER, eval_file="e")
+
+
+# What each script cannot do without.
+SMALLEST = {
+    "create_pretraining_data": DATA,
+    "run_pretraining": {**TRAINING, "do_train": True},
+    "run_classifier": {**CLASSIFIER, "do_train": True},
+    "run_squad": {"output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "do_train": True, "train_file": "e"},
+    "answer": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "context_file": "f"},
+    "score_answers": {"squad_file": "a", "predictions_file": "b"},
+    "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},
+    "sweep": CLASSIFIER,
+    "glue_average": {"output_dirs": "a"},
+    "build_vocab": {"input_file": "a", "vocab_file": "b"},
+    "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
+    "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_numbers_beyond_reason_and_empty_paths_are_refused_everywhere(script):
+    config_class, given = SCRIPTS[script].config_class, SMALLEST[script]
+    config = config_class(**given)
+    for field in dataclasses.fields(config_class):
+        value = getattr(config, field.name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and (script, field.name) != ("create_pretraining_data", "random_seed"):
+            for number in (10**20, 1e308) if isinstance(value, float) else (10**20,):
+                with pytest.raises(UserError, match=f"--{field.name}=.*: must be at most"):
+                    config_class(**{**given, field.name: number})
+        is_named_as_path = field.name.endswith(("_file", "_dir", "_dirs", "checkpoint", "checkpoints"))
+        if is_named_as_path and field.type is not bool:
+            with pytest.raises(UserError, match=f"--{field.name} is empty"):
+                config_class(**{**given, field.name: " "})
+
+
+def test_large_numbers_of_real_runs_are_accepted():
+    PretrainingConfig(
+        **TRAINING,
+        do_train=True,
+        train_batch_size=65536,
+        num_train_steps=10**7,
+        save_checkpoints_steps=10**9,
+        iterations_per_loop=2**31 - 1,
+        random_seed=2**32 - 1,
+        num_tpu_cores=2048,
+    )
+    for seed in (-1, 10**40):  # as in the reference
+        PretrainingDataConfig(**DATA, random_seed=seed)
+    for seed in (-1, 2**32):  # of weights
+        with pytest.raises(UserError, match=f"--random_seed={seed}: must be at"):
+            PretrainingConfig(**TRAINING, do_train=True, random_seed=seed)

@@ -1,7 +1,6 @@
 """Questions about a text, as `tools/answer.py` asks them; the process is in tests/test_scripts.py."""
 
 import io
-import os
 import sys
 
 import pytest
@@ -72,12 +71,22 @@ def test_the_checkpoint_may_be_the_folder_of_a_run(flags, tmp_path, capsys):
     assert lines[:6] == lines[6:]
 
 
+def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, capsys, caplog):
+    del flags["doc_stride"]
+    caplog.set_level("INFO", logger="absl")
+    run(**flags, question="who?")
+    chosen = capsys.readouterr().out
+    assert "windows of 64 wordpieces are too short for the default --doc_stride=128; taking 22, half" in caplog.text
+    caplog.clear()
+    run(**flags, question="who?", doc_stride=22)
+    assert (capsys.readouterr().out, caplog.text) == (chosen, "")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"context_file": str(ROOT)}, "cannot read .*: Is a directory"),
         ({"context_file": "absent.txt"}, "cannot read absent.txt: No such file"),
-        ({"question": os.fsdecode(b"who \xff")}, r"--question='who \\udcff' is not UTF-8"),
         ({"question": " "}, "--question is empty"),
         ({"question": "\u200b"}, r"the question '\\u200b' holds no words"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),

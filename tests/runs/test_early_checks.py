@@ -75,7 +75,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("fill_mask", {"vocab_file": absent}, "cannot read"),
         ("fill_mask", {}, "nothing"),
         ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
-        ("strip_checkpoint", {"checkpoint": absent}, "no such checkpoint"),
+        ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
+        ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
     ]
     return [(name, {**base[name], **changes}, part) for name, changes, part in cases]

@@ -537,7 +537,7 @@ MISTAKES = {
     "absent checkpoint": (None, None, {"init_checkpoint": "absent.ckpt"}, "--init_checkpoint absent.ckpt: no such"),
     "ensemble to train": (None, None, ENSEMBLE, "--ensemble_checkpoints=.* not with --do_train"),
     "ensemble and best": (None, None, {**ENSEMBLE, "do_train": False, "use_best_checkpoint": True}, "--use_best_check"),
-    "ensemble of nothing": (None, None, {"do_train": False, "ensemble_checkpoints": ""}, "a list of checkpoints"),
+    "ensemble of nothing": (None, None, {"do_train": False, "ensemble_checkpoints": ""}, "_checkpoints is empty"),
     "ensemble of a gap": (None, None, {"do_train": False, "ensemble_checkpoints": "a,,b"}, "a list of checkpoints"),
     "wide stride": (None, None, {"doc_stride": 20}, "--doc_stride=20 must be from 1 to 19"),
     "long query": (None, None, {"max_query_length": 21}, "--max_query_length=21 must be .*nothing of a context fits"),

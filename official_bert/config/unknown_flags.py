@@ -1,0 +1,107 @@
+"""What to say about a flag that does not exist: flags that other BERT projects have, and slips of the keyboard."""
+
+import difflib
+from collections.abc import Collection
+
+# What Hugging Face's examples, TensorFlow's model garden and others call what a flag here does; the first that the
+# script has is meant.
+_OTHER_NAMES = {
+    "batch_size": ("train_batch_size",),
+    "bert_config": ("bert_config_file",),
+    "checkpoint_dir": ("output_dir",),
+    "config_file": ("bert_config_file",),
+    "config_name": ("bert_config_file",),
+    "data_path": ("data_dir", "input_file", "train_file"),
+    "dataset_name": ("task_name", "train_file"),
+    "dev_file": ("eval_file", "predict_file"),
+    "epochs": ("num_train_epochs", "num_train_steps"),
+    "eval_strategy": ("eval_steps",),
+    "evaluation_strategy": ("eval_steps",),
+    "load_best_model_at_end": ("use_best_checkpoint",),
+    "logging_steps": ("log_steps",),
+    "lr": ("learning_rate",),
+    "max_length": ("max_seq_length",),
+    "max_sequence_length": ("max_seq_length",),
+    "max_steps": ("num_train_steps", "num_train_epochs"),
+    "mlm_probability": ("masked_lm_prob",),
+    "model_dir": ("output_dir",),
+    "model_path": ("init_checkpoint",),
+    "n_gpu": ("num_replicas",),
+    "gpus": ("num_replicas",),
+    "num_epochs": ("num_train_epochs", "num_train_steps"),
+    "num_gpus": ("num_replicas",),
+    "num_steps": ("num_train_steps", "num_train_epochs"),
+    "per_device_eval_batch_size": ("eval_batch_size", "predict_batch_size"),
+    "per_device_train_batch_size": ("train_batch_size",),
+    "per_gpu_eval_batch_size": ("eval_batch_size", "predict_batch_size"),
+    "per_gpu_train_batch_size": ("train_batch_size",),
+    "save_steps": ("save_checkpoints_steps",),
+    "save_total_limit": ("keep_checkpoint_max",),
+    "seed": ("random_seed",),
+    "test_file": ("predict_file",),
+    "tokenizer_name": ("vocab_file",),
+    "train_data_path": ("train_file", "input_file"),
+    "train_epochs": ("num_train_epochs", "num_train_steps"),
+    "train_steps": ("num_train_steps", "num_train_epochs"),
+    "validation_file": ("eval_file", "predict_file"),
+    "warmup_ratio": ("warmup_proportion", "num_warmup_steps"),
+    "warmup_steps": ("num_warmup_steps", "warmup_proportion"),
+}
+
+_DEVICES = "GPUs are used where TensorFlow finds them; --num_replicas says how many, CUDA_VISIBLE_DEVICES which"
+_PRECISION = "everything is computed in float32; there is no mixed precision yet"
+_RESUMING = "the same command resumes from the last checkpoint in --output_dir; another folder begins anew"
+_FIXED = "the optimizer is the reference's: weight decay 0.01, gradient norm clipped to 1.0, epsilon 1e-6"
+_MODEL_FILES = (
+    "a model is given by --bert_config_file, --vocab_file and --init_checkpoint; convert_hf_checkpoint makes these of "
+    "a Hugging Face folder"
+)
+
+# What has no flag here, and what to do instead.
+_ADVICE = {
+    "adam_epsilon": _FIXED,
+    "amp": _PRECISION,
+    "bf16": _PRECISION,
+    "device": _DEVICES,
+    "distribution_strategy": _DEVICES,
+    "do_resume": _RESUMING,
+    "dtype": _PRECISION,
+    "fp16": _PRECISION,
+    "gpu": _DEVICES,
+    "gradient_accumulation_steps": "gradients are not accumulated; lower --train_batch_size if memory is short",
+    "max_grad_norm": _FIXED,
+    "mixed_precision": _PRECISION,
+    "model_name_or_path": _MODEL_FILES,
+    "model_type": _MODEL_FILES,
+    "no_cuda": _DEVICES,
+    "overwrite_output_dir": _RESUMING,
+    "resume_from_checkpoint": _RESUMING,
+    "use_cuda": _DEVICES,
+    "use_fp16": _PRECISION,
+    "use_gpu": _DEVICES,
+    "weight_decay": _FIXED,
+}
+
+
+def unknown_flag(name: str, flag_names: Collection[str]) -> str:
+    """The message about a flag that a script does not have.
+
+    Args:
+      name: the flag, without its dashes.
+      flag_names: the flags that the script has.
+
+    Returns:
+      One line, with what to do instead where that is known.
+    """
+    message = f"there is no flag --{name}"
+    positive = name.removeprefix("no")
+    others = [other for other in _OTHER_NAMES.get(name, ()) if other in flag_names]
+    advice = _ADVICE.get(name) or _ADVICE.get(positive)
+    if others:
+        return f"{message}; it is --{others[0]} here"
+    if advice:
+        return f"{message}; {advice}"
+    similar = difflib.get_close_matches(name, flag_names, n=1, cutoff=0.75)
+    if similar:
+        return f"{message}; did you mean --{similar[0]}?"
+    return f"{message}; --help lists the flags"

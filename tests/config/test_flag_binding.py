@@ -1,0 +1,92 @@
+"""Command lines and what is wrong with them; the flags themselves are in tests/test_flag_parity.py."""
+
+import os
+
+import pytest
+from absl import flags
+
+from official_bert.config.flag_binding import define_flags, parse_flags
+from official_bert.config.run_configs import AnswerConfig, ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.config.scripts import SCRIPTS
+from official_bert.config.unknown_flags import _ADVICE, _OTHER_NAMES
+from official_bert.errors import UserError
+
+
+def parse(config_class, *arguments):
+    values = flags.FlagValues()
+    define_flags(config_class, values)
+    parse_flags(values, ["script", *arguments])
+    return values
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--max_seq_length=1e3", "--max_seq_length=1e3: must be a whole number"),
+        ("--max_seq_length=", "--max_seq_length=: must be a whole number"),
+        ("--learning_rate=high", "--learning_rate=high: must be a number"),
+        ("--do_train=maybe", "--do_train=maybe: must be true or false"),
+        ("--nodo_train=true", "--nodo_train=true does not take an argument"),
+        ("--long_text=cut", "--long_text=cut: value should be one of <truncate|window>"),
+        ("--max_seq_length", "Missing value for flag --max_seq_length"),
+        ("train", "unexpected argument 'train'; flags are written --name=value, booleans --name or --noname"),
+        (os.fsdecode(b"--task_name=\xff"), r"the argument '--task_name=\\udcff' is not UTF-8"),
+        ("--flagfile=", "--flagfile= names no file; name one"),
+        ("--flagfile=absent", "--flagfile: cannot read absent: No such file or directory"),
+        ("--max_seq_lenght=8", "there is no flag --max_seq_lenght; did you mean --max_seq_length"),
+        ("--num_train_epoch=8", "there is no flag --num_train_epoch; did you mean --num_train_epochs"),
+        ("--nodo_trian", "there is no flag --nodo_trian; did you mean --do_train"),
+        ("--bake", "there is no flag --bake; --help lists the flags"),
+        ("--seed=3", "there is no flag --seed; it is --random_seed here"),
+        ("--lr=3", "it is --learning_rate here"),
+        ("--per_device_eval_batch_size=3", "it is --eval_batch_size here"),
+        ("--model_name_or_path=bert-base-uncased", "a model is given by --bert_config_file, --vocab_file and --init_"),
+        ("--nofp16", "there is no flag --nofp16; everything is computed in float32"),
+        ("--use_gpu", "GPUs are used where TensorFlow finds them; --num_replicas says how many"),
+        ("--gradient_accumulation_steps=2", "gradients are not accumulated; lower --train_batch_size"),
+    ],
+)
+def test_mistakes(argument, message):
+    with pytest.raises(UserError, match=message):
+        parse(ClassifierConfig, argument)
+
+
+def test_what_a_flag_is_called_depends_on_the_script():
+    for config_class, argument, message in (
+        (SquadConfig, "--per_device_eval_batch_size=3", "it is --predict_batch_size here"),
+        (PretrainingConfig, "--epochs=3", "it is --num_train_steps here"),
+        (AnswerConfig, "--epochs=3", "there is no flag --epochs; --help lists the flags"),
+    ):
+        with pytest.raises(UserError, match=message):
+            parse(config_class, argument)
+
+
+def test_the_tables_of_other_names_name_flags_that_exist_and_none_that_would_work():
+    names = {name: set(parse(script.config_class)) for name, script in SCRIPTS.items()}
+    ours = set().union(*names.values())
+    assert {other for others in _OTHER_NAMES.values() for other in others} <= ours
+    assert not {*_OTHER_NAMES, *_ADVICE} & names["run_classifier"]
+    assert not set(_OTHER_NAMES) & set(_ADVICE)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"--task_name=m\xff", "flags.txt: the file, or one that it names, is not UTF-8"),
+        (b"\x00\x01", r"unexpected argument '\\x00\\x01' in a file of --flagfile=.*flags.txt"),
+        (b"--task_name=mrpc\nbake\n", "unexpected argument 'bake' in a file of --flagfile="),
+        (b"--seed=3", "it is --random_seed here"),
+    ],
+)
+def test_flag_files_of_nonsense(tmp_path, content, message):
+    path = tmp_path / "flags.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        parse(ClassifierConfig, f"--flagfile={path}")
+
+
+def test_a_flag_file_is_read(tmp_path):
+    path = tmp_path / "flags.txt"
+    path.write_text("# a comment\n--task_name=mrpc\n--do_train\n", encoding="utf-8")
+    values = parse(ClassifierConfig, f"--flagfile={path}", "--nodo_train")
+    assert (values["task_name"].value, values["do_train"].value) == ("mrpc", False)

@@ -19,6 +19,7 @@ from official_bert.errors import UserError
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 _DATA_SUFFIX = ".data-00000-of-00001"
 GLOBAL_STEP = "global_step"
+UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
 _PATTERN = re.compile(r"[\[\]*?\\]")
 _SLOTS = ("/adam_m", "/adam_v")
 
@@ -48,6 +49,11 @@ class CheckpointReader:
         except _READ_ERRORS as error:
             raise UserError(f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}") from error
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
+
+    @property
+    def step(self) -> int:
+        """Steps taken in training; 0 if it was stripped of that."""
+        return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
         """Reads one array.
@@ -128,5 +134,5 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
 
 
 def is_training_state(name: str) -> bool:
-    """Tells whether an array only serves to go on training: an optimizer slot or the step."""
-    return name == GLOBAL_STEP or name.endswith(_SLOTS)
+    """Tells whether an array only serves to resume training: an optimizer slot, the step, what was not logged yet."""
+    return name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS) or name.endswith(_SLOTS)

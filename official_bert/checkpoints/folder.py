@@ -53,12 +53,14 @@ class CheckpointFolder:
         self._remove_partials()
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)
-        kept = [other for other in self._kept if other != prefix] + [prefix]
-        surplus = len(kept) - self._keep_max if self._keep_max else 0
-        self._kept = kept[max(surplus, 0) :]
+        self._kept = [other for other in self._kept if other != prefix] + [prefix]
         self._write_state()
-        for old in kept[: max(surplus, 0)]:
-            self._delete(old)
+        surplus = self._kept[: -self._keep_max] if self._keep_max else []
+        if surplus:  # still named above, so that the next save deletes what a killed run did not come to delete
+            for old in surplus:
+                self._delete(old)
+            self._kept = self._kept[len(surplus) :]
+            self._write_state()
         return prefix
 
     def _read_state(self) -> list[str]:
@@ -69,8 +71,9 @@ class CheckpointFolder:
                 for name in files.list_folder(self._folder)
                 if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
             ]
-            if found:
-                last = max(found, key=lambda match: int(match[1]))[0]
+            last = max(found, key=lambda match: int(match[1]), default=None)
+            if last and int(last[1]) > 0:  # the first one holds nothing learnt: a run was killed while it saved that
+                last = last[0]
                 raise UserError(
                     f"{self._folder} holds {last} but no readable file {STATE_FILE!r}; to go on from it, write "
                     f'the line model_checkpoint_path: "{last}" into that file, or use another folder'

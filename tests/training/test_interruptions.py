@@ -175,6 +175,16 @@ def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole
         assert_same_end(state, whole)
 
 
+def test_the_step_is_traced_once_before_the_first_one(tmp_path):
+    traced_after = []
+
+    def during_tracing():
+        traced_after.append(len(metrics(tmp_path)) if (tmp_path / "metrics.jsonl").exists() else 0)
+
+    train(tmp_path, during_tracing=during_tracing)
+    assert traced_after == [0]
+
+
 @pytest.mark.parametrize("stopped_in", [4, 6])
 def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, restored_handler, caplog, stopped_in):
     caplog.set_level("INFO", logger="absl")

@@ -1,5 +1,6 @@
-"""Tells how far a long job is: one line that is redrawn on a terminal, log lines elsewhere."""
+"""Tells how far a long job is: one line that is redrawn on a terminal, log lines from time to time elsewhere."""
 
+import os
 import shutil
 import sys
 import time
@@ -8,6 +9,8 @@ from absl import logging
 
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
+_BAR_WIDTH = 20
+_MAIN_DETAILS = 2  # on a narrow terminal so many of the details matter more than the bar and the words before them
 
 
 class Progress:
@@ -26,7 +29,7 @@ class Progress:
         unit: str,
         *,
         start: int = 0,
-        log_every_seconds: float | None = _SECONDS_BETWEEN_LOG_LINES,
+        log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES,
     ):
         """Begins the clock.
 
@@ -35,14 +38,15 @@ class Progress:
           total: where the count will end.
           unit: what is counted.
           start: where the count begins, if an earlier run did some of the work.
-          log_every_seconds: without a terminal, log a line so often; None leaves it to `update(..., log=True)`.
+          log_every_seconds: without a terminal, log a line so often.
         """
         self._label, self._total, self._unit = label, total, unit
         self._start = self._done = start
         self._log_every_seconds = log_every_seconds
         self._is_terminal = sys.stderr.isatty()
         self._began = self._last_shown = time.monotonic()
-        self._line, self._is_drawn = "", False
+        self._details: tuple[str, ...] = ()
+        self._is_drawn = False
 
     def __enter__(self) -> "Progress":
         return self
@@ -62,27 +66,26 @@ class Progress:
         """Seconds since the job began."""
         return time.monotonic() - self._began
 
-    def update(self, done: int, details: str = "", *, log: bool = False) -> None:
+    def update(self, done: int, *details: str, log: bool = False) -> None:
         """Says that `done` of the total are done.
 
         Args:
           done: units done, those before `start` included.
-          details: rates or results to show beside.
-          log: without a terminal, log this line whatever the time.
+          *details: rates or results to show beside, the most important first: a terminal that is too narrow shows no
+            more than fit.
+          log: log this line whatever the time, on a terminal too.
         """
-        self._done = done
-        self._line = self._describe(details)
+        self._done, self._details = done, details
         seconds = time.monotonic() - self._last_shown
+        every = _SECONDS_BETWEEN_REDRAWS if self._is_terminal else self._log_every_seconds
+        if not log and seconds < every:
+            return
+        self._last_shown = time.monotonic()
+        if log or not self._is_terminal:
+            self.clear()
+            logging.info("%s", ", ".join(self._parts(self._heads()[1])))
         if self._is_terminal:
-            is_due = seconds >= _SECONDS_BETWEEN_REDRAWS
-        else:
-            is_due = self._log_every_seconds is not None and seconds >= self._log_every_seconds
-        if log or is_due:
-            self._last_shown = time.monotonic()
-            if self._is_terminal:
-                self._draw()
-            else:
-                logging.info("%s", self._line)
+            self._draw()
 
     def clear(self) -> None:
         """Wipes the terminal's line, so that something else can be printed."""
@@ -90,24 +93,44 @@ class Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
-    def _describe(self, details: str) -> str:
+    def _heads(self) -> list[str]:
+        """How the line may begin, from the longest to the shortest."""
         share = self._done / self._total if self._total else 1.0
-        parts = [f"{self._label}: {share:4.0%} of {self._total:,} {self._unit}"]
+        bar = "=" * (_BAR_WIDTH * self._done // self._total if self._total else _BAR_WIDTH)
+        short = f"{self._label}: {share:4.0%}"
+        long = f"{short} of {self._total:,} {self._unit}"
+        return [f"[{bar:{_BAR_WIDTH}}] {long}", long, short, f"{share:4.0%}"]
+
+    def _parts(self, head: str) -> list[str]:
+        parts = [head]
         if self._done > self._start:
             left = self.seconds / (self._done - self._start) * (self._total - self._done)
             parts.append(f"{format_seconds(left)} left")
-        if details:
-            parts.append(details)
-        return ", ".join(parts)
+        return parts + list(self._details)
 
     def _draw(self) -> None:
         self._is_drawn = True
-        width = shutil.get_terminal_size().columns
-        bar_width = 20
-        filled = bar_width * self._done // self._total if self._total else bar_width
-        bar = "=" * filled + " " * (bar_width - filled)
-        sys.stderr.write(f"\r[{bar}] {self._line}"[:width] + "\x1b[K")
+        width = _terminal_width() - 1  # in the last column a terminal may break the line
+        num_main = len(self._parts("")) - max(0, len(self._details) - _MAIN_DETAILS)
+        lines = [_fitting(self._parts(head), width) for head in self._heads()]
+        parts = next((parts for parts in lines if len(parts) >= num_main), lines[-1])
+        sys.stderr.write(f"\r{', '.join(parts)[:width]}\x1b[K")
         sys.stderr.flush()
+
+
+def _terminal_width() -> int:
+    """The width of the terminal that standard error is; standard output may be a file."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    return columns or shutil.get_terminal_size().columns
+
+
+def _fitting(parts: list[str], width: int) -> list[str]:
+    """The first parts, at least one, that fit into a line."""
+    count = next((count for count in range(len(parts), 1, -1) if len(", ".join(parts[:count])) <= width), 1)
+    return parts[:count]
 
 
 def format_seconds(seconds: float) -> str:

@@ -176,7 +176,7 @@ class TestRunPretraining:
             max_eval_steps=3,
         )
         assert result.code == 0, result
-        assert "62 variables matched, 0 missing, 0 unused" in result.errors
+        assert "62 variables loaded, 0 newly initialized, 0 unused" in result.errors
         for part in (
             "step 4:",
             "step 8:",

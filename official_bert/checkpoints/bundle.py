@@ -18,6 +18,7 @@ from official_bert.errors import UserError
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 GLOBAL_STEP = "global_step"
+UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
 _SLOTS = ("/adam_m", "/adam_v")
 
 
@@ -50,6 +51,11 @@ class CheckpointReader:
                 f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}{self._way_out()}"
             ) from error
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
+
+    @property
+    def step(self) -> int:
+        """Steps taken in training; 0 if it was stripped of that."""
+        return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
         """Reads one array.
@@ -142,5 +148,5 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
 
 
 def is_training_state(name: str) -> bool:
-    """Tells whether an array only serves to go on training: an optimizer slot or the step."""
-    return name == GLOBAL_STEP or name.endswith(_SLOTS)
+    """Tells whether an array only serves to resume training: an optimizer slot, the step, what was not logged yet."""
+    return name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS) or name.endswith(_SLOTS)

@@ -51,12 +51,14 @@ class CheckpointFolder:
         self._remove_partials()
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)
-        kept = [other for other in self._kept if other != prefix] + [prefix]
-        surplus = len(kept) - self._keep_max if self._keep_max else 0
-        self._kept = kept[max(surplus, 0) :]
+        self._kept = [other for other in self._kept if other != prefix] + [prefix]
         self._write_state()
-        for old in kept[: max(surplus, 0)]:
-            self._delete(old)
+        surplus = self._kept[: -self._keep_max] if self._keep_max else []
+        if surplus:  # still named above, so that the next save deletes what a killed run did not come to delete
+            for old in surplus:
+                self._delete(old)
+            self._kept = self._kept[len(surplus) :]
+            self._write_state()
         return prefix
 
     def _write_state(self) -> None:

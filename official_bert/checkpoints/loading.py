@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader, is_training_state
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.errors import UserError
 
 _NAMES_SHOWN = 5
@@ -20,7 +20,7 @@ class LoadReport:
     Attributes:
       source: the checkpoint.
       matched: names of the variables that were set.
-      missing: names of variables that the checkpoint lacks; they keep their random start.
+      missing: names of variables that the checkpoint lacks; they are newly initialized.
       unused: names that the checkpoint has and the model has not, optimizer state apart.
     """
 
@@ -30,21 +30,19 @@ class LoadReport:
     unused: list[str]
 
     def log(self) -> None:
-        """Logs a line with the counts, then a line for each name."""
+        """Logs the counts and the names that want a look; each variable that was set with `--verbosity=1`."""
         logging.info(
-            "%s: %d variables matched, %d missing, %d unused",
+            "%s: %d variables loaded, %d newly initialized, %d unused",
             self.source,
             len(self.matched),
             len(self.missing),
             len(self.unused),
         )
-        for status, names in (
-            ("matched", self.matched),
-            ("missing, begins at random", self.missing),
-            ("unused", self.unused),
-        ):
-            for name in names:
-                logging.info("  %s: %s", status, name)
+        for name in self.matched:
+            logging.debug("loaded: %s", name)
+        for status, names in (("newly initialized", self.missing), ("unused", self.unused)):
+            if names:
+                logging.info("%s: %s", status, ", ".join(names))
 
 
 def load_initial(path: str, variables: Sequence[keras.Variable], *, required: Callable[[str], bool]) -> LoadReport:
@@ -133,7 +131,7 @@ def load_whole(path: str, variables: Sequence[keras.Variable], flag: str) -> int
     reader = check_whole(path, variables, flag)
     for variable in variables:
         variable.assign(reader.read(variable.path))
-    return int(reader.read(GLOBAL_STEP)) if GLOBAL_STEP in reader.shapes else 0
+    return reader.step
 
 
 def _check_shapes(reader: CheckpointReader, variables: Mapping[str, keras.Variable | tf.Variable], what: str) -> None:

@@ -64,8 +64,9 @@ def kept_checkpoints(folder: str) -> list[str]:
             for name in files.list_folder(folder)
             if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
         ]
-        if found:
-            last = max(found, key=lambda match: int(match[1]))[0]
+        last = max(found, key=lambda match: int(match[1]), default=None)
+        if last and int(last[1]) > 0:  # the first one holds nothing learnt: a run was killed while it saved that
+            last = last[0]
             raise UserError(
                 f"{folder} holds {last} but no readable file {STATE_FILE!r}; to resume from it, write the line "
                 f'model_checkpoint_path: "{last}" into that file, or use another folder'

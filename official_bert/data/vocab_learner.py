@@ -7,9 +7,13 @@ would be a poor one.
 from collections import Counter
 from collections.abc import Iterable
 
+from absl import logging
+
 from official_bert.errors import UserError
+from official_bert.progress import Progress
 from official_bert.tokenization import BasicTokenizer, vocab
 
+_STRINGS_BETWEEN_UPDATES = 10_000
 SPECIAL_PIECES = (vocab.PAD, vocab.UNKNOWN, vocab.CLASSIFIER, vocab.SEPARATOR, vocab.MASK)
 
 
@@ -27,9 +31,12 @@ def count_words(lines: Iterable[str], *, do_lower_case: bool) -> Counter[str]:
     # White-space separated words repeat so often that counting them first and splitting each once is much faster.
     spaced = Counter(word for line in lines for word in line.split(" "))
     counts: Counter[str] = Counter()
-    for text, count in spaced.items():
-        for word in tokenizer.tokenize(text):
-            counts[word] += count
+    with Progress("splitting into words", len(spaced), "strings") as progress:
+        for number, (text, count) in enumerate(spaced.items(), start=1):
+            for word in tokenizer.tokenize(text):
+                counts[word] += count
+            if number % _STRINGS_BETWEEN_UPDATES == 0:
+                progress.update(number)
     return counts
 
 
@@ -70,17 +77,24 @@ def learn_vocab(
 
     # The lowest threshold that keeps to the size; the learner's own search may end one above or below it.
     low, high = min_frequency, max(in_fixed_order[0][1], min_frequency)
-    pieces = learn(high)
-    if len(pieces) > vocab_size:
-        raise UserError(
-            f"--vocab_size={vocab_size} is too small: the single characters of this text alone make {len(pieces)} "
-            f"pieces; raise it or lower --max_characters={max_characters}"
-        )
-    while low < high:
-        middle = (low + high) // 2
-        candidates = learn(middle)
-        if len(candidates) <= vocab_size:
-            pieces, high = candidates, middle
-        else:
-            low = middle + 1
+    num_rounds = 1 + (high - low).bit_length()  # at most: each halves the range
+    logging.info("learning wordpieces from %d words, in up to %d rounds", len(word_counts), num_rounds)
+    with Progress("learning", num_rounds, "rounds") as progress:
+        pieces = learn(high)
+        if len(pieces) > vocab_size:
+            raise UserError(
+                f"--vocab_size={vocab_size} is too small: the single characters of this text alone make {len(pieces)} "
+                f"pieces; raise it or lower --max_characters={max_characters}"
+            )
+        num_done = 1
+        while low < high:
+            progress.update(num_done, f"{len(pieces):,} wordpieces found")
+            middle = (low + high) // 2
+            candidates = learn(middle)
+            num_done += 1
+            if len(candidates) <= vocab_size:
+                pieces, high = candidates, middle
+            else:
+                low = middle + 1
+        progress.update(num_rounds, f"{len(pieces):,} wordpieces found")
     return pieces

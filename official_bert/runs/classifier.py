@@ -218,6 +218,12 @@ class _Job:
         scores = self._scores(dev, step, confusion_folder=self._config.output_dir)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
         write_results(os.path.join(self._config.output_dir, RESULTS_FILE), results)
+        if results["loss"] != results["eval_loss"]:
+            logging.info(
+                "eval_loss is the mean over all examples; loss, as in the reference, is the mean over the means of "
+                "batches of --eval_batch_size=%d, so that the examples of a smaller last batch count for more",
+                self._config.eval_batch_size,
+            )
 
     def predict(self, part: _Part) -> None:
         """Predicts a part of the set and writes its tables."""
@@ -258,7 +264,8 @@ class _Job:
         records = self._records(part, purpose)
         batches = self._batches(records, batch_size)
         with explained_damage([records.path], records.schema):
-            return self._trainer.predict(batches, num_records=records.num_records)
+            label = "evaluating" if purpose == "eval" else "predicting"
+            return self._trainer.predict(batches, num_records=records.num_records, label=label)
 
     def _records(self, part: _Part, purpose: str) -> _RecordFile:
         """The records of a part, made at the first call; with a frozen encoder, of what it computes."""
@@ -289,7 +296,10 @@ class _Job:
             batches = self._batches(records, self._config.eval_batch_size)
             with explained_damage([records.path], records.schema):
                 return self._trainer.compute(
-                    lambda batch: {FEATURES: model.features(batch)}, batches, num_records=records.num_records
+                    lambda batch: {FEATURES: model.features(batch)},
+                    batches,
+                    num_records=records.num_records,
+                    label="encoding",
                 )[FEATURES]
 
         num_records = write_feature_records(

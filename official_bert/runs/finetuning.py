@@ -184,10 +184,12 @@ def best_keeper(
     best, patience = BestCheckpoint(config.output_dir), config.early_stopping_patience
 
     def evaluate(step: int) -> bool:
-        scores = scores_at(step)
-        logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
-        if best.add(step, scores[headline]):
-            logging.info("its %s is the best so far; saved %s", headline, trainer.save_weights(best.folder, step))
+        if not best.has(step):  # otherwise the run was stopped right after it
+            scores = scores_at(step)
+            logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+            saved = best.add(step, scores[headline], lambda: trainer.save_weights(best.folder, step))
+            if saved:
+                logging.info("its %s is the best so far; saved %s", headline, saved)
         if patience and best.num_since_best >= patience:
             logging.info("%d evaluations without a better %s: training stops early", patience, headline)
             return True

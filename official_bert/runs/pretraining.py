@@ -140,7 +140,7 @@ def _evaluate(
     num_evaluated = min(num_records, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
     batches = evaluation_batches(paths, task.schema, batch_size=config.eval_batch_size, max_batches=num_batches)
-    scores = task.scores(trainer.predict(batches, num_records=num_evaluated))
+    scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
     ScalarLog(config.output_dir).replace("eval", step, scores)
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
     write_results(os.path.join(config.output_dir, RESULTS_FILE), results)

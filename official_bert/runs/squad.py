@@ -236,7 +236,7 @@ class _Answering:
         else:
             step = load_weights(self._config, self._trainer, "--do_predict")
             self._write_flags()
-            logits = self._logits()
+            logits = self._logits("predicting")
         answers = self._answers(logits)
         threshold = self._threshold(answers)
         if self._config.null_score_diff_threshold == "auto":
@@ -260,7 +260,7 @@ class _Answering:
 
     def scores_at(self, step: int) -> dict[str, float]:
         """Scores the weights as they are, those of a step in training."""
-        answers = self._answers(self._logits())
+        answers = self._answers(self._logits("evaluating"))
         scores = self._scores(answers, self._threshold(answers))
         ScalarLog(self._config.output_dir).replace("eval", step, scores)
         return scores
@@ -275,11 +275,11 @@ class _Answering:
         for path in paths:
             logging.info("%s: weights of %s", flag, path)
             steps.append(load_whole(path, weights, flag))
-            for name, logits in self._logits().items():
+            for name, logits in self._logits("predicting").items():
                 sums[name] = sums[name] + logits
         return max(steps), {name: (total / len(paths)).astype(np.float32) for name, total in sums.items()}
 
-    def _logits(self) -> dict[str, np.ndarray]:
+    def _logits(self, label: str) -> dict[str, np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
         if self._num_records is None:
             self._num_records = write_prediction_records(self._path, self._tokenized, self._windows)
@@ -291,7 +291,7 @@ class _Answering:
             num_replicas=self._trainer.num_replicas,
         )
         with explained_damage([self._path], self._schema):
-            logits = self._trainer.predict(batches, num_records=self._num_records)
+            logits = self._trainer.predict(batches, num_records=self._num_records, label=label)
         for name, values in logits.items():
             if not np.isfinite(values).all():
                 raise UserError(f"the model's {name} are not all finite; did its training diverge?")

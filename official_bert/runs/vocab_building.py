@@ -1,10 +1,15 @@
 """`tools/build_vocab.py`: text files in, a `vocab.txt` out."""
 
+from collections.abc import Iterator, Sequence
+
 from absl import logging
 
 from official_bert import files
 from official_bert.config.run_configs import VocabConfig
 from official_bert.data.vocab_learner import count_words, learn_vocab
+from official_bert.progress import Progress
+
+_LINES_BETWEEN_UPDATES = 1000
 
 
 def run(config: VocabConfig) -> None:
@@ -16,8 +21,7 @@ def run(config: VocabConfig) -> None:
     paths = files.find(config.input_file)
     files.check_writable_folder(config.vocab_file, flag="vocab_file")
     files.check_no_overwriting([config.vocab_file], paths, flag="vocab_file")
-    lines = (line for path in paths for line in files.LineReader(path))
-    word_counts = count_words(lines, do_lower_case=config.do_lower_case)
+    word_counts = count_words(_lines(paths), do_lower_case=config.do_lower_case)
     logging.info("%d different words in %d files", len(word_counts), len(paths))
     pieces = learn_vocab(
         word_counts,
@@ -34,3 +38,17 @@ def run(config: VocabConfig) -> None:
         config.vocab_size,
         config.min_frequency,
     )
+
+
+def _lines(paths: Sequence[str]) -> Iterator[str]:
+    """The lines of all files, with the progress of their reading."""
+    bytes_before = 0
+    with Progress("reading text", sum(files.size(path) for path in paths), "bytes") as progress:
+        for path in paths:
+            reader = files.LineReader(path)
+            for number, line in enumerate(reader):
+                if number % _LINES_BETWEEN_UPDATES == 0:
+                    progress.update(bytes_before + reader.bytes_read)
+                yield line
+            bytes_before += reader.bytes_read
+        progress.update(bytes_before)

@@ -58,7 +58,9 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
                 if number % _LINES_BETWEEN_UPDATES == 0:
                     rate = len(corpus.ids) / (progress.seconds or 1)
                     progress.update(
-                        bytes_before + reader.bytes_read, f"{len(corpus.documents):,} documents, {rate:,.0f} tokens/s"
+                        bytes_before + reader.bytes_read,
+                        f"{len(corpus.documents):,} documents",
+                        f"{rate:,.0f} tokens/s",
                     )
             bytes_before += reader.bytes_read
     corpus.end_document()
@@ -142,11 +144,12 @@ class RecordMaker:
         """Makes the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
         num_documents = len(self._corpus.documents)
         total = dupe_factor * num_documents
-        with Progress("making records", total, "documents") as progress:
+        unit = f"documents ({dupe_factor:,} passes over {num_documents:,})"
+        with Progress("making records", total, unit) as progress:
             for done in range(total):
                 yield from self._document_records(done % num_documents)
                 rate = self.num_records / (progress.seconds or 1)
-                progress.update(done + 1, f"{self.num_records:,} records, {rate:,.0f} records/s")
+                progress.update(done + 1, f"{self.num_records:,} records", f"{rate:,.0f} records/s")
 
     def _document_records(self, document_index: int) -> Iterator[bytes]:
         for pair in sentence_pairs(

@@ -1,7 +1,6 @@
 """`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
 
 import dataclasses
-import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -10,18 +9,20 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.bundle import GLOBAL_STEP, UNLOGGED_STEPS, CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import LoadReport, load_initial, restore
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.errors import UserError
 from official_bert.progress import Progress
+from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.step import TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
 
 # On CPU and GPU a compiled call is cut to about this long, so that the progress stays fresh and SIGTERM is heeded.
 _SECONDS_PER_CALL = 1.0
+_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for --log_steps to show life
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +95,8 @@ class Trainer:
           batches: called with the number of examples used so far; gives the batches from there on, without end.
           output_dir: where checkpoints, events and `metrics.jsonl` go.
           init_checkpoint: where the first weights come from; None for random ones.
-          evaluate: called with the step every `eval_steps` steps and at the end; returns whether to stop early.
+          evaluate: called with the step every `eval_steps` steps and at the end, and again at the start with the step
+            where an earlier run was stopped, should that be such a step; returns whether to stop early.
 
         Returns:
           Whether training reached its end, early or not; False if SIGTERM stopped it, after saving a checkpoint.
@@ -103,6 +105,27 @@ class Trainer:
           UserError: a checkpoint does not fit, or a loss is not finite.
         """
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
+        with SigtermNotice() as sigterm:
+            try:
+                self._train(plan, batches, folder, ScalarLog(output_dir), init_checkpoint, evaluate, sigterm)
+            except KeyboardInterrupt:
+                if folder.latest:
+                    logging.info("interrupted; the same command resumes from %s", folder.latest)
+                raise
+            if sigterm.is_set:
+                logging.info("SIGTERM: stopped; the same command resumes from %s", folder.latest)
+            return not sigterm.is_set
+
+    def _train(
+        self,
+        plan: TrainingPlan,
+        batches: Callable[[int], tf.data.Dataset],
+        folder: CheckpointFolder,
+        scalar_log: ScalarLog,
+        init_checkpoint: str | None,
+        evaluate: Callable[[int], bool] | None,
+        sigterm: SigtermNotice,
+    ) -> None:
         steps = TrainingSteps(
             self._task,
             self.model,
@@ -113,17 +136,22 @@ class Trainer:
             seed=plan.seed,
             bias_correction=plan.bias_correction,
         )
+        window = _Window(plan.batch_size)
         if folder.latest:
             restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
-            logging.info("going on from %s", folder.latest)
+            window.restore(folder.latest)
+            logging.info("resuming from %s", folder.latest)
         else:
             if init_checkpoint:
                 self.load_initial(init_checkpoint)
-            self._save(folder, steps)
+            self._save(folder, steps, window)
         start = int(steps.step.numpy())
+        scalar_log.forget_after(start)
+        if start and _is_evaluated(plan, start, evaluate) and _evaluate(evaluate, start, sigterm):
+            return
         if start >= plan.num_train_steps:
             logging.warning("%s is there already: nothing to train up to step %d", folder.latest, plan.num_train_steps)
-            return True
+            return
 
         logging.info(
             "training %s parameters from step %d to %d on %d device(s)",
@@ -132,16 +160,17 @@ class Trainer:
             plan.num_train_steps,
             self.num_replicas,
         )
-        iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
-        with (
-            Progress("training", plan.num_train_steps, "steps", start=start, log_every_seconds=None) as progress,
-            _SigtermNotice() as sigterm,
-        ):
-            try:
-                return self._loop(plan, steps, iterator, folder, ScalarLog(output_dir), progress, sigterm, evaluate)
-            except KeyboardInterrupt:
-                logging.info("stopped; the same command goes on from %s", folder.latest)
-                raise
+        logging.info("compiling the training step; this may take a minute")
+        try:
+            with sigterm.raised():
+                iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
+                steps.compile(iterator)
+        except Terminated:
+            return  # the last checkpoint is of this very step
+        with Progress(
+            "training", plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
+        ) as progress:
+            self._loop(plan, steps, iterator, folder, scalar_log, window, progress, sigterm, evaluate)
 
     def _loop(
         self,
@@ -150,16 +179,16 @@ class Trainer:
         iterator: Iterator,
         folder: CheckpointFolder,
         scalar_log: ScalarLog,
+        window: "_Window",
         progress: Progress,
-        sigterm: "_SigtermNotice",
+        sigterm: SigtermNotice,
         evaluate: Callable[[int], bool] | None,
-    ) -> bool:
-        step = int(steps.step.numpy())
-        scalar_log.forget_after(step)
+    ) -> None:
+        step = saved_step = int(steps.step.numpy())
         pace = _Pace(plan.iterations_per_loop, is_cut_short=not isinstance(self._strategy, tf.distribute.TPUStrategy))
-        window = _Window(plan.batch_size)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if evaluate else [])
-        while step < plan.num_train_steps:
+        is_over = False
+        while not is_over and not sigterm.is_set:
             event = min(_next_multiple(step, every) for every in intervals)
             num_steps = min(pace.num_steps, event - step, plan.num_train_steps - step)
             began = time.monotonic()
@@ -175,31 +204,28 @@ class Trainer:
                     f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}; the "
                     f"last good checkpoint is {folder.latest}; try a lower --learning_rate or a longer warm-up"
                 )
-            is_end = step == plan.num_train_steps
-            is_evaluated = evaluate and not sigterm.is_set and (is_end or step % plan.eval_steps == 0)
-            is_logged = is_end or step % plan.log_steps == 0
+            is_over = step == plan.num_train_steps
+            is_logged = is_over or step % plan.log_steps == 0
             scalars = window.scalars()
-            progress.update(step, _describe(step, scalars), log=is_logged)
+            progress.update(step, *_describe(step, scalars), log=is_logged)
             if is_logged:
                 scalar_log.write("train", step, scalars)
                 window = _Window(plan.batch_size)
-            is_stopped = False
-            if is_evaluated:
+            if _is_evaluated(plan, step, evaluate):
                 progress.clear()
-                is_stopped = evaluate(step)
-            if is_end or is_stopped or sigterm.is_set or step % plan.save_checkpoints_steps == 0:
+                is_over = _evaluate(evaluate, step, sigterm) or is_over
+            # Last, since a checkpoint vouches for all that was written of its step.
+            if is_over or step % plan.save_checkpoints_steps == 0:
                 progress.clear()
-                self._save(folder, steps)
-            if is_stopped:
-                return True
-            if sigterm.is_set and not is_end:
-                logging.info("SIGTERM: stopped after step %d; the same command goes on from there", step)
-                return False
-        return True
+                self._save(folder, steps, window)
+                saved_step = step
+        if step != saved_step:  # SIGTERM
+            progress.clear()
+            self._save(folder, steps, window)
 
-    def _save(self, folder: CheckpointFolder, steps: TrainingSteps) -> None:
+    def _save(self, folder: CheckpointFolder, steps: TrainingSteps, window: "_Window") -> None:
         step = int(steps.step.numpy())
-        prefix = folder.save(step, {**self._weights(), **steps.slots, GLOBAL_STEP: steps.step})
+        prefix = folder.save(step, {**self._weights(), **steps.slots, GLOBAL_STEP: steps.step, **window.arrays()})
         logging.info("saved %s", prefix)
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
@@ -228,26 +254,31 @@ class Trainer:
         restore(path, self.model.weights, {GLOBAL_STEP: step})
         return int(step.numpy())
 
-    def predict(self, batches: tf.data.Dataset, *, num_records: int) -> dict[str, np.ndarray]:
+    def predict(
+        self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting"
+    ) -> dict[str, np.ndarray]:
         """Computes the task's predictions of every record.
 
         Args:
           batches: as `evaluation_batches` gives them.
           num_records: how many records they hold, for the progress.
+          label: what it is for, for the progress.
 
         Returns:
           Name to array, one row a record, in the order of the records.
         """
-        return self._compute(self._predictions, batches, num_records)
+        return self._compute(self._predictions, batches, num_records, label)
 
     def compute(
         self,
         function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
         batches: tf.data.Dataset,
         num_records: int,
+        *,
+        label: str,
     ) -> dict[str, np.ndarray]:
         """Computes anything else of every record; as `predict`, with a function from a batch to tensors [B, ...]."""
-        return self._compute(self._on_replicas(function), batches, num_records)
+        return self._compute(self._on_replicas(function), batches, num_records, label)
 
     def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
         """Compiles a function of a batch; what it returns is put together again, with what tells the rows apart."""
@@ -265,12 +296,14 @@ class Trainer:
 
         return on_batch
 
-    def _compute(self, compiled: Callable, batches: tf.data.Dataset, num_records: int) -> dict[str, np.ndarray]:
+    def _compute(
+        self, compiled: Callable, batches: tf.data.Dataset, num_records: int, label: str
+    ) -> dict[str, np.ndarray]:
         parts: list[dict[str, np.ndarray]] = []
         num_done = 0
         dataset = self._strategy.experimental_distribute_dataset(batches)
         traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
-        with Progress("evaluating", num_records, "records") as progress:
+        with Progress(label, num_records, "records") as progress:
             for batch in dataset:
                 part = {name: value.numpy() for name, value in traced_once(batch).items()}
                 is_real = part.pop(IS_REAL_EXAMPLE) == 1
@@ -322,6 +355,21 @@ class _Window:
         self._histories: list[dict[str, np.ndarray]] = []
         self._timed_steps, self._timed_tokens, self._seconds = 0, 0.0, 0.0
 
+    def restore(self, prefix: str) -> None:
+        """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""
+        reader = CheckpointReader(prefix)
+        columns = {name: reader.read(name) for name in reader.shapes if name.startswith(UNLOGGED_STEPS)}
+        if columns:
+            self._histories = [{name.removeprefix(UNLOGGED_STEPS): values for name, values in columns.items()}]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The steps, for a checkpoint; none if it lies at a log line, as most do."""
+        return {f"{UNLOGGED_STEPS}{name}": values for name, values in self._columns().items()}
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        names = self._histories[-1] if self._histories else {}
+        return {name: np.concatenate([part[name] for part in self._histories]) for name in names}
+
     def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
         """Adds the steps of a call; `seconds` is None if its time does not count."""
         self._histories.append(history)
@@ -332,44 +380,44 @@ class _Window:
 
     def scalars(self) -> dict[str, float]:
         """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known."""
-        columns = {name: np.concatenate([part[name] for part in self._histories]) for name in self._histories[0]}
+        columns = self._columns()
         del columns["tokens"]
         learning_rate = columns.pop("learning_rate")[-1]
         scalars = {name: float(np.mean(values)) for name, values in columns.items()}
         scalars["learning_rate"] = float(learning_rate)
         if self._timed_steps:
             scalars["examples_per_second"] = self._timed_steps * self._batch_size / self._seconds
-            scalars["tokens_per_second"] = self._timed_tokens / self._seconds
+            if self._timed_tokens:  # what a frozen encoder computed before has none
+                scalars["tokens_per_second"] = self._timed_tokens / self._seconds
         return scalars
 
 
-class _SigtermNotice:
-    """Notices SIGTERM instead of dying of it, while the block runs."""
+def _is_evaluated(plan: TrainingPlan, step: int, evaluate: Callable[[int], bool] | None) -> bool:
+    return evaluate is not None and (step == plan.num_train_steps or step % plan.eval_steps == 0)
 
-    def __enter__(self) -> "_SigtermNotice":
-        self.is_set = False
-        self._previous = signal.signal(signal.SIGTERM, self._notice)
-        return self
 
-    def _notice(self, *_) -> None:
-        self.is_set = True
-
-    def __exit__(self, *_) -> None:
-        signal.signal(signal.SIGTERM, self._previous)
+def _evaluate(evaluate: Callable[[int], bool], step: int, sigterm: SigtermNotice) -> bool:
+    """Tells whether to stop early; not if SIGTERM came, whereupon the next start evaluates this step."""
+    try:
+        with sigterm.raised():
+            return evaluate(step)
+    except Terminated:
+        return False
 
 
 def _next_multiple(step: int, every: int) -> int:
     return (step // every + 1) * every
 
 
-def _describe(step: int, scalars: dict[str, float]) -> str:
-    parts = ", ".join(
-        f"{name.removesuffix('_loss')} {value:.4f}" for name, value in scalars.items() if name.endswith("_loss")
-    )
-    text = (
-        f"step {step:,}: loss {scalars['loss']:.4f} ({parts}), learning rate {scalars['learning_rate']:.2e}, "
-        f"gradient norm {scalars['gradient_norm']:.2f}"
-    )
-    if "examples_per_second" in scalars:
-        text += f", {scalars['examples_per_second']:,.0f} examples/s, {scalars['tokens_per_second']:,.0f} tokens/s"
-    return text
+def _describe(step: int, scalars: dict[str, float]) -> list[str]:
+    """What the progress shows beside the time left, the most important first."""
+    texts = {
+        "loss": "step {step:,}: loss {value:.4f}",
+        "examples_per_second": "{value:,.0f} examples/s",
+        "learning_rate": "learning rate {value:.2e}",
+        "gradient_norm": "gradient norm {value:.2f}",
+        "tokens_per_second": "{value:,.0f} tokens/s",
+    }
+    shown = [text.format(step=step, value=scalars[name]) for name, text in texts.items() if name in scalars]
+    losses = [(name.removesuffix("_loss"), value) for name, value in scalars.items() if name.endswith("_loss")]
+    return shown + [f"{name} {value:.4f}" for name, value in losses]

@@ -61,6 +61,14 @@ class TrainingSteps:
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
         self._scalar_names: list[str] = []
 
+    def compile(self, iterator: Iterator) -> None:
+        """Traces the compiled call, which the first `take` would do otherwise; takes no step.
+
+        Args:
+          iterator: as for `take`.
+        """
+        self._compiled.get_concrete_function(iterator, tf.constant(1))
+
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
         """Takes steps in one compiled call; ends it early at a step whose loss or gradient is not finite.
 

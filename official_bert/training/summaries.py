@@ -37,11 +37,13 @@ class ScalarLog:
     def _drop(self, is_dropped: Callable[[dict], bool]) -> None:
         if not files.exists(self._path):
             return
-        with files.open_file(self._path) as source:
+        with files.open_file(self._path, "rb") as source:
             lines = source.read().splitlines(keepends=True)
-        kept = [line for line in lines if (scalars := _parsed(line)) and not is_dropped(scalars)]
-        with files.atomic_write(self._path) as sink:
-            sink.writelines(kept)
+        whole = [(line, scalars) for line in lines if (scalars := _parsed(line))]
+        if len(whole) < len(lines):
+            logging.warning("%s: dropped %d damaged lines", self._path, len(lines) - len(whole))
+        with files.atomic_write(self._path, "wb") as sink:
+            sink.writelines(line for line, scalars in whole if not is_dropped(scalars))
 
     def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
         """Writes the scalars of a step.
@@ -67,14 +69,14 @@ class ScalarLog:
         return self._writers[split]
 
 
-def _parsed(line: str) -> dict | None:
+def _parsed(line: bytes) -> dict | None:
     """A line of the metrics; None for what is none, such as the last line of a killed run."""
     try:
         scalars = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
         return None
-    is_whole = line.endswith("\n") and isinstance(scalars, dict) and {"split", "step"} <= scalars.keys()
-    return scalars if is_whole else None
+    is_whole = line.endswith(b"\n") and isinstance(scalars, dict) and {"split", "step"} <= scalars.keys()
+    return scalars if is_whole and type(scalars["step"]) is int else None
 
 
 def write_results(path: str, results: Mapping[str, Any]) -> None:

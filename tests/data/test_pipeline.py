@@ -133,7 +133,9 @@ def check_cut(batch):
 
 def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, monkeypatch):
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", NUM_RECORDS)  # a pool is four epochs
-    batches = list(text_batches(text_paths).take(NUM_RECORDS).as_numpy_iterator())
+    dataset = text_batches(text_paths)
+    assert dataset.element_spec["input_ids"].shape[1] is None  # one trace for all lengths
+    batches = list(dataset.take(NUM_RECORDS).as_numpy_iterator())
     for batch in batches:
         check_cut(batch)
     counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
@@ -154,6 +156,7 @@ def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkey
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, num_replicas):
     dataset = evaluation_batches(text_paths, TEXT_SCHEMA, batch_size=2, lengths=LENGTHS, num_replicas=num_replicas)
+    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # one trace for all of them
     batches = list(dataset.as_numpy_iterator())
     in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
     places = {}

@@ -22,9 +22,11 @@ def test_words_are_counted_as_the_tokenizer_splits_them(lines):
     assert count_words(["a\x0bb A\u2028c"], do_lower_case=False) == Counter({"ab": 1, "A": 1, "c": 1})
 
 
-def test_a_learnt_vocabulary_can_spell_its_text(lines):
+def test_a_learnt_vocabulary_can_spell_its_text(lines, caplog):
+    caplog.set_level("INFO", logger="absl")
     counts = count_words(lines, do_lower_case=True)
     pieces = learn_vocab(counts, vocab_size=400)
+    assert f"learning wordpieces from {len(counts)} words, in up to " in caplog.text
     assert len(pieces) <= 400
     assert pieces[:5] == list(SPECIAL_PIECES)
     assert len(set(pieces)) == len(pieces)

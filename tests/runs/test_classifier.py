@@ -92,14 +92,17 @@ def test_training_evaluation_and_prediction(settings, data_dir):
     result = run_script("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
     assert result.code == 0, result
     assert "96 training examples, 72 steps" in result.errors
-    assert "55 variables matched, 2 missing, 7 unused" in result.errors
-    assert "missing, begins at random: output_weights" in result.errors
+    assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors
+    assert "newly initialized: output_weights" in result.errors
     names = set(os.listdir(settings["output_dir"]))
     assert {"train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt", "test_results.tsv"} <= names
     assert {"model.ckpt-72.index", "checkpoint", "labels.json", "metrics.jsonl", "run_config.json"} <= names
     scores = results(settings)
     assert list(scores) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
     assert scores["global_step"] == 72
+    assert scores["eval_loss"] != scores["loss"]  # 37 examples in batches of 8
+    assert result.errors.count("eval_loss is the mean over all examples; loss, as in the reference, is ") == 1
+    assert "compiling the training step" in result.errors
     assert scores["eval_accuracy"] > 0.9
 
     bare, readable = probabilities(settings), table(settings, "predictions.tsv")

@@ -85,3 +85,10 @@ def test_a_window_averages_over_all_its_steps():
     # The call that compiles counts for the means, not for the speed.
     window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=None)
     assert window.scalars() == {**expected, "loss": pytest.approx(6 / 4)}
+
+
+def test_what_a_frozen_encoder_computed_before_has_no_speed_in_tokens():
+    window = _Window(batch_size=4)
+    window.add({name: np.zeros(2) for name in ("loss", "gradient_norm", "learning_rate", "tokens")}, seconds=1.0)
+    assert window.scalars()["examples_per_second"] == 8.0
+    assert "tokens_per_second" not in window.scalars()

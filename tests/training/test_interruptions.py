@@ -1,0 +1,239 @@
+"""A run that is stopped at any moment and started again ends as one that is not.
+
+The task is small, so that there can be many runs; the loop, the files and the signals are the real ones.
+"""
+
+import json
+import os
+import shutil
+import signal
+
+import keras
+import pytest
+import tensorflow as tf
+
+from official_bert import files
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.config.run_configs import FinetuningOptions
+from official_bert.data.schema import RecordSchema
+from official_bert.runs.finetuning import best_keeper, has_stopped_early
+from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.summaries import ScalarLog
+from official_bert.training.task import WeightedSum
+
+# Of the evaluations, every second step; the third one is not better, so training stops early, at step 6.
+SCORES = {2: 0.5, 4: 0.7, 6: 0.6}
+PLAN = TrainingPlan(
+    batch_size=4,
+    num_train_steps=30,
+    num_warmup_steps=2,
+    learning_rate=0.01,
+    seed=1,
+    iterations_per_loop=2,
+    save_checkpoints_steps=3,
+    keep_checkpoint_max=2,
+    log_steps=4,
+    eval_steps=2,
+)
+
+
+class SumModel(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.norm = keras.layers.LayerNormalization(name="LayerNorm")
+        self.dense = keras.layers.Dense(1)
+        self({"numbers": tf.zeros([1, 3])})
+
+    def call(self, batch, training=False):
+        return self.dense(self.norm(batch["numbers"]))[:, 0]
+
+
+class SumTask:
+    """Learns to add three numbers."""
+
+    schema = RecordSchema()
+
+    def __init__(self, during_tracing=lambda: None):
+        self._during_tracing = during_tracing
+
+    def build_model(self):
+        return SumModel()
+
+    def losses(self, outputs, batch):
+        self._during_tracing()
+        errors = tf.square(outputs - tf.reduce_sum(batch["numbers"], axis=1))
+        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.constant(float(PLAN.batch_size)))}
+
+    def predictions(self, outputs, batch):
+        raise NotImplementedError
+
+
+def batches(start):
+    def batch(first):
+        return {"numbers": tf.random.stateless_normal([PLAN.batch_size, 3], [7, first])}
+
+    return tf.data.Dataset.counter(start, PLAN.batch_size).map(batch)
+
+
+def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step: None):
+    """Trains as the scripts that fine-tune do; returns whether training came to its end, and the evaluated steps."""
+    os.makedirs(folder, exist_ok=True)
+    config = FinetuningOptions(
+        output_dir=str(folder),
+        eval_steps=PLAN.eval_steps,
+        early_stopping_patience=1,
+        **dict.fromkeys(("bert_config_file", "vocab_file"), "not read here"),
+    )
+    if has_stopped_early(config):
+        return True, []
+    keras.backend.clear_session()  # names count from the start, as in a process of its own
+    trainer = Trainer(SumTask(during_tracing), tf.distribute.get_strategy(), seed=1)
+    evaluated = []
+
+    def scores_at(step):
+        during_evaluation(step)
+        evaluated.append(step)
+        scores = {"score": SCORES[step]}
+        ScalarLog(str(folder)).replace("eval", step, scores)
+        return scores
+
+    evaluate = best_keeper(config, trainer, "score", scores_at)
+    is_complete = trainer.train(PLAN, batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
+    return is_complete, evaluated
+
+
+def metrics(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if "per_second" not in name} for line in lines]
+
+
+def bytes_of(folder, names):
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def assert_same_end(folder, whole):
+    """Both hold the same, bit for bit: checkpoints, which of them is the best, evaluations, and the log's numbers."""
+    assert metrics(folder) == metrics(whole)
+    best = os.listdir(whole / "best")
+    assert sorted(best) == ["checkpoint", "evaluations.json", *(f"model.ckpt-4.{end}" for end in ENDS)]
+    last = [f"model.ckpt-6.{end}" for end in ENDS]
+    assert bytes_of(folder / "best", best) == bytes_of(whole / "best", best)
+    assert bytes_of(folder, last) == bytes_of(whole, last)
+
+
+ENDS = ("data-00000-of-00001", "index")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing stops, and beside it copies of its folder: what a kill before each change would leave."""
+    folder = tmp_path_factory.mktemp("runs")
+    whole, states, seen = folder / "whole", folder / "states", []
+
+    def change(really):
+        def change_after_copying(path, *more):
+            contents = {
+                path: path.read_bytes() for path in whole.rglob("[!.]*") if path.is_file() and "events" not in path.name
+            }
+            if contents not in seen:
+                seen.append(contents)
+                shutil.copytree(whole, states / f"{len(seen):02} {os.path.relpath(path, whole).replace(os.sep, ' ')}")
+            return really(path, *more)
+
+        return change_after_copying
+
+    states.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("rename", "remove"):
+            patch.setattr(files, name, change(getattr(files, name)))
+        assert train(whole) == (True, [2, 4, 6])
+    return whole, states
+
+
+@pytest.fixture
+def restored_handler():
+    previous = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, previous)
+
+
+def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
+    reader = CheckpointReader(str(whole[0] / "model.ckpt-3"))
+    kept = {name: reader.read(name) for name in reader.shapes if name.startswith("unlogged_steps/")}
+    assert sorted(kept) == [
+        f"unlogged_steps/{name}" for name in ("gradient_norm", "learning_rate", "loss", "squared_loss", "tokens")
+    ]
+    assert all(values.shape == (3,) and is_training_state(name) for name, values in kept.items())
+    assert [line["step"] for line in metrics(whole[0]) if line["split"] == "train"] == [4]
+
+
+@pytest.mark.slow
+def test_a_run_killed_before_any_change_of_its_files_ends_as_the_whole_one(whole):
+    whole, states = whole
+    for state in sorted(states.iterdir()):
+        assert train(state)[0], state
+        assert_same_end(state, whole)
+
+
+def test_the_step_is_traced_once_before_the_first_one(tmp_path):
+    traced_after = []
+
+    def during_tracing():
+        traced_after.append(len(metrics(tmp_path)) if (tmp_path / "metrics.jsonl").exists() else 0)
+
+    train(tmp_path, during_tracing=during_tracing)
+    assert traced_after == [0]
+
+
+@pytest.mark.parametrize("stopped_in", [4, 6])
+def test_sigterm_stops_an_evaluation_which_the_next_start_makes(whole, tmp_path, restored_handler, caplog, stopped_in):
+    caplog.set_level("INFO", logger="absl")
+
+    def stop(step):
+        if step == stopped_in:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    is_complete, evaluated = train(tmp_path, during_evaluation=stop)
+    assert not is_complete and evaluated == [step for step in SCORES if step < stopped_in]
+    assert f"SIGTERM: stopped; the same command resumes from {tmp_path}/model.ckpt-{stopped_in}" in caplog.text
+    assert train(tmp_path) == (True, [step for step in SCORES if step >= stopped_in])
+    assert_same_end(tmp_path, whole[0])
+
+
+def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, restored_handler, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="absl")
+
+    def stop(*_):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    # In the first compiled call, which takes long.
+    assert train(tmp_path / "traced", during_tracing=stop) == (False, [])
+    assert "resumes from" in caplog.messages[-1] and caplog.messages[-1].endswith("model.ckpt-0")
+    os.kill(os.getpid(), signal.SIGTERM)  # the process is on its way out
+    # While the first checkpoint is saved, twice.
+    really = files.rename
+
+    def rename(source, target):
+        stop()
+        really(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", rename)
+        assert train(tmp_path / "saved") == (False, [])
+    for folder in (tmp_path / "traced", tmp_path / "saved"):
+        assert train(folder) == (True, [2, 4, 6])
+        assert_same_end(folder, whole[0])
+
+
+def test_ctrl_c_says_what_the_command_resumes_from(whole, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+
+    def stop(step):
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, during_evaluation=stop)
+    assert caplog.messages[-1] == f"interrupted; the same command resumes from {tmp_path}/model.ckpt-3"
+    assert train(tmp_path) == (True, [4, 6])
+    assert_same_end(tmp_path, whole[0])

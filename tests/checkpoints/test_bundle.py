@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
-from official_bert.checkpoints.folder import CheckpointFolder, latest_checkpoint
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.errors import UserError
 from tests.test_files import recorded
 

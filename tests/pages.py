@@ -10,6 +10,7 @@ A page is run block by block, as a reader would who pastes one after the other i
 
 import difflib
 import doctest
+import itertools
 import os
 import re
 import shlex
@@ -191,7 +192,17 @@ def compare(shown: list[str], printed: list[str]) -> list[str]:
         next((other for other in printed_shapes if line != SKIPPED and _agrees(line, other)), shape(line))
         for line in shown
     ]
-    return [line for line in difflib.ndiff(shown_shapes, printed_shapes) if not line.startswith("?")]
+    return _shortened([line for line in difflib.ndiff(shown_shapes, printed_shapes) if not line.startswith("?")])
+
+
+def _shortened(diff: list[str]) -> list[str]:
+    """Leaves out the middle of long runs of lines that the page does not show: most of them stand where it has dots."""
+    lines = []
+    for is_extra, run in itertools.groupby(diff, lambda line: line.startswith("+ ")):
+        run = list(run)
+        middle = [f"+ ({len(run) - 4} more lines)"] if is_extra and len(run) > 6 else run[2:-2]
+        lines += [*run[:2], *middle, *run[2:][-2:]]
+    return lines
 
 
 def _matches(parts: list[list[str]], printed: list[str]) -> bool:

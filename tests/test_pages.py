@@ -92,6 +92,20 @@ def test_other_lines_are_reported_one_by_one(shown, printed, complaint):
     assert complaint in (None, found)
 
 
+def test_a_long_run_of_other_lines_is_shortened():
+    printed = [f"{word} matched" for word in "abcdefghi"]
+    assert compare(["loss = 1"], ["loss = 2", *printed]) == [
+        "  loss = 0",
+        "+ a matched",
+        "+ b matched",
+        "+ (5 more lines)",
+        "+ h matched",
+        "+ i matched",
+    ]
+    for count in range(7):  # short runs stay whole
+        assert compare([], printed[:count]) == [f"+ {line}" for line in printed[:count]]
+
+
 def test_dots_within_a_line_stand_for_anything():
     assert compare(["Shape of ... is 3"], ["Shape of the last output is 4"]) == []
     assert compare(["Shape of ... is 3"], ["Shape of the last output was 4"]) != []

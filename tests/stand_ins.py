@@ -1,0 +1,154 @@
+"""Small stand-ins for what the pages download or take long to make: one table, and what makes its files."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import NamedTuple
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.pretraining import PretrainingModel
+from tests.conftest import GOLDEN, ROOT
+
+# As many wordpieces as the released uncased vocabulary has, so that the configs of the pages fit.
+_VOCAB_SIZE = 30522
+# README.md shows how this is tokenized.
+_README_PIECES = ("pre", "##train", "##ing", "isn", "'", "t", "naive", ".")
+_ENCODER = BertConfig(
+    vocab_size=_VOCAB_SIZE, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+)
+_DEMO_STEPS = 2000  # tools/demo.py
+
+
+def _make_encoder(folder: pathlib.Path) -> None:
+    """A tiny encoder of random weights in the place of a pretrained one."""
+    folder.mkdir(parents=True)
+    pieces = [*(GOLDEN / "inputs" / "vocab.txt").read_text().split(), *_README_PIECES]
+    pieces += (ROOT / "vocab" / "demo_uncased.txt").read_text().split()
+    pieces = list(dict.fromkeys(pieces))
+    pieces += [f"[unused{number}]" for number in range(_VOCAB_SIZE - len(pieces))]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (folder / "bert_config.json").write_text(_ENCODER.to_json_string())
+    encoder = [variable for variable in PretrainingModel(_ENCODER).trainable_variables if "bert/" in variable.path]
+    with_prefix = CheckpointFolder(str(folder), keep_max=1).save(0, {variable.path: variable for variable in encoder})
+    for file in folder.glob(pathlib.Path(with_prefix).name + ".*"):
+        file.rename(folder / file.name.replace("model.ckpt-0", "bert_model.ckpt"))
+    (folder / "checkpoint").unlink()
+
+
+def _make_demo_output(folder: pathlib.Path) -> None:
+    """What `make demo` leaves, with random weights."""
+    folder.mkdir()
+    shutil.copy(ROOT / "vocab" / "demo_uncased.txt", folder / "vocab.txt")
+    num_pieces = len((folder / "vocab.txt").read_text().split())
+    config = dataclasses.replace(_ENCODER, vocab_size=num_pieces, max_position_embeddings=40)
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    (folder / "pretraining").mkdir()
+    weights = {variable.path: variable for variable in PretrainingModel(config).trainable_variables}
+    checkpoints = CheckpointFolder(str(folder / "pretraining"), keep_max=1)
+    checkpoints.save(_DEMO_STEPS, {**weights, GLOBAL_STEP: _DEMO_STEPS})
+
+
+def _make_books(folder: pathlib.Path) -> None:
+    """Five books of four short chapters each, their paragraphs cut into lines."""
+    folder.mkdir()
+    documents = (ROOT / "data" / "demo" / "train.txt").read_text().strip().split("\n\n")
+    names = "adventures_of_huckleberry_finn", "dracula", "moby_dick", "pride_and_prejudice", "alice_in_wonderland"
+    for number, name in enumerate(names):
+        chapters = documents[4 * number : 4 * number + 4]
+        sentences = [sentence for chapter in chapters for sentence in ("CHAPTER I", *chapter.split("\n"))]
+        paragraphs = [sentence.replace(" ", "\n", 1) for sentence in sentences]
+        (folder / f"{name}.txt").write_text("\n\n".join(paragraphs) + "\n")
+
+
+def _make_corpus(folder: pathlib.Path) -> None:
+    folder.mkdir()
+    shutil.copy(ROOT / "data" / "demo" / "heldout.txt", folder)
+
+
+def _make_squad(file: pathlib.Path) -> None:
+    """Three contexts with questions."""
+    file.parent.mkdir(exist_ok=True)
+    shutil.copy(GOLDEN / "inputs" / "squad_v1.json", file)
+
+
+def _make_answers(file: pathlib.Path) -> None:
+    """The right answers to the stand-in of SQuAD."""
+    articles = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())["data"]
+    questions = [question for article in articles for part in article["paragraphs"] for question in part["qas"]]
+    file.write_text(json.dumps({question["id"]: question["answers"][0]["text"] for question in questions}))
+
+
+def _make_mrpc(folder: pathlib.Path) -> None:
+    """Pairs of sentences in the layout of GLUE."""
+    folder.mkdir(parents=True)
+    sentences = (ROOT / "data" / "demo" / "train.txt").read_text().split("\n")
+    for split, count in (("train", 32), ("dev", 8), ("test", 8)):
+        rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        rows += [f"{row % 2}\t{row}\t{row}\t{sentences[row]}\t{sentences[row % 2 + row]}" for row in range(count)]
+        (folder / f"{split}.tsv").write_text("".join(f"{row}\n" for row in rows))
+
+
+def _make_nsmc(folder: pathlib.Path) -> None:
+    """Film reviews in the layout of NSMC."""
+    folder.mkdir()
+    for split, count in (("train", 40), ("test", 8)):
+        rows = [f"{row}\t{('좋은', '나쁜')[row % 2]} 영화였다\t{row % 2}" for row in range(count)]
+        (folder / f"ratings_{split}.txt").write_text("\n".join(["id\tdocument\tlabel", *rows]) + "\n")
+
+
+class StandIn(NamedTuple):
+    """What a page's commands meet in place of the real thing."""
+
+    page: str
+    real: str  # a file or folder, or a piece of a command
+    instead: Callable[[pathlib.Path], None] | str  # makes the file or folder; or the other piece
+
+
+STAND_INS = (
+    StandIn("README.md", "demo_output", _make_demo_output),
+    StandIn("README.md", "demo_classifier_output/encoder", _make_encoder),
+    StandIn("README.md", "books", _make_books),
+    StandIn("README.md", "squad/train-v1.1.json", _make_squad),
+    StandIn("README.md", "squad/dev-v1.1.json", _make_squad),
+    StandIn("README.md", ". .venv/bin/activate", ":"),
+    StandIn(
+        "README.md",
+        "--num_train_steps=2000 --num_warmup_steps=200",
+        "--num_train_steps=8 --num_warmup_steps=2 --save_checkpoints_steps=4 --train_batch_size=4",
+    ),
+    StandIn("README.md", "--log_steps=500", "--log_steps=2"),
+    StandIn("README.md", "--num_train_epochs=10", "--num_train_epochs=1"),
+    StandIn("docs/classification.md", "encoder", _make_encoder),
+    StandIn("docs/classification.md", "bert", _make_encoder),
+    StandIn("docs/classification.md", "glue/MRPC", _make_mrpc),
+    StandIn("docs/classification.md", "nsmc", _make_nsmc),
+    StandIn("docs/serving.md", "encoder", _make_encoder),
+    StandIn("docs/serving.md", "glue/MRPC", _make_mrpc),
+    StandIn("docs/squad.md", "encoder", _make_encoder),
+    StandIn("docs/squad.md", "bert", _make_encoder),
+    StandIn("docs/squad.md", "squad/train-v1.1.json", _make_squad),
+    StandIn("docs/squad.md", "squad/dev-v1.1.json", _make_squad),
+    StandIn("docs/squad.md", "squad/train.json", _make_squad),
+    StandIn("docs/squad.md", "squad/dev.json", _make_squad),
+    StandIn("docs/squad.md", "squad/predictions.json", _make_answers),
+    StandIn("vocab/README.md", "corpus", _make_corpus),
+)
+
+
+def prepare(page: str, folder: pathlib.Path) -> None:
+    """Makes the files that a page's commands need, where no page before it made them."""
+    for stand_in in STAND_INS:
+        if stand_in.page == page and callable(stand_in.instead) and not (folder / stand_in.real).exists():
+            stand_in.instead(folder / stand_in.real)
+
+
+def replaced(page: str, command: str) -> str:
+    """Returns a command of a page with the pieces that the table replaces."""
+    for stand_in in STAND_INS:
+        if stand_in.page == page and isinstance(stand_in.instead, str):
+            command = command.replace(stand_in.real, stand_in.instead)
+    return command

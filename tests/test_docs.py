@@ -1,0 +1,101 @@
+"""The pages for users: their commands run as they stand and print what they show, and what they cite exists."""
+
+import ast
+import fnmatch
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.pages import find_blocks, find_steps, reader_environment, run_step
+from tests.stand_ins import STAND_INS, prepare, replaced
+
+PAGES = [
+    str(path.relative_to(ROOT))
+    for pattern in ("README.md", "docs/*.md", "data/*/README.md", "vocab/README.md")
+    for path in sorted(ROOT.glob(pattern))
+]
+SECONDS_A_STEP = 600
+
+
+def steps_of(page):
+    """What a page asks its reader to run, and the reasons of the blocks that are not run."""
+    blocks = find_blocks((ROOT / page).read_text())
+    steps = [step for block in blocks if not block.not_run for step in find_steps(block)]
+    return steps, [f"{page}:{block.line}: {block.not_run}" for block in blocks if block.not_run]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_says_why_not(page):
+    _, not_run = steps_of(page)
+    print("\n".join(not_run))
+
+
+@pytest.mark.parametrize("stand_in", STAND_INS, ids=lambda stand_in: f"{stand_in.page} {stand_in.real}")
+def test_what_is_replaced_is_named_in_the_page(stand_in):
+    assert stand_in.real in (ROOT / stand_in.page).read_text()
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """A fresh copy of the project, without what earlier runs left in it."""
+    folder = tmp_path_factory.mktemp("clone") / "official-bert"
+    shutil.copytree(ROOT, folder, ignore=ignored_names)
+    if shutil.which("git"):
+        git(folder, "init", "--quiet")
+        git(folder, "add", "--all")
+    return folder
+
+
+def ignored_names(folder, names):
+    """Which names of a folder .gitignore leaves out, and those of the tools that begin with a dot."""
+    patterns = (ROOT / ".gitignore").read_text().split()
+    here = {pattern.strip("/") for pattern in patterns if not pattern.startswith("/") or folder == str(ROOT)}
+    return {
+        name
+        for name in names
+        if any(fnmatch.fnmatch(name, pattern) for pattern in here) or (name[0] == "." and name != ".gitignore")
+    }
+
+
+def git(folder, *arguments):
+    process = subprocess.run(["git", "-C", folder, *arguments], check=True, capture_output=True, text=True)
+    return process.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_print_what_the_page_shows(page, clone):
+    prepare(page, clone)
+    complaints = []
+    for step in steps_of(page)[0]:
+        found = run_step(
+            step._replace(text=replaced(page, step.text)), str(clone), reader_environment(str(clone)), SECONDS_A_STEP
+        )
+        complaints += [f"{page}:{step.line}: {step.text.splitlines()[0]}", *found] if found else []
+    assert not complaints, "\n".join(complaints)
+    if shutil.which("git"):  # what readers make is not taken for theirs to commit
+        assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
+
+
+def test_every_cited_test_exists():
+    text = (ROOT / "docs" / "differences.md").read_text()
+    cited = re.findall(r"`([\w/]*test_\w+(?:\.py)?(?:::\w+)*)`", text)
+    assert len(cited) > 40
+    absent = [name for name in cited if not is_test(*name.split("::"))]
+    assert not absent
+
+
+def is_test(file, *names):
+    """Whether there is such a file under tests/, and in it such a class or function, or function of a class."""
+    path = ROOT / "tests" / file
+    if not path.is_file():
+        return False
+    node = ast.parse(path.read_text())
+    for name in names:
+        node = next((inner for inner in node.body if getattr(inner, "name", None) == name), None)
+        if node is None:
+            return False
+    return True

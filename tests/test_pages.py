@@ -1,0 +1,162 @@
+"""What finds the commands of a page, runs them and compares what they print."""
+
+import os
+
+import pytest
+
+from tests.pages import Block, Step, compare, find_blocks, find_steps, reader_environment, run_step
+
+PAGE = """# Title
+
+```sh
+make demo
+```
+
+<!-- not run: needs a TPU -->
+```
+$ python train.py
+```
+"""
+
+
+def test_blocks_are_found_with_their_lines_languages_and_marks():
+    assert find_blocks(PAGE) == [
+        Block(4, "sh", "make demo", None),
+        Block(9, "", "$ python train.py", "needs a TPU"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("text\n```\nmake", "line 2: the block has no end"),
+        ("<!-- not run: slow -->\n\n```\nmake\n```", "line 2: '<!-- not run: slow -->' stands above no block"),
+    ],
+)
+def test_pages_that_cannot_be_read_are_refused(page, message):
+    with pytest.raises(ValueError, match=message):
+        find_blocks(page)
+
+
+def test_a_session_is_cut_into_commands_and_what_they_print():
+    text = "$ python a.py \\\n    --flag\nloss = 1\n$ python -c '\nprint(1)'\n1\n$ ls"
+    assert find_steps(Block(10, "", text, None)) == [
+        Step(10, "sh", "python a.py \\\n    --flag", ["loss = 1"]),
+        Step(13, "sh", "python -c '\nprint(1)'", ["1"]),
+        Step(16, "sh", "ls", []),
+    ]
+
+
+def test_scripts_and_python_are_one_step():
+    assert find_steps(Block(3, "sh", "mkdir a\nls a", None)) == [Step(3, "sh", "mkdir a\nls a", None)]
+    assert find_steps(Block(3, "python", "import os", None)) == [Step(3, "python", "import os", None)]
+    assert find_steps(Block(3, "python", ">>> 1\n1", None)) == [Step(3, "python", ">>> 1\n1", [])]
+
+
+@pytest.mark.parametrize("language", ["", "json"])
+def test_a_block_that_is_neither_a_command_nor_marked_is_refused(language):
+    with pytest.raises(ValueError, match="line 7: neither a command nor marked"):
+        find_steps(Block(7, language, '{"a": 1}', None))
+
+
+SHOWN = ["10:33:40 INFO    training: 25% of 2,000 steps, 0:07:50 left, loss 7.1480, rate 7.50e-04", "...", "saved a-10"]
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        ["23:01:02 INFO    training: 5% of 8 steps, 0:00:01 left, loss -0.1, rate 1.0e+00", "saved a-8"],
+        ["23:01:02 INFO    training:   5% of 8 steps, 1:00:01 left, loss 12, rate 0", "more", "and more", "saved a-2"],
+    ],
+)
+def test_figures_times_columns_and_left_out_lines_may_differ(printed):
+    assert compare(SHOWN, printed) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "complaint"),
+    [
+        (["loss = 1"], ["loss = 1", "f1 = 2"], ["  loss = 0", "+ f1 = 0"]),
+        (["loss = 1", "f1 = 2"], ["loss = 1"], ["  loss = 0", "- f1 = 0"]),
+        (["going on from a-5"], ["resuming from a-5"], ["- going on from a0", "+ resuming from a0"]),
+        (["a", "...", "b"], ["a", "c", "b", "d"], ["  a", "- ...", "+ c", "  b", "+ d"]),
+        (["a", "...", "b", "..."], ["b", "a"], None),
+        (["...", "a", "...", "b"], ["b", "a"], None),
+        (["a", "...", "a"], ["a"], None),
+        ([], ["a"], ["+ a"]),
+    ],
+)
+def test_other_lines_are_reported_one_by_one(shown, printed, complaint):
+    found = compare(shown, printed)
+    assert found
+    assert complaint in (None, found)
+
+
+def test_a_long_run_of_other_lines_is_shortened():
+    printed = [f"{word} matched" for word in "abcdefghi"]
+    assert compare(["loss = 1"], ["loss = 2", *printed]) == [
+        "  loss = 0",
+        "+ a matched",
+        "+ b matched",
+        "+ (5 more lines)",
+        "+ h matched",
+        "+ i matched",
+    ]
+    for count in range(7):  # short runs stay whole
+        assert compare([], printed[:count]) == [f"+ {line}" for line in printed[:count]]
+
+
+def test_dots_within_a_line_stand_for_anything():
+    assert compare(["Shape of ... is 3"], ["Shape of the last output is 4"]) == []
+    assert compare(["Shape of ... is 3"], ["Shape of the last output was 4"]) != []
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("10:33:40 INFO    for example: [CLS] as que", "10:33:41 INFO    for example: [CLS] Moby"),
+        ("  the                  0.0781", "  captain            0.5"),
+        ("    1  0.8793        195-208  Zoë Lindqvist", "    1  0.1        1-2  Varne"),
+        ("[b'dough' b'clay']", "[b'a' b'b' b'c']"),
+        ("positive    0.998", "negative    0.5"),
+    ],
+)
+def test_what_a_model_chooses_may_differ(shown, printed):
+    assert compare([shown], [printed]) == []
+
+
+def test_what_stands_around_a_choice_may_not_differ():
+    assert compare(["positive    0.998"], ["positive    0.998    1"]) != []
+    assert compare(["    1  0.8793        195-208  Zoë"], ["1. 0.8793 at 195-208: Zoë"]) != []
+
+
+def test_lines_that_depend_on_the_machine_are_passed_over():
+    printed = [
+        "10:00:01 INFO    making records:  23% of 4,730 documents, 0:00:34 left",
+        "I0000 00:00:17.3 1 a.cc:2] AVX",
+    ]
+    assert compare([], printed) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "complaints"),
+    [
+        (Step(1, "sh", "echo 2 words", ["1 words"]), []),
+        (Step(1, "sh", "echo 2 words", ["1 word"]), ["- 0 word", "+ 0 words"]),
+        (Step(1, "sh", "echo anything", None), []),
+        (Step(1, "sh", "echo help >&2; false; echo more", None), ["exit code 1", "help"]),
+        (Step(1, "python", "import os\nprint(os.getcwd())", None), []),
+        (Step(1, "python", "print('so far'); raise SystemExit(3)", None), ["exit code 3", "so far"]),
+        (Step(1, "python", ">>> x = 2\n>>> f'{x} words'\n'3 words'\n>>> x\n1", []), []),
+        (Step(1, "python", ">>> print('a')\nb\n>>> 1\n1", []), ["- b", "+ a"]),
+    ],
+)
+def test_steps_are_run_and_compared(step, complaints, tmp_path):
+    assert run_step(step, str(tmp_path), reader_environment(str(tmp_path)), timeout=60) == complaints
+
+
+def test_a_python_session_that_fails_shows_why(tmp_path):
+    step = Step(1, "python", ">>> undefined", [])
+    complaints = run_step(step, str(tmp_path), dict(os.environ), timeout=60)
+    assert complaints[0] == "exit code 1"
+    assert "NameError" in complaints[-1]

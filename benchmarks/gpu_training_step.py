@@ -13,8 +13,9 @@ only the masked positions are scored. Ours is Keras's `mixed_bfloat16` policy co
 optimizer. The peer is bfloat16 autocast with scaled_dot_product_attention, torch.compile and fused AdamW. Before
 anything is timed, both get the same weights and must give the same losses.
 
-Dropout of attention probabilities makes both sides slower and rules out some fused kernels, so the variant "no
-attention dropout" is timed too. Other variants leave more out, to see where the time goes.
+Dropout of attention probabilities is the reference's, but needs random bits for each pair of positions and rules out
+some fused kernels, so the variant "no attention dropout" is timed too. Other variants leave more out, to see where the
+time goes.
 
 The share of the chip counts the operations that the model needs, not those that were done: products of matrices alone,
 backward as twice forward, nothing for padding, for recomputation or for dropout. It is relative to the rate of a

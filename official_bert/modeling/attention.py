@@ -15,7 +15,7 @@ class AttentionOutput(NamedTuple):
 
     Attributes:
       context: float [..., D], a vector for each that looks.
-      probabilities: float [B, N, F, T], before dropout; each row sums to 1.
+      probabilities: float32 [B, N, F, T], before dropout; each row sums to 1.
     """
 
     context: Any
@@ -58,8 +58,8 @@ class SelfAttention(keras.layers.Layer):
         query = looking_layout.split_heads(self.query(looking), self._num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), self._num_heads) for projection in (self.key, self.value))
         scale = 1 / math.sqrt(self._hidden_size // self._num_heads)
-        scores = ops.einsum("bnfh,bnth->bnft", query, key) * scale  # [B, N, F, T]
-        probabilities = ops.softmax(scores + ops.cast(bias, scores.dtype))
+        scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
+        probabilities = ops.softmax(scores + ops.cast(bias, "float32"))
         # Whole positions are dropped out of the view of others; unusual, but it is the original Transformer's way.
         dropped = self.dropout(probabilities, training=training)
         context = ops.einsum("bnft,bnth->bnfh", dropped, value)  # [B, N, F, H]

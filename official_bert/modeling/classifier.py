@@ -69,8 +69,8 @@ class ClassificationModel(keras.Model):
 
     @staticmethod
     def _variable(name, shape, initial):
-        """A variable whose path is its bare name."""
-        return keras.Variable(keras.initializers.get(initial), shape=shape, name=name)
+        """A variable whose path is its bare name, float32 under every policy, and so are the logits."""
+        return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
 
     def call(self, inputs, training=False):
         """Scores examples.
@@ -82,7 +82,7 @@ class ClassificationModel(keras.Model):
           training: whether to drop out.
 
         Returns:
-          float [B, num_outputs], logits.
+          float32 [B, num_outputs], logits.
         """
         if FEATURES in inputs:
             features = ops.reshape(inputs[FEATURES], (-1, *self.feature_shape))  # [B, K, D]
@@ -117,7 +117,7 @@ class ClassificationModel(keras.Model):
         return sequence_features(encoded["encoder_layers"], inputs["input_mask"], self._feature_layers)
 
     def classify(self, features, training=False):
-        """Scores what `features` gives: float [B, K, D] to logits, float [B, num_outputs]."""
+        """Scores what `features` gives: float [B, K, D] to logits, float32 [B, num_outputs]."""
         if self._feature_layers == WEIGHTED_SUM:
             features = ops.einsum("bkd,k->bd", features, ops.softmax(self.layer_weights))
         else:

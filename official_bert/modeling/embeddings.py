@@ -33,7 +33,10 @@ class Embeddings(keras.layers.Layer):
     def _table(self, name: str, rows: int):
         config = self._config
         return self.add_weight(
-            name=name, shape=(rows, config.hidden_size), initializer=initializer(config.initializer_range)
+            name=name,
+            shape=(rows, config.hidden_size),
+            initializer=initializer(config.initializer_range),
+            autocast=False,  # the gradient of a common word is a sum of thousands of terms, too many for bfloat16
         )
 
     def call(self, input_ids, segment_ids, training=False):

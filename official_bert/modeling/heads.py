@@ -40,7 +40,9 @@ class MaskedLmHead(keras.layers.Layer):
         with keras.name_scope("transform"):
             self.dense.build((None, self._hidden_size))
             self.layer_norm.build((None, self._hidden_size))
-        self.output_bias = self.add_weight(name="output_bias", shape=(self._vocab_size,), initializer="zeros")
+        self.output_bias = self.add_weight(
+            name="output_bias", shape=(self._vocab_size,), initializer="zeros", autocast=False
+        )
 
     def call(self, sequence_output, positions, word_embeddings):
         """Scores the vocabulary.
@@ -51,11 +53,12 @@ class MaskedLmHead(keras.layers.Layer):
           word_embeddings: float [V, D], the encoder's.
 
         Returns:
-          float [B, P, V], logits.
+          float32 [B, P, V], logits.
         """
         hidden = gather_positions(sequence_output, positions)  # [B, P, D]
         hidden = self.layer_norm(self.dense(hidden))
-        return ops.matmul(hidden, ops.transpose(word_embeddings)) + self.output_bias  # [B, P, V]
+        # The product is by far the largest of the head; under a mixed policy it stays in the narrow type.
+        return ops.cast(ops.matmul(hidden, ops.transpose(word_embeddings)), "float32") + self.output_bias  # [B, P, V]
 
 
 class NextSentenceHead(keras.layers.Layer):
@@ -65,7 +68,7 @@ class NextSentenceHead(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig):
-        super().__init__(name="seq_relationship")
+        super().__init__(name="seq_relationship", dtype="float32")
         self._config = config
 
     def build(self):
@@ -77,5 +80,5 @@ class NextSentenceHead(keras.layers.Layer):
         self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
 
     def call(self, pooled_output):
-        """Maps float [B, D] to logits, float [B, 2]."""
+        """Maps float [B, D] to logits, float32 [B, 2]."""
         return ops.matmul(pooled_output, ops.transpose(self.output_weights)) + self.output_bias

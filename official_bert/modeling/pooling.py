@@ -17,10 +17,10 @@ def mean_over_positions(sequence, input_mask):
       input_mask: int32 [B, S], 1 for a real position.
 
     Returns:
-      float [B, D]; zeros where nothing is real.
+      float32 [B, D]; zeros where nothing is real.
     """
-    weights = ops.expand_dims(ops.cast(input_mask, sequence.dtype), axis=-1)  # [B, S, 1]
-    return ops.sum(sequence * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
+    weights = ops.expand_dims(ops.cast(input_mask, "float32"), axis=-1)  # [B, S, 1]
+    return ops.sum(ops.cast(sequence, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
 
 
 def num_vectors(feature_layers: str | None, num_hidden_layers: int) -> int:

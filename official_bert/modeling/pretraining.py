@@ -38,7 +38,7 @@ class PretrainingModel(keras.Model):
           training: whether to drop out.
 
         Returns:
-          A dict: masked_lm_logits float [B, P, V] and next_sentence_logits float [B, 2].
+          A dict: masked_lm_logits float32 [B, P, V] and next_sentence_logits float32 [B, 2].
         """
         encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], training=training)
         return {

@@ -42,7 +42,7 @@ class SpanModel(keras.Model):
           training: whether to drop out.
 
         Returns:
-          A dict: start_logits and end_logits, float [B, S].
+          A dict: start_logits and end_logits, float32 [B, S].
         """
         encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], training=training)
         return self.head(encoded["sequence_output"])
@@ -52,7 +52,7 @@ class SpanHead(keras.layers.Layer):
     """Two scores a position, from its vector alone."""
 
     def __init__(self, config: BertConfig):
-        super().__init__(name="squad")
+        super().__init__(name="squad", dtype="float32")
         self._hidden_size = config.hidden_size
 
     def build(self):
@@ -63,6 +63,6 @@ class SpanHead(keras.layers.Layer):
         self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
 
     def call(self, sequence_output):
-        """Maps float [B, S, D] to a dict of start_logits and end_logits, float [B, S]."""
+        """Maps float [B, S, D] to a dict of start_logits and end_logits, float32 [B, S]."""
         logits = ops.matmul(sequence_output, ops.transpose(self.output_weights)) + self.output_bias  # [B, S, 2]
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

@@ -1,0 +1,553 @@
+r"""Training steps on a GPU: this model through Keras on JAX, against PyTorch's `transformers` on the same chip.
+
+  python benchmarks/gpu_training_step.py
+  python benchmarks/gpu_training_step.py --models=base --lengths=128 --variants="training step,no dropout"
+  python benchmarks/gpu_training_step.py --preset=tiny
+
+--preset=tiny shows within minutes, on a CPU too, that everything runs; its rates mean nothing. Needs JAX and Keras, not
+TensorFlow; the peer needs PyTorch and `transformers` 5, and is left out where they are missing.
+
+A training step is forward, backward, clipping by global norm and Adam with weight decay, on one batch that stays on
+the device. Both sides compute in bfloat16 with float32 weights and have the same shapes, tasks and dropout; for both
+only the masked positions are scored. Ours is Keras's `mixed_bfloat16` policy compiled by XLA, with the reference's
+optimizer. The peer is bfloat16 autocast with scaled_dot_product_attention, torch.compile and fused AdamW. Before
+anything is timed, both get the same weights and must give the same losses.
+
+Dropout of attention probabilities is the reference's, but needs random bits for each pair of positions and rules out
+some fused kernels, so the variant "no attention dropout" is timed too. Other variants leave more out, to see where the
+time goes.
+
+The share of the chip counts the operations that the model needs, not those that were done: products of matrices alone,
+backward as twice forward, nothing for padding, for recomputation or for dropout. It is relative to the rate of a
+bfloat16 product of large random matrices, the better of the two frameworks, measured first.
+"""
+
+import argparse
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+from common import measure_in_process
+
+from official_bert.config.bert_config import BertConfig
+
+# For the processes that this one starts.
+os.environ["KERAS_BACKEND"] = "jax"
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.95")  # by default JAX takes three quarters of the memory
+os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+
+OURS, PEER = "ours", "transformers"
+PRETRAINING, SPAN = "pretraining", "span"
+STEP, NO_ATTENTION_DROPOUT, NO_DROPOUT, FORWARD = "training step", "no attention dropout", "no dropout", "forward alone"
+VARIANTS = (STEP, NO_ATTENTION_DROPOUT, NO_DROPOUT, FORWARD)
+
+MODELS = {
+    "base": {"vocab_size": 30_522},
+    "large": {
+        "vocab_size": 30_522,
+        "hidden_size": 1024,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    },
+    "tiny": {
+        "vocab_size": 1000,
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 256,
+    },
+}
+LEARNING_RATE = 1e-4
+# The reference's optimizer; official_bert.optimization.adam_weight_decay says why.
+BETA_1, BETA_2, EPSILON, WEIGHT_DECAY, CLIP_NORM = 0.9, 0.999, 1e-6, 0.01, 1.0
+NO_DECAY = re.compile("LayerNorm|bias")
+
+NUM_ROUNDS = 5
+CHECK_TOLERANCES = {"float32": 2e-3, "bfloat16": 2e-2}  # relative, of a loss; GPUs may multiply float32 as tf32
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What is trained: the model's name, the task, positions of a sequence and predictions in it."""
+
+    model: str
+    task: str
+    length: int
+    num_predictions: int = 0
+
+    @property
+    def name(self) -> str:
+        """As the table shows it."""
+        return f"{self.model}, {self.task}, {self.length}"
+
+
+CASES = {
+    "full": [
+        Case(model, *case)
+        for model in ("base", "large")
+        for case in ((PRETRAINING, 128, 20), (PRETRAINING, 512, 80), (SPAN, 384))
+    ],
+    "tiny": [Case("tiny", PRETRAINING, 32, 5), Case("tiny", SPAN, 48)],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """What depends on the chip: positions in a batch, steps in a round, and the width of the matrices multiplied."""
+
+    positions: int
+    num_steps: int
+    matrix_width: int
+
+
+SIZES = {"full": Size(16_384, 20, 8192), "tiny": Size(128, 2, 256)}
+
+
+def model_config(case: Case, variant: str) -> BertConfig:
+    changes = {
+        NO_ATTENTION_DROPOUT: {"attention_probs_dropout_prob": 0.0},
+        NO_DROPOUT: {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0},
+    }
+    return BertConfig(type_vocab_size=2, **MODELS[case.model], **changes.get(variant, {}))
+
+
+def sequence_lengths(case: Case, batch_size: int, padding: float) -> np.ndarray:
+    """Lengths that are spread evenly around their mean, which leaves the share `padding` of the positions over."""
+    shares = 1 - 2 * padding * (np.arange(batch_size) + 0.5) / batch_size
+    return np.round(case.length * shares).astype(int)
+
+
+def make_batch(case: Case, batch_size: int, padding: float) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    lengths = sequence_lengths(case, batch_size, padding)
+    input_mask = (np.arange(case.length) < lengths[:, None]).astype(np.int32)
+    batch = {
+        "input_ids": rng.integers(1, MODELS[case.model]["vocab_size"], [batch_size, case.length]) * input_mask,
+        "input_mask": input_mask,
+        "segment_ids": (np.arange(case.length) >= lengths[:, None] // 2) * input_mask,
+    }
+    if case.task == SPAN:
+        return batch | {f"{edge}_positions": rng.integers(0, lengths) for edge in ("start", "end")}
+    positions = [np.sort(rng.choice(length, case.num_predictions, replace=False)) for length in lengths]
+    return batch | {
+        "masked_lm_positions": np.stack(positions),
+        "masked_lm_ids": rng.integers(1, MODELS[case.model]["vocab_size"], [batch_size, case.num_predictions]),
+        "masked_lm_weights": np.ones([batch_size, case.num_predictions], np.float32),
+        "next_sentence_labels": rng.integers(0, 2, [batch_size]),
+    }
+
+
+def model_flops(case: Case, lengths: np.ndarray, *, is_forward_alone: bool = False) -> int:
+    """Floating-point operations of a step in products of matrices, of the positions that are not padding.
+
+    A product of [n, k] and [k, m] is 2nkm operations. The gradient of each needs two such products.
+    """
+    config = model_config(case, STEP)
+    width, inner, num_sequences = config.hidden_size, config.intermediate_size, len(lengths)
+    num_tokens, num_pairs = int(lengths.sum()), int((lengths**2).sum())
+    projections = 2 * num_tokens * (4 * width**2 + 2 * width * inner)  # query, key, value, output; feed-forward
+    attention = 2 * num_pairs * 2 * width  # scores, and sums of values
+    forward = config.num_hidden_layers * (projections + attention)
+    if case.task == SPAN:
+        forward += 2 * num_tokens * width * 2
+    else:
+        num_masked = num_sequences * case.num_predictions
+        forward += 2 * num_masked * (width**2 + width * config.vocab_size)
+        forward += 2 * num_sequences * (width**2 + width * 2)  # pooler and next sentence
+    return forward if is_forward_alone else 3 * forward
+
+
+def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:
+    """The median of rounds; `take` makes steps and waits for the last."""
+    take(3)  # compiles, and warms the caches
+    times = []
+    for _ in range(NUM_ROUNDS):
+        began = time.perf_counter()
+        take(num_steps)
+        times.append((time.perf_counter() - began) / num_steps)
+    return statistics.median(times)
+
+
+# Ours. JAX and PyTorch are imported where they are used: each has the device to itself, in a process of its own.
+
+
+def our_model(case: Case, variant: str, policy: str):
+    import keras
+
+    from official_bert.modeling.pretraining import PretrainingModel
+    from official_bert.modeling.span import SpanModel
+
+    keras.config.set_dtype_policy(policy)
+    return {PRETRAINING: PretrainingModel, SPAN: SpanModel}[case.task](model_config(case, variant))
+
+
+def our_loss(outputs, batch):
+    """The loss of the task whose batch this is, as `official_bert.tasks` computes it."""
+    import jax
+    import jax.numpy as jnp
+
+    def cross_entropy(logits, labels):
+        return jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+    if "start_positions" in batch:
+        losses = [cross_entropy(outputs[f"{edge}_logits"], batch[f"{edge}_positions"]) for edge in ("start", "end")]
+        return (losses[0].mean() + losses[1].mean()) / 2
+    weights = batch["masked_lm_weights"]
+    masked_lm = cross_entropy(outputs["masked_lm_logits"], batch["masked_lm_ids"])
+    next_sentence = cross_entropy(outputs["next_sentence_logits"], batch["next_sentence_labels"])
+    return (masked_lm * weights).sum() / (weights.sum() + 1e-5) + next_sentence.mean()
+
+
+def our_state(model) -> dict[str, list]:
+    """What a step changes: weights, both moments, and the seeds of dropout."""
+    import jax.numpy as jnp
+
+    weights = [variable.value for variable in model.trainable_variables]
+    return {
+        "weights": weights,
+        "first": [jnp.zeros_like(weight) for weight in weights],
+        "second": [jnp.zeros_like(weight) for weight in weights],
+        "seeds": [variable.value for variable in model.non_trainable_variables],
+    }
+
+
+def our_forward(model) -> Callable:
+    """A function of weights, seeds and batch that gives the loss and the next seeds."""
+
+    def forward(weights, seeds, batch):
+        outputs, seeds = model.stateless_call(weights, seeds, batch, training=True)
+        return our_loss(outputs, batch), seeds
+
+    return forward
+
+
+def our_step(model) -> Callable:
+    """A function of state, batch and learning rate that gives the next state and the loss."""
+    import jax
+    import jax.numpy as jnp
+
+    is_decayed = [not NO_DECAY.search(variable.path) for variable in model.trainable_variables]
+
+    def step(state, batch, learning_rate):
+        (loss, seeds), gradients = jax.value_and_grad(our_forward(model), has_aux=True)(
+            state["weights"], state["seeds"], batch
+        )
+        norm = jnp.sqrt(sum(jnp.sum(gradient**2) for gradient in gradients))
+        scale = CLIP_NORM / jnp.maximum(norm, CLIP_NORM)
+        updated = {"weights": [], "first": [], "second": [], "seeds": seeds}
+        for weight, first, second, gradient, decays in zip(
+            state["weights"], state["first"], state["second"], gradients, is_decayed, strict=True
+        ):
+            first = BETA_1 * first + (1 - BETA_1) * scale * gradient
+            second = BETA_2 * second + (1 - BETA_2) * (scale * gradient) ** 2
+            change = first / (jnp.sqrt(second) + EPSILON) + (WEIGHT_DECAY * weight if decays else 0)
+            updated["weights"].append(weight - learning_rate * change)
+            updated["first"].append(first)
+            updated["second"].append(second)
+        return updated, loss
+
+    return step
+
+
+def measure_ours(case: Case, variant: str, batch_size: int, flags: argparse.Namespace) -> float:
+    import jax
+
+    model = our_model(case, variant, "mixed_bfloat16")
+    batch = jax.device_put(make_batch(case, batch_size, flags.padding))
+    state = our_state(model)
+    if variant == FORWARD:
+        compiled = jax.jit(our_forward(model))
+
+        def take(num_steps):
+            for _ in range(num_steps):
+                loss, state["seeds"] = compiled(state["weights"], state["seeds"], batch)
+            loss.block_until_ready()
+    else:
+        compiled = jax.jit(our_step(model), donate_argnums=0)
+
+        def take(num_steps):
+            nonlocal state
+            for _ in range(num_steps):
+                state, loss = compiled(state, batch, LEARNING_RATE)
+            jax.block_until_ready((state, loss))
+
+    return seconds_a_step(take, SIZES[flags.preset].num_steps)
+
+
+def our_chip(width: int) -> dict:
+    """The device's name and its rate of multiplying."""
+    import jax
+
+    left, right = (jax.random.normal(jax.random.key(seed), [width, width], "bfloat16") for seed in range(2))
+    multiply = jax.jit(lambda left, right: left @ right)
+
+    def take(num_steps):
+        for _ in range(num_steps):
+            product = multiply(left, right)
+        product.block_until_ready()
+
+    return {"name": jax.devices()[0].device_kind, "flops": 2 * width**3 / seconds_a_step(take, 20)}
+
+
+def our_losses(case: Case, weights_file: str) -> dict[str, float]:
+    """Losses without dropout by number type; writes the weights under the peer's names."""
+    import jax
+
+    batch, losses = make_batch(case, 4, 0.2), {}
+    for number_type, policy in (("float32", "float32"), ("bfloat16", "mixed_bfloat16")):
+        model = our_model(case, NO_DROPOUT, policy)
+        state = our_state(model)
+        if number_type == "float32":
+            weights, paths = state["weights"], [variable.path for variable in model.trainable_variables]
+        losses[number_type] = float(jax.jit(our_forward(model))(weights, state["seeds"], batch)[0])
+    np.savez(weights_file, **dict(peer_weight(*pair) for pair in zip(paths, weights, strict=True)))
+    return losses
+
+
+def peer_weight(path: str, weight) -> tuple[str, np.ndarray]:
+    """Renames a variable as `transformers` does: kernels transposed, the rest as it is."""
+    weight = np.asarray(weight)
+    name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", path).replace("cls/squad/", "qa_outputs/").replace("/", ".")
+    if name.endswith(".kernel"):
+        return name.removesuffix("kernel") + "weight", weight.T
+    name = name.replace("output_weights", "weight").replace("output_bias", "bias")
+    name = re.sub(r"gamma$", "weight", name)
+    name = re.sub(r"beta$", "bias", name)
+    return (f"{name}.weight" if name.endswith("embeddings") else name), weight
+
+
+# The peer.
+
+
+def peer_model(case: Case, variant: str):
+    import torch
+    import transformers
+
+    values = model_config(case, variant).to_dict() | {"hidden_act": "gelu_new"}
+    # Tied weights and the choice of kernels come with the model's own classes.
+    classes = {PRETRAINING: transformers.BertForPreTraining, SPAN: transformers.BertForQuestionAnswering}
+    config = transformers.BertConfig(**values, attn_implementation="sdpa")
+    return classes[case.task](config).train().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def peer_batch(case: Case, batch_size: int, padding: float, device):
+    import torch
+
+    return {name: torch.as_tensor(values).to(device) for name, values in make_batch(case, batch_size, padding).items()}
+
+
+def peer_loss(model, batch, has_padding: bool):
+    """The loss of the task; without padding there is no mask, which lets PyTorch choose its fastest kernel."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "token_type_ids": batch["segment_ids"].long(),
+        "attention_mask": batch["input_mask"] if has_padding else None,
+    }
+    if "start_positions" in batch:
+        return model(**inputs, start_positions=batch["start_positions"], end_positions=batch["end_positions"]).loss
+    encoded = model.bert(**inputs)
+    hidden = torch.take_along_dim(encoded.last_hidden_state, batch["masked_lm_positions"][:, :, None], dim=1)
+    masked_lm = cross_entropy(model.cls.predictions(hidden).flatten(0, 1), batch["masked_lm_ids"].flatten())
+    next_sentence = model.cls.seq_relationship(encoded.pooler_output)
+    return masked_lm + cross_entropy(next_sentence, batch["next_sentence_labels"])
+
+
+def measure_peer(case: Case, variant: str, batch_size: int, flags: argparse.Namespace) -> float:
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    model = peer_model(case, variant)
+    device = model.device
+    batch = peer_batch(case, batch_size, flags.padding, device)
+    named = list(model.named_parameters())
+    groups = [
+        {"params": [p for name, p in named if not NO_DECAY.search(name)], "weight_decay": WEIGHT_DECAY},
+        {"params": [p for name, p in named if NO_DECAY.search(name)], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(BETA_1, BETA_2), eps=EPSILON, fused=True)
+
+    @torch.compile
+    def loss_of(batch):
+        with torch.autocast(device.type, torch.bfloat16):
+            return peer_loss(model, batch, flags.padding > 0)
+
+    def step():
+        loss_of(batch).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def take(num_steps):
+        for _ in range(num_steps):
+            if variant == FORWARD:
+                with torch.no_grad():
+                    loss_of(batch)
+            else:
+                step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return seconds_a_step(take, SIZES[flags.preset].num_steps)
+
+
+def peer_chip(width: int) -> dict:
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    left, right = (torch.randn(width, width, device=device, dtype=torch.bfloat16) for _ in range(2))
+
+    def take(num_steps):
+        for _ in range(num_steps):
+            left @ right
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    return {"name": name, "flops": 2 * width**3 / seconds_a_step(take, 20)}
+
+
+def peer_losses(case: Case, weights_file: str) -> dict[str, float]:
+    import torch
+
+    model = peer_model(case, NO_DROPOUT)
+    with np.load(weights_file) as weights:
+        loaded = {name: torch.as_tensor(weights[name]) for name in weights.files}
+    missing, unexpected = model.load_state_dict(loaded, strict=False)
+    # Tied names have no weights of their own; a span head has no pooler here.
+    assert set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}, missing
+    assert all(name.startswith("bert.pooler.") for name in unexpected), unexpected
+    batch = peer_batch(case, 4, 0.2, model.device)
+    losses = {"float32": peer_loss(model, batch, True).item()}
+    with torch.autocast(model.device.type, torch.bfloat16):
+        losses["bfloat16"] = peer_loss(model, batch, True).item()
+    return losses
+
+
+# Both.
+
+CHIPS = {OURS: our_chip, PEER: peer_chip}
+LOSSES = {OURS: our_losses, PEER: peer_losses}
+MEASURES = {OURS: measure_ours, PEER: measure_peer}
+
+
+def installed_sides() -> list[str]:
+    """Ours, and the peer where it is installed."""
+    return [OURS, *([PEER] if all(importlib.util.find_spec(name) for name in ("torch", "transformers")) else [])]
+
+
+def look_at_chip(sides: list[str], preset: str) -> list[dict]:
+    """The chip as each side sees it; ends the program unless the same weights give both sides the same losses."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = ["--job=chip", f"--preset={preset}", f"--folder={folder}"]
+        chips = [measure_in_process(__file__, *job, f"--side={side}") for side in sides]
+    for side, chip in zip(sides, chips, strict=True):
+        for case, losses in chip["losses"].items():
+            expected = chips[0]["losses"][case]["float32"]
+            for number_type, loss in losses.items():
+                if not abs(loss - expected) <= CHECK_TOLERANCES[number_type] * expected:
+                    sys.exit(f"{case}: {side} has a loss of {loss} in {number_type}, and ours in float32 is {expected}")
+    return chips
+
+
+def report(flags: argparse.Namespace) -> None:
+    """Prints a line a case and variant; writes them to a file too, if wished, after each line."""
+    sides, size = installed_sides(), SIZES[flags.preset]
+    chips = look_at_chip(sides, flags.preset)
+    rate = max(chip["flops"] for chip in chips)
+    packages = ["jax", "keras", *(["torch", "transformers"] if PEER in sides else [])]
+    versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
+    print(f"Training step on {chips[-1]['name']}; {versions}; the losses agree")
+    print(f"bfloat16 products of {size.matrix_width} x {size.matrix_width}: {rate / 1e12:,.4g} TFLOP/s")
+    print(f"{size.positions:,} positions a step, {flags.padding:.0%} of them padding")
+    print(f"{'sequences/s, and share of that rate':<46}" + "".join(f"{side:>22}" for side in sides) + f"{'ratio':>8}")
+    rows = []
+    for number, case in enumerate(CASES[flags.preset]):
+        if case.model not in flags.models or case.length not in flags.lengths:
+            continue
+        batch_size = size.positions // case.length
+        lengths = sequence_lengths(case, batch_size, flags.padding)
+        for variant in flags.variants:
+            job = ["--job=step", f"--preset={flags.preset}", f"--case={number}", f"--padding={flags.padding}"]
+            job.append(f"--variants={variant}")
+            seconds = {side: measure_in_process(__file__, *job, f"--side={side}")["seconds"] for side in sides}
+            flops = model_flops(case, lengths, is_forward_alone=variant == FORWARD)
+            columns = [f"{batch_size / seconds[side]:>12,.1f} {flops / seconds[side] / rate:>9.1%}" for side in sides]
+            ratio = f"{seconds[PEER] / seconds[OURS]:>8.2f}" if PEER in sides else ""
+            print(f"{case.name + ', ' + variant:<46}{''.join(columns)}{ratio}", flush=True)
+            rows.append(
+                {"case": case.name, "variant": variant, "batch": batch_size, "seconds": seconds, "flops": flops}
+            )
+            if flags.json:
+                pathlib.Path(flags.json).write_text(json.dumps({"chips": chips, "rows": rows}, indent=1))
+
+
+def run_job(flags: argparse.Namespace) -> dict:
+    size = SIZES[flags.preset]
+    if flags.job == "chip":
+        losses = {case.name: LOSSES[flags.side](case, f"{flags.folder}/{case.name}.npz") for case in CASES["tiny"]}
+        return {**CHIPS[flags.side](size.matrix_width), "losses": losses}
+    case = CASES[flags.preset][flags.case]
+    batch_size = size.positions // case.length
+    return {"seconds": MEASURES[flags.side](case, flags.variants[0], batch_size, flags)}
+
+
+def parse_flags() -> argparse.Namespace:
+    def list_of(known: list) -> Callable[[str], list]:
+        def parse(text: str) -> list:
+            values = [type(known[0])(value.strip()) for value in text.split(",")]
+            if not set(values) <= set(known):
+                raise argparse.ArgumentTypeError(f"{text!r}; known are {', '.join(map(str, known))}")
+            return values
+
+        return parse
+
+    cases = [case for preset in CASES.values() for case in preset]
+    lengths = sorted({case.length for case in cases})
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=CASES, default="full")
+    parser.add_argument("--models", type=list_of(list(MODELS)), default=list(MODELS), help="comma-separated")
+    parser.add_argument("--lengths", type=list_of(lengths), default=lengths, help="comma-separated")
+    parser.add_argument(
+        "--variants",
+        type=list_of(list(VARIANTS)),
+        default=[STEP, NO_ATTENTION_DROPOUT],
+        help=f"comma-separated: {', '.join(VARIANTS)}",
+    )
+    parser.add_argument("--padding", type=float, default=0.0, help="share of the positions, below 0.4")
+    parser.add_argument("--json", help="where to write the measurements too")
+    parser.add_argument("--job", choices=["chip", "step"], help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=[OURS, PEER], help=argparse.SUPPRESS)
+    parser.add_argument("--case", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if not any(case.model in flags.models and case.length in flags.lengths for case in CASES[flags.preset]):
+        parser.error("no case of --preset has one of --models and one of --lengths")
+    if not 0 <= flags.padding < 0.4:
+        parser.error(f"--padding={flags.padding} is not a share from 0 to below 0.4")
+    return flags
+
+
+def main() -> None:
+    flags = parse_flags()
+    if flags.job:
+        print(json.dumps(run_job(flags)))
+    else:
+        report(flags)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The models under Keras's `mixed_bfloat16` policy: what must not lose precision keeps float32."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.embeddings import Embeddings
+from official_bert.modeling.pooling import WEIGHTED_SUM, mean_over_positions
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from tests.conftest import golden_arrays
+
+BFLOAT16_STEP = 2.0**-8  # between 1 and the next number
+
+
+@pytest.fixture(autouse=True)
+def mixed_bfloat16():
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    yield
+    keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(scope="module")
+def config(model_dir):
+    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return golden_arrays("pretraining_model/activations.npz")
+
+
+@pytest.fixture(scope="module")
+def batch(golden):
+    return {name.removeprefix("in/"): values for name, values in golden.items() if name.startswith("in/")}
+
+
+def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
+    model = PretrainingModel(config)
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    assert encoded["sequence_output"].dtype == tf.bfloat16
+    difference = np.asarray(tf.cast(encoded["sequence_output"], tf.float32)) - golden["out/sequence_output"]
+    assert 0 < np.abs(difference).max() < 16 * BFLOAT16_STEP
+    for probabilities in encoded["attention_probabilities"]:
+        np.testing.assert_allclose(np.asarray(probabilities).sum(axis=-1), 1.0, atol=1e-5)
+    outputs = model(batch)
+    for name, shape in (("masked_lm", (-1, config.vocab_size)), ("next_sentence", (-1, 2))):
+        logits = np.asarray(outputs[f"{name}_logits"])
+        assert logits.dtype == np.float32
+        log_probabilities = keras.ops.log_softmax(logits.reshape(shape))
+        np.testing.assert_allclose(log_probabilities, golden[f"out/{name}_log_probs"], atol=16 * BFLOAT16_STEP)
+
+
+def test_variables_and_logits_are_float32(config, batch):
+    inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    models = (
+        SpanModel(config),
+        ClassificationModel(config, num_outputs=3),
+        ClassificationModel(config, num_outputs=3, feature_layers=WEIGHTED_SUM),
+    )
+    for model in models:
+        assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+        for logits in tf.nest.flatten(model(inputs, training=True)):
+            assert logits.dtype == tf.float32
+            rounded = tf.cast(tf.cast(logits, tf.bfloat16), tf.float32)
+            assert np.abs(np.asarray(logits - rounded)).max() > 0  # not bfloat16 values in float32's clothes
+
+
+def test_gradient_of_a_common_word_is_summed_in_float32(config):
+    keras.utils.set_random_seed(1)
+    embeddings = Embeddings(config, use_one_hot_embeddings=False)
+    embeddings.build()
+    ids = np.full([32, 64], 5, np.int32)
+    weights = np.random.default_rng(1).normal(1.0, 0.1, [32, 64, config.hidden_size])
+    with tf.GradientTape() as tape:
+        output = embeddings(ids, np.zeros_like(ids))
+        loss = tf.reduce_sum(tf.cast(output, tf.float32) * weights.astype(np.float32))
+    tables = [embeddings.word_embeddings.value, embeddings.position_embeddings.value]
+    words, positions = (tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(loss, tables))
+    # Each term of the one word's gradient is a term of some position's.
+    expected = positions.sum(axis=0)
+    np.testing.assert_allclose(words[5], expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_means_over_positions_are_taken_in_float32():
+    sequence = tf.cast(np.random.default_rng(2).normal(size=[2, 301, 8]), tf.bfloat16)
+    mask = np.ones([2, 301], np.int32)
+    expected = np.asarray(tf.cast(sequence, tf.float64)).mean(axis=1)
+    np.testing.assert_allclose(mean_over_positions(sequence, mask), expected, atol=1e-6)

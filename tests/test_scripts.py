@@ -21,6 +21,7 @@ from tests.conftest import (
     Result,
     assert_fails,
     assert_refused,
+    run_cold,
     run_script,
     script_command,
     script_environment,
@@ -49,8 +50,10 @@ def test_help_lists_the_flags_within_a_second(script):
     times = []
     for _ in range(3):
         began = time.monotonic()
-        result = run_script(script, "--help")
+        result = run_cold(script, "--help")
         times.append(time.monotonic() - began)
+        if times[-1] < 1.0:  # the others are for a machine that is busy just then
+            break
     assert min(times) < 1.0
     assert f"{os.path.basename(script)}:\n" in result.output
     assert ("Required." in result.output) == (script in SCRIPTS)
@@ -69,7 +72,7 @@ def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script)
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_missing_flag_is_named(script):
-    result = run_script(script)
+    result = run_cold(script)
     assert result.code == 1
     assert "Traceback" not in result.errors
     assert "must have a value other than None" in result.errors
@@ -77,7 +80,7 @@ def test_a_missing_flag_is_named(script):
 
 def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
-    result = run_script("create_pretraining_data.py", "--do_lower_case", "False", **flags)
+    result = run_cold("create_pretraining_data.py", "--do_lower_case", "False", **flags)
     assert result.code == 1
     assert "unexpected argument 'False'; flags are written --name=value" in result.output + result.errors
     assert not (tmp_path / "out").exists()
@@ -85,7 +88,7 @@ def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_pa
 
 def test_an_unknown_flag_is_refused(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
-    result = run_script("create_pretraining_data.py", **flags, max_seq_lenght=64)
+    result = run_cold("create_pretraining_data.py", **flags, max_seq_lenght=64)
     assert result.code == 1
     assert "Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length ?" in result.errors
     assert not (tmp_path / "out").exists()
@@ -99,7 +102,7 @@ class TestCreatePretrainingData:
         return {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
 
     def test_a_run_says_what_it_made_and_starts_quietly(self, flags):
-        result = run_script("create_pretraining_data.py", **flags, dupe_factor=1, max_seq_length=64)
+        result = run_cold("create_pretraining_data.py", **flags, dupe_factor=1, max_seq_length=64)
         assert result.code == 0, result
         for part in ("10 documents gave", "records with", "padding", "masked 1", "unknown", "random next"):
             assert part in result.errors
@@ -161,7 +164,7 @@ class TestRunPretraining:
     @pytest.mark.slow
     def test_train_and_evaluate(self, flags, tmp_path, model_dir):
         out = tmp_path / "out"
-        result = run_script(
+        result = run_cold(
             "run_pretraining.py",
             "--do_train",
             "--do_eval",
@@ -279,7 +282,7 @@ class TestTools:
         assert os.listdir(tmp_path) == []
 
     def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file):
-        result = run_script(
+        result = run_cold(
             "tools/fill_mask.py",
             bert_config_file=model_dir / "bert_config.json",
             vocab_file=vocab_file,
@@ -295,7 +298,7 @@ class TestTools:
 
     def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = run_script("tools/strip_checkpoint.py", checkpoint=source, output=target)
+        result = run_cold("tools/strip_checkpoint.py", checkpoint=source, output=target)
         assert result.code == 0, result
         before, after = CheckpointReader(source), CheckpointReader(target)
         assert len(after.shapes) == 62
@@ -318,7 +321,7 @@ class TestTools:
         assert result.code == 0, result
         assert "a BertForPreTraining with 62 tensors" in result.errors
         flags = {"hf_dir": tmp_path / "hf", "output_dir": tmp_path / "out"}
-        result = run_script("tools/convert_hf_checkpoint.py", **flags)
+        result = run_cold("tools/convert_hf_checkpoint.py", **flags)
         assert result.code == 0, result
         assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
 

@@ -14,7 +14,7 @@ from official_bert.config.run_configs import ClassifierConfig, SweepConfig
 from official_bert.errors import UserError
 from official_bert.results import read_results, read_run_flags
 from official_bert.runs import sweep
-from tests.conftest import assert_fails, run_script, script_command, script_environment
+from tests.conftest import assert_fails, run_cold, run_script, script_command, script_environment
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
 
@@ -88,7 +88,7 @@ def paper_grid(tmp_path):
 
 
 def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
-    result = run_script("tools/sweep.py", **paper_grid)
+    result = run_cold("tools/sweep.py", **paper_grid)
     assert result.code == 0, result
     assert "36 runs, 36 of them finished already" in result.errors
     header, *rows = read_table(tmp_path)

@@ -18,6 +18,25 @@ from tests import warm_start
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+LONG_FILES = (  # the longest first
+    "runs/test_squad.py",
+    "export/test_trained.py",
+    "runs/test_classifier.py",
+    "test_scripts.py",
+    "export/test_saved_model.py",
+    "training/test_runs.py",
+    "training/test_step.py",
+    "tokenization/test_graph_tokenizer.py",
+    "runs/test_sweep.py",
+    "export/test_c_program.py",
+    "export/test_questions.py",
+    "export/test_masks.py",
+    "export/test_predictor.py",
+    "training/test_loop.py",
+    "test_demo.py",
+    "modeling/test_encoder.py",
+    "tokenization/test_wordpiece.py",
+)
 
 
 def pytest_configure(config):
@@ -26,6 +45,12 @@ def pytest_configure(config):
     only_distributes = config.getoption("dist", "no") != "no" and not config.option.collectonly
     if not only_distributes:
         _set_up_tensorflow()
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the long files first, so that no worker is left alone with one at the end."""
+    places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
 
 
 def pytest_unconfigure(config):
@@ -41,8 +66,10 @@ def _set_up_tensorflow():
         for peer in ("torch", "triton"):
             importlib.import_module(peer)
     with _dropped_standard_error():
+        sys.modules["jax"] = None  # TensorFlow imports it where it finds it: a second, and none of these tests uses it
         import tensorflow as tf
 
+        del sys.modules["jax"]
         # Two devices for the tests of tf.distribute; what knows of one device uses the first.
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -1,31 +1,93 @@
 """What all tests share: golden files, and a way to run the real scripts."""
 
 import contextlib
+import gc
 import importlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
-
-with contextlib.suppress(ImportError):  # where TensorFlow was imported before these, they crash the process
-    for peer in ("torch", "triton"):
-        importlib.import_module(peer)
+import tempfile
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.errors import UserError
-from official_bert.training.strategy import mirrored_strategy
-
-# Two devices for the tests of tf.distribute; what knows of one device uses the first.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+from tests import warm_start
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+LONG_FILES = (  # the longest first
+    "runs/test_squad.py",
+    "export/test_trained.py",
+    "runs/test_classifier.py",
+    "test_scripts.py",
+    "export/test_saved_model.py",
+    "training/test_runs.py",
+    "training/test_step.py",
+    "tokenization/test_graph_tokenizer.py",
+    "runs/test_sweep.py",
+    "export/test_c_program.py",
+    "export/test_questions.py",
+    "export/test_masks.py",
+    "export/test_predictor.py",
+    "training/test_loop.py",
+    "test_demo.py",
+    "modeling/test_encoder.py",
+    "tokenization/test_wordpiece.py",
+)
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):
+        config.warm_start = warm_start.start(script_environment())
+    only_distributes = config.getoption("dist", "no") != "no" and not config.option.collectonly
+    if not only_distributes:
+        _set_up_tensorflow()
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the long files first, so that no worker is left alone with one at the end."""
+    places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(str(item.path), len(places)))
+
+
+def pytest_unconfigure(config):
+    if getattr(config, "warm_start", None):
+        config.warm_start.close()
+    # Pytest and Python look through all objects again and again when they end; those of TensorFlow take seconds.
+    gc.freeze()
+
+
+def _set_up_tensorflow():
+    """Imports TensorFlow without its notes about CPUs and GPUs, and sets what it takes once only."""
+    with contextlib.suppress(ImportError):  # where TensorFlow was imported before these, they crash the process
+        for peer in ("torch", "triton"):
+            importlib.import_module(peer)
+    with _dropped_standard_error():
+        sys.modules["jax"] = None  # TensorFlow imports it where it finds it: a second, and none of these tests uses it
+        import tensorflow as tf
+
+        del sys.modules["jax"]
+        # Two devices for the tests of tf.distribute; what knows of one device uses the first.
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        )
+    gc.freeze()
+
+
+@contextlib.contextmanager
+def _dropped_standard_error():
+    """Drops what native code writes to standard error in the block; a failure is an exception."""
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as notes:
+        os.dup2(notes.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def golden_arrays(name):
@@ -59,7 +121,14 @@ def script_environment():
 
 
 def run_script(script, *arguments, **flags):
-    """Runs a script in a process of its own, to its end."""
+    """Runs a script in a process of its own, to its end; `run_cold()` says what that process may not show."""
+    command = [*script_command(script, flags), *arguments]
+    process = warm_start.run(command, script_environment(), timeout=300)
+    return Result(process) if process else run_cold(script, *arguments, **flags)
+
+
+def run_cold(script, *arguments, **flags):
+    """As `run_script()`, in a new Python: for tests of how a script starts, and one whole run of every script."""
     command = [*script_command(script, flags), *arguments]
     return Result(subprocess.run(command, capture_output=True, text=True, env=script_environment(), timeout=300))
 
@@ -83,6 +152,8 @@ def assert_refused(run, config_class, flags, *parts):
 
 @pytest.fixture(scope="session")
 def two_devices():
+    from official_bert.training.strategy import mirrored_strategy  # imports TensorFlow
+
     return mirrored_strategy("CPU", 2)
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.conftest import ROOT, assert_fails, run_script
+from tests.conftest import ROOT, assert_fails, run_cold, run_script
 
 CORPUS = ROOT / "data" / "demo"
 
@@ -29,7 +29,7 @@ def read_text(name):
 
 
 def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
-    result = run_script(
+    result = run_cold(
         "tools/build_vocab.py", input_file=CORPUS / "train.txt", vocab_file=tmp_path / "vocab.txt", vocab_size=1200
     )
     assert result.code == 0, result

@@ -25,6 +25,7 @@ from tests.conftest import (
     Result,
     assert_fails,
     assert_refused,
+    run_cold,
     run_script,
     script_command,
     script_environment,
@@ -43,7 +44,7 @@ def test_every_script_has_a_file_and_every_file_a_script():
 def test_help_lists_the_flags_within_a_second(script):
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        result = run_script(script, "--help")
+        result = run_cold(script, "--help")
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         # Of the processor: seconds on the clock depend on what else runs.
         seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -68,7 +69,7 @@ def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script)
 
 @pytest.mark.parametrize("script", FILES)
 def test_missing_flags_are_named_in_one_line(script):
-    result = run_script(script)
+    result = run_cold(script)
     assert_fails(result, "missing")
     assert result.errors.count("\n") == 1
     required = {
@@ -81,7 +82,7 @@ def test_missing_flags_are_named_in_one_line(script):
 
 def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
-    result = run_script("create_pretraining_data.py", "--do_lower_case", "False", **flags)
+    result = run_cold("create_pretraining_data.py", "--do_lower_case", "False", **flags)
     assert result.code == 1
     assert_fails(result, "unexpected argument 'False'; flags are written --name=value")
     assert not (tmp_path / "out").exists()
@@ -89,7 +90,7 @@ def test_arguments_that_are_no_flags_are_refused(corpus_file, vocab_file, tmp_pa
 
 def test_an_unknown_flag_is_refused(corpus_file, vocab_file, tmp_path):
     flags = {"input_file": corpus_file, "output_file": tmp_path / "out", "vocab_file": vocab_file}
-    result = run_script("create_pretraining_data.py", **flags, max_seq_lenght=64)
+    result = run_cold("create_pretraining_data.py", **flags, max_seq_lenght=64)
     assert result.code == 1
     assert_fails(result, "there is no flag --max_seq_lenght; did you mean --max_seq_length?")
     assert not (tmp_path / "out").exists()
@@ -103,7 +104,7 @@ class TestCreatePretrainingData:
         return {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
 
     def test_a_run_says_what_it_made_and_starts_quietly(self, flags):
-        result = run_script("create_pretraining_data.py", **flags, dupe_factor=1, max_seq_length=64)
+        result = run_cold("create_pretraining_data.py", **flags, dupe_factor=1, max_seq_length=64)
         assert result.code == 0, result
         for part in ("10 documents gave", "records with", "padding", "masked 1", "unknown", "random next"):
             assert part in result.errors
@@ -165,7 +166,7 @@ class TestRunPretraining:
     @pytest.mark.slow
     def test_train_and_evaluate(self, flags, tmp_path, model_dir):
         out = tmp_path / "out"
-        result = run_script(
+        result = run_cold(
             "run_pretraining.py",
             "--do_train",
             "--do_eval",
@@ -283,7 +284,7 @@ class TestTools:
         assert os.listdir(tmp_path) == []
 
     def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file):
-        result = run_script(
+        result = run_cold(
             "tools/fill_mask.py",
             bert_config_file=model_dir / "bert_config.json",
             vocab_file=vocab_file,
@@ -299,7 +300,7 @@ class TestTools:
 
     def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = run_script("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)
+        result = run_cold("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)
         assert result.code == 0, result
         before, after = CheckpointReader(source), CheckpointReader(target)
         assert len(after.shapes) == 62
@@ -330,7 +331,7 @@ class TestTools:
         assert result.code == 0, result
         assert "a BertForPreTraining with 62 tensors" in result.errors
         flags = {"hf_dir": tmp_path / "hf", "output_dir": tmp_path / "out"}
-        result = run_script("tools/convert_hf_checkpoint.py", **flags)
+        result = run_cold("tools/convert_hf_checkpoint.py", **flags)
         assert result.code == 0, result
         assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
 

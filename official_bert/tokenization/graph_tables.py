@@ -58,26 +58,32 @@ class CharacterTable(NamedTuple):
 
     page_of: np.ndarray
     pages: np.ndarray
-    rules: list[CharacterRule]
+    rules: tuple[CharacterRule, ...]
 
 
 def make_character_table(letters: dict[str, int], *, do_lower_case: bool) -> CharacterTable:
-    """Makes the table of all code points.
+    """Makes the table of all code points; seconds of work, so the last ones are kept.
 
     Args:
       letters: letters of the vocabulary's characters.
       do_lower_case: whether the tokenizer lower-cases.
 
     Returns:
-      The table.
+      The table; it is shared and must not be changed.
     """
+    return _make_character_table(tuple(letters.items()), do_lower_case)
+
+
+@functools.lru_cache(maxsize=4)
+def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], do_lower_case: bool) -> CharacterTable:
+    letters = dict(numbered_letters)
     number_of_rule = {CharacterRule((UNKNOWN_LETTER,)): 0}
     rule_of_code_point = np.zeros(_NUM_CODE_POINTS, np.int32)
     for character in itertools.chain(_characters_with_rules(), letters):
         rule = _rule(character, letters, do_lower_case)
         rule_of_code_point[ord(character)] = number_of_rule.setdefault(rule, len(number_of_rule))
     pages, page_of = np.unique(rule_of_code_point.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
-    return CharacterTable(page_of.astype(np.int32).ravel(), pages, list(number_of_rule))
+    return CharacterTable(page_of.astype(np.int32).ravel(), pages, tuple(number_of_rule))
 
 
 @functools.cache

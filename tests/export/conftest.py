@@ -5,10 +5,7 @@ import random
 
 import pytest
 
-from official_bert.export.servable import SIGNATURES
 from tests.conftest import run_script
-from tests.export.exports import LABELS
-from tests.runs.test_classifier import sentence
 
 AWKWARD_TEXTS = [
     "Zoë’s ﬁne café—１９８７！",
@@ -21,6 +18,10 @@ AWKWARD_TEXTS = [
 
 
 def write_reviews(path, rng, count):
+    # Here, as the process that only distributes the tests reads this file, too: these import TensorFlow.
+    from tests.export.exports import LABELS
+    from tests.runs.test_classifier import sentence
+
     rows = ["text\tother\tlabel\n"]
     for _ in range(count):
         label = rng.randrange(3)
@@ -31,6 +32,8 @@ def write_reviews(path, rng, count):
 @pytest.fixture(scope="session")
 def reviews(tmp_path_factory, files_of_model):
     """Flags of a run on pairs of texts that trained, predicted and exported, by the real script."""
+    from official_bert.export.servable import SIGNATURES
+
     folder = tmp_path_factory.mktemp("reviews")
     rng = random.Random(1)
     for name, count in (("train.tsv", 64), ("test.tsv", 9)):

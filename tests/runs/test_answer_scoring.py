@@ -7,7 +7,7 @@ import pytest
 from official_bert.config.run_configs import AnswerScoringConfig
 from official_bert.errors import UserError
 from official_bert.runs import answer_scoring
-from tests.conftest import assert_fails, run_script
+from tests.conftest import assert_fails, run_cold, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 
 GOLDS = {"a": ["the red house", "red houses"], "b": ["1987"], "c": [], "d": ["나무 위에"]}
@@ -46,7 +46,7 @@ def scores(result):
 def test_scores_of_both_versions_and_data_sets(write):
     answered = {name: texts for name, texts in GOLDS.items() if texts}
     files = {"predictions_file": write("predictions.json", PREDICTIONS)}
-    result = run_script("tools/score_answers.py", squad_file=write("1.json", squad(answered)), **files)
+    result = run_cold("tools/score_answers.py", squad_file=write("1.json", squad(answered)), **files)
     assert scores(result) == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3 + 0) / 3})
     # KorQuAD compares characters and knows no English articles: "the" counts.
     result = run_script(

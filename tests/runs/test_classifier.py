@@ -14,7 +14,7 @@ from official_bert.config.run_configs import ClassifierConfig
 from official_bert.errors import UserError
 from official_bert.runs import classifier
 from official_bert.tasks.datasets import DATASETS
-from tests.conftest import ROOT, assert_fails, run_script
+from tests.conftest import ROOT, assert_fails, run_cold, run_script
 
 GOOD, BAD = ("bright", "warm"), ("empty", "broken")
 NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
@@ -89,7 +89,7 @@ def probabilities(settings, name="test_results.tsv"):
 @pytest.mark.slow
 def test_training_evaluation_and_prediction(settings, data_dir):
     settings["num_train_epochs"] = 6.0
-    result = run_script("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
+    result = run_cold("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
     assert result.code == 0, result
     assert "96 training examples, 72 steps" in result.errors
     assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors

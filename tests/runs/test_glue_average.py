@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.conftest import assert_fails, run_script
+from tests.conftest import assert_fails, run_cold, run_script
 
 LOSSES = {"global_step": 10, "loss": 0.5, "eval_loss": 0.5}
 MRPC = {"eval_accuracy_f1_mean": 0.85, "eval_accuracy": 0.8, "eval_f1": 0.9}
@@ -42,7 +42,7 @@ def table(result):
 
 
 def test_every_task_has_its_row_and_the_average_its_tasks(folders):
-    result = run_script("tools/glue_average.py", output_dirs=f"{folders}/*", table_format="tsv")
+    result = run_cold("tools/glue_average.py", output_dirs=f"{folders}/*", table_format="tsv")
     missing = ["0", "", "", "yes", ""]
     assert table(result) == {
         "task": ["runs", "score", "std", "counts", "metrics"],

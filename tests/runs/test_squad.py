@@ -20,7 +20,7 @@ from official_bert.modeling.span import SpanModel
 from official_bert.results import read_results
 from official_bert.runs import squad
 from official_bert.tokenization import load_vocab
-from tests.conftest import GOLDEN, assert_fails, run_script
+from tests.conftest import GOLDEN, assert_fails, run_cold, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.plain_squad import plain_answers, plain_features
 
@@ -156,7 +156,7 @@ def trained(shared, data, tmp_path_factory):
         "do_train": True,
         "do_predict": True,
     }
-    return settings, run_script("run_squad.py", **settings)
+    return settings, run_cold("run_squad.py", **settings)
 
 
 @pytest.mark.slow

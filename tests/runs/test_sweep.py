@@ -16,7 +16,7 @@ from official_bert.errors import UserError
 from official_bert.results import read_results
 from official_bert.runs import sweep
 from official_bert.training.run_folder import read_run_config
-from tests.conftest import assert_fails, run_script, script_command, script_environment
+from tests.conftest import assert_fails, run_cold, run_script, script_command, script_environment
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
 
@@ -90,7 +90,7 @@ def paper_grid(tmp_path):
 
 
 def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
-    result = run_script("tools/sweep.py", **paper_grid)
+    result = run_cold("tools/sweep.py", **paper_grid)
     assert result.code == 0, result
     assert "36 runs, 36 of them finished already" in result.errors
     header, *rows = read_table(tmp_path)

@@ -1,5 +1,6 @@
 """The tokenizer as TensorFlow operations against the Python one, whose own tests say that it is right."""
 
+import functools
 import itertools
 import json
 import os
@@ -11,7 +12,7 @@ import unicodedata
 import pytest
 import tensorflow as tf
 
-from official_bert.tokenization import FullTokenizer, characters
+from official_bert.tokenization import FullTokenizer, characters, graph_tables
 from official_bert.tokenization.alignment import align
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from tests.tokenization.plain_tokenizer import plain_words
@@ -104,6 +105,7 @@ def random_bytes(rng):
     return bytes(raw)
 
 
+@functools.cache
 def random_inputs(seed, number):
     """Random Unicode strings of all kinds, and one in five with bytes that are not UTF-8."""
     rng = random.Random(seed)
@@ -115,6 +117,13 @@ def test_torture_file_gives_the_reference_ids(word_pair, do_lower_case):
     assert len(cases) == 32
     found = word_pair.graph.encode(tf.constant([case["text"] for case in cases])).to_list()
     assert found == [case["ids"] for case in cases]
+
+
+def test_tokenizers_of_one_vocabulary_share_the_table_of_characters():
+    tables = [graph_tables.make_character_table(letters, do_lower_case=False) for letters in ({"a": 2}, {"a": 2})]
+    assert tables[0] is tables[1]
+    other = graph_tables.make_character_table({"b": 2}, do_lower_case=False)
+    assert other.pages.tolist() != tables[0].pages.tolist()
 
 
 def test_random_strings(word_pair, letters_pair):

@@ -62,9 +62,9 @@ def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers,
 @BOTH_CASINGS
 def test_every_single_character_gives_what_the_plain_rules_give(do_lower_case):
     tokenizer = BasicTokenizer(do_lower_case)
-    for code in range(0x110000):
-        text = f"a{chr(code)}b"
-        assert tokenizer.tokenize(text) == plain_words(text, do_lower_case), hex(code)
+    for first in range(0, 0x110000, 64):
+        text = " ".join(f"a{chr(code)}b" for code in range(first, first + 64))
+        assert tokenizer.tokenize(text) == plain_words(text, do_lower_case), hex(first)
 
 
 def test_a_capital_sigma_looks_at_its_neighbours():

@@ -56,14 +56,20 @@ def golden_batches(golden):
     return tf.data.Dataset.from_tensor_slices(columns)
 
 
-def test_twelve_steps_follow_the_reference(model_dir, golden):
+@pytest.fixture(scope="module")
+def twelve_steps(model_dir, golden):
+    """The model, the steps and what they reported, after the reference's twelve steps."""
     model, steps = make_steps(model_dir, golden)
     iterator = iter(golden_batches(golden))
     # Five steps in one compiled call, then seven: how steps are grouped must not matter.
-    history = [steps.take(iterator, count) for count in (5, 7)]
-    losses = np.concatenate([part["loss"] for part in history])
-    np.testing.assert_allclose(losses, golden["loss"], rtol=1e-4)
-    np.testing.assert_allclose(history[0]["gradient_norm"][0], golden["grad_global_norm"][0], rtol=1e-5)
+    first, second = [steps.take(iterator, count) for count in (5, 7)]
+    return model, steps, {name: np.concatenate([first[name], second[name]]) for name in first}
+
+
+def test_twelve_steps_follow_the_reference(twelve_steps, model_dir, golden):
+    model, steps, history = twelve_steps
+    np.testing.assert_allclose(history["loss"], golden["loss"], rtol=1e-4)
+    np.testing.assert_allclose(history["gradient_norm"][0], golden["grad_global_norm"][0], rtol=1e-5)
     assert steps.step.numpy() == NUM_STEPS
 
     reference = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
@@ -86,9 +92,8 @@ def test_bias_correction_shortens_the_first_step(model_dir, golden):
     np.testing.assert_allclose(changes[1], changes[0] * np.sqrt(1 - 0.999) / (1 - 0.9), rtol=1e-2, atol=1e-8)
 
 
-def test_reported_scalars_belong_together(model_dir, golden):
-    _, steps = make_steps(model_dir, golden)
-    history = steps.take(iter(golden_batches(golden)), NUM_STEPS)
+def test_reported_scalars_belong_together(twelve_steps, golden):
+    _, _, history = twelve_steps
     np.testing.assert_allclose(history["loss"], history["masked_lm_loss"] + history["next_sentence_loss"], rtol=1e-6)
     np.testing.assert_allclose(history["next_sentence_loss"], golden["next_sentence_loss"], rtol=1e-3)
     assert history["tokens"].tolist() == [golden[f"batch{n:02d}/input_mask"].sum() for n in range(NUM_STEPS)]
@@ -134,9 +139,10 @@ def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, 
         _, steps = make_steps(model_dir, {**golden, "learning_rate": 0.0}, dropout=0.1, seed=seed)
         return steps.take(iter(first_batch), 3)["loss"].tolist()
 
-    assert len(set(losses(1))) == 3
-    assert losses(1) == losses(1)
-    assert losses(1) != losses(2)
+    first, again, other = losses(1), losses(1), losses(2)
+    assert len(set(first)) == 3
+    assert first == again
+    assert first != other
 
 
 def test_two_devices_take_the_steps_of_one(model_dir, golden, two_devices):

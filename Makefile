@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
-.PHONY: install demo demo-classifier test lint bench clean
+.PHONY: install demo demo-classifier test test-slow lint bench clean
 
 install: $(VENV)/.installed
 
@@ -24,6 +24,9 @@ demo-classifier: install
 
 test: install
 	$(BIN)/python -m pytest
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
 
 lint: install
 	$(BIN)/ruff check .

@@ -163,7 +163,6 @@ class TestRunPretraining:
             "log_steps": 4,
         }
 
-    @pytest.mark.slow
     def test_train_and_evaluate(self, flags, tmp_path, model_dir):
         out = tmp_path / "out"
         result = run_cold(
@@ -238,7 +237,6 @@ class TestRunPretraining:
     def test_mistakes_about_devices(self, flags, changes, parts):
         assert_fails(run_script("run_pretraining.py", "--do_train", **{**flags, **changes}), *parts)
 
-    @pytest.mark.slow
     def test_a_full_disk_is_named(self, flags, tmp_path):
         process = subprocess.run(
             [*script_command("run_pretraining.py", flags), "--do_train"],
@@ -354,7 +352,6 @@ class TestAnswer:
             "doc_stride": 24,
         }
 
-    @pytest.mark.slow
     def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path):
         shared = {name: value for name, value in flags.items() if name != "context_file"}
         result = run_script(

@@ -86,7 +86,6 @@ def probabilities(settings, name="test_results.tsv"):
     return np.array(table(settings, name), np.float64)
 
 
-@pytest.mark.slow
 def test_training_evaluation_and_prediction(settings, data_dir):
     settings["num_train_epochs"] = 6.0
     result = run_cold("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
@@ -150,7 +149,6 @@ def test_two_devices_predict_what_one_does(settings, tmp_path):
     assert results({"output_dir": str(tmp_path / "two")}) == pytest.approx(scores, abs=1e-5)
 
 
-@pytest.mark.slow
 def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
     run(settings, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
     whole = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-12"))
@@ -168,7 +166,6 @@ def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
         np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
 
 
-@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     # So high a rate that later evaluations are worse.
     settings = {**settings, "learning_rate": 3e-2}
@@ -191,7 +188,6 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     assert results(settings)["eval_accuracy"] == pytest.approx(max(scores), abs=1e-6)
 
 
-@pytest.mark.slow
 def test_a_frozen_encoder_is_run_once(settings, capfd):
     more = {"trainable_encoder": False, "feature_layers": "weighted_sum", "learning_rate": 2e-2}
     settings = {**settings, **more}
@@ -237,7 +233,6 @@ def test_long_texts_are_read_in_windows(settings, tmp_path):
     assert "model.ckpt-2.index" in os.listdir(settings["output_dir"])
 
 
-@pytest.mark.slow
 def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     rng = random.Random(3)
     labels = ("contradiction", "entailment", "neutral")
@@ -258,7 +253,6 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     assert table(settings, "predictions.tsv")[0][:3] == ["guid", "text_a", "text_b"]
 
 
-@pytest.mark.slow
 def test_the_example_of_the_documentation_prints_what_it_says(tmp_path, monkeypatch):
     guide = (ROOT / "docs" / "classification.md").read_text()
     guide = guide.partition("### Your own")[2].partition("The other files")[0]
@@ -277,7 +271,6 @@ def test_the_example_of_the_documentation_prints_what_it_says(tmp_path, monkeypa
         assert row[:3] == wanted[:3]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
 def test_data_of_ones_own(settings, problem):
     settings |= {"task_name": "custom", "text_a_column": "text"}
@@ -304,7 +297,6 @@ def test_data_of_ones_own(settings, problem):
     assert results(settings) == scores
 
 
-@pytest.mark.slow
 def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
     settings |= {**CUSTOM, "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
     run(settings, do_train=True, num_train_epochs=1.0)

@@ -159,7 +159,6 @@ def trained(shared, data, tmp_path_factory):
     return settings, run_cold("run_squad.py", **settings)
 
 
-@pytest.mark.slow
 def test_training_and_prediction(trained, data):
     settings, result = trained
     assert result.code == 0, result
@@ -190,7 +189,6 @@ def test_training_and_prediction(trained, data):
     assert scores["f1"] >= scores["exact_match"] > 90
 
 
-@pytest.mark.slow
 def test_the_same_command_again_changes_nothing_and_says_so(trained):
     settings, _ = trained
     before = bytes_in(settings["output_dir"])
@@ -362,7 +360,6 @@ def run_of_2_0(shared, data, tmp_path_factory):
     return settings, training
 
 
-@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
     settings, training = run_of_2_0
     history = content_of(settings, "best/evaluations.json")
@@ -385,7 +382,6 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
     assert scores_of(settings)["global_step"] == history[-1][0]
 
 
-@pytest.mark.slow
 def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     settings, _ = run_of_2_0
@@ -444,7 +440,6 @@ def test_korquad_is_scored_by_its_own_rules(golden_settings):
     assert scores[0] != scores[1]
 
 
-@pytest.mark.slow
 def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, data):
     settings |= {"init_checkpoint": str(trained[0]["output_dir"]), "train_file": str(data / "dev.json")}
     run(settings, do_train=True, do_predict=True, num_train_epochs=1.0, learning_rate=0.0, dynamic_padding=False)
@@ -460,7 +455,6 @@ def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, d
     assert scores_of(settings)["f1"] > 90
 
 
-@pytest.mark.slow
 def test_a_resumed_run_equals_one_uninterrupted_and_two_devices_train_as_one(settings, quiet_config_file, tmp_path):
     settings |= {"do_train": True, "num_train_epochs": 0.4, "save_checkpoints_steps": 2, "dynamic_padding": False}
     run(settings)
@@ -564,7 +558,6 @@ def test_mistakes_are_one_line_and_leave_no_records_or_answers(mistake, settings
     assert not [name for name in made if "tf_record" in name or "predictions" in name or "ckpt" in name]
 
 
-@pytest.mark.slow
 def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_path):
     settings["output_dir"] = str(shutil.copytree(trained[0]["output_dir"], tmp_path / "used"))
     before = bytes_in(settings["output_dir"])

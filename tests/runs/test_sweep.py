@@ -161,7 +161,6 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 
-@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
     result = run_script("tools/sweep.py", **flags, output_dir=tmp_path, keep_checkpoint_max=1)
     assert result.code == 0, result
@@ -188,7 +187,6 @@ def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
     assert [row[1] for row in read_table(tmp_path)] == ["learning_rate", "0.001", "0.01", "0"]
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     flags = {**flags, "learning_rate": "1e-3,1e-2", "init_checkpoint": "absent.ckpt"}
     result = run_script("tools/sweep.py", **flags, output_dir=tmp_path)
@@ -206,7 +204,6 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     assert not (tmp_path / "batch_8-rate_0.01-epochs_1-seed_1").exists()
 
 
-@pytest.mark.slow
 def test_sigterm_ends_the_run_too(flags, tmp_path):
     flags = {**flags, "num_train_epochs": 5000, "output_dir": tmp_path, "log_steps": 1}
     run = tmp_path / "batch_8-rate_0.001-epochs_5000-seed_1"

@@ -373,7 +373,6 @@ def arrays_of(contexts):
     return [[column.tolist() for column in context] for context in contexts]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("answer_alignment", squad_contexts.ALIGNMENTS)
 def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_alignment):
     contexts = [f"In {number} Zoë met the 東京 crowd." * (number % 5) for number in range(300)]
@@ -390,7 +389,6 @@ class Deadly:
         return os._exit, (3,)
 
 
-@pytest.mark.slow
 def test_a_process_that_dies_is_reported(monkeypatch):
     monkeypatch.setattr(squad_contexts, "_CHARACTERS_WORTH_A_PROCESS", 1)
     with pytest.raises(UserError, match="ended before its work was done"):

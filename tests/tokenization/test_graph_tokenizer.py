@@ -132,14 +132,12 @@ def test_random_strings(word_pair, letters_pair):
     letters_pair.assert_same(texts)
 
 
-@pytest.mark.slow
 def test_many_random_strings(word_pair, letters_pair):
     texts = random_inputs(20181031, 100_000)
     word_pair.assert_same(texts)
     letters_pair.assert_same(texts)
 
 
-@pytest.mark.slow
 def test_every_single_character(tmp_path, do_lower_case):
     every = "".join(map(chr, range(0x110000)))
     named = (character for character in every if unicodedata.category(character) not in ("Cn", "Co"))

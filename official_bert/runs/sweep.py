@@ -81,7 +81,8 @@ class _Trial(NamedTuple):
         run = read_run_config(folder)
         if run is None and self.score is None:
             return
-        found = run.flags if run else {}
+        defaults = {field.name: field.default for field in dataclasses.fields(self.config)}
+        found = {**defaults, **run.flags} if run else {}  # a flag that is newer than the run had no effect in it
         names = differing_flags(found, flags, ignored=("output_dir",))
         if names:
             values = [flags_there.get(names[0]) for flags_there in (found, flags)]

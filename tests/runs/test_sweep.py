@@ -149,6 +149,14 @@ def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
     assert_fails(run_script("tools/sweep.py", **paper_grid), "holds a run with --adam_bias_correction=None, not Fals")
 
 
+def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
+    path = tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json"
+    settings = json.loads(path.read_text())
+    del settings["flags"]["allow_inexact_resume"]
+    path.write_text(json.dumps(settings))
+    assert run_script("tools/sweep.py", **paper_grid).code == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "metric"), [({}, "accuracy"), ({"multi_label": True}, "micro_f1"), ({"regression": True}, "pearson")]
 )

@@ -1,4 +1,4 @@
-r"""Shows BERT's pretraining from end to end: a small model learns from data/demo in two to four minutes on two cores.
+r"""Shows BERT's pretraining from end to end: a small model learns from data/demo in three to five minutes on two cores.
 
 Each command is printed as it could be typed, then run: vocabulary, records, training, evaluation on documents that
 training never saw, filling in masked words, and an export for TensorFlow Serving that is asked by a process with

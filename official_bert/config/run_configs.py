@@ -102,7 +102,7 @@ class TrainingOptions(DeviceOptions):
     )
 
     adam_bias_correction: bool = option(
-        False, "Correct the bias of Adam's first steps, as PyTorch does and the reference does not; works best with higher rates."
+        False, "Correct the bias of Adam's first steps, as PyTorch does, the reference not; give a higher rate with it."
     )
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED)
     allow_inexact_resume: bool = option(

@@ -10,10 +10,12 @@ VOCAB ?= vocab/demo_uncased.txt
 
 install: $(VENV)/.installed
 
+# setuptools warns of every editable installation, in ten lines.
 $(VENV)/.installed: pyproject.toml
+	@echo "installing the project, TensorFlow and what the tests need into $(VENV): a few minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	PYTHONWARNINGS=ignore::UserWarning $(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $@
 
 demo: install

@@ -63,8 +63,7 @@ def run_python(*arguments: str) -> None:
     Raises:
       UserError: it fails; what went wrong is on standard error already.
     """
-    python = "python" if shutil.which("python") == sys.executable else sys.executable
-    say("$ " + wrapped(python, *arguments))
+    say("$ " + wrapped(_this_python(), *arguments))
     exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
     if exit_code:
         raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
@@ -76,11 +75,19 @@ def run_alone(program: str) -> None:
     Raises:
       UserError: it fails.
     """
-    say(f"$ python -I -c {shlex.quote(program)}")
+    say(f"$ {_this_python()} -I -c {shlex.quote(program)}")
     # TensorFlow's notes on this machine's devices would hide the answer.
     process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
     if process.returncode:
         raise UserError(f"it failed with exit code {process.returncode}: {process.stderr}")
+
+
+def _this_python() -> str:
+    """How this Python is called from here, in as few words as will do."""
+    if shutil.which("python") == sys.executable:
+        return "python"
+    relative = os.path.relpath(sys.executable)
+    return sys.executable if relative.startswith(os.pardir) else relative
 
 
 def wrapped(*words: str) -> str:

@@ -1,6 +1,7 @@
 """`run_script()`: what every script and tool does around its run: flags, a quiet start, errors in one line."""
 
 import contextlib
+import dataclasses
 import importlib
 import logging as standard_logging
 import os
@@ -34,6 +35,8 @@ def run_script(script: Script) -> NoReturn:
         terminal = os.dup(2)  # standard error, also while file descriptor 2 is held back
         may_interrupt = _interruptible_at_once(terminal)
         define_flags(script.config_class, flags.FLAGS)
+        for field in dataclasses.fields(script.config_class):  # --help shows them, whichever file was started
+            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
         flags.FLAGS.set_default("verbosity", logging.INFO)
         handler = logging.get_absl_handler()
         handler.python_handler.setStream(sys.stderr)  # absl keeps the one that was there when it was imported

@@ -256,7 +256,7 @@ def shape(line: str) -> str:
     line = _TIME_OF_DAY.sub("", line)
     for pattern, replacement in _VARYING:
         line = pattern.sub(replacement, line)
-    return " ".join(_FIGURE.sub("0", line).split())
+    return " ".join(_FIGURE.sub("0", line).split()).replace(" ]", "]")  # NumPy fills a short figure up with spaces
 
 
 def reader_environment(folder: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
         "tools/build_vocab.py", input_file=CORPUS / "train.txt", vocab_file=tmp_path / "vocab.txt", vocab_size=1200
     )
     assert result.code == 0, result
+    assert all(" INFO " in line for line in result.errors.splitlines()), result  # none of TensorFlow's notes
     assert (tmp_path / "vocab.txt").read_bytes() == (ROOT / "vocab" / "demo_uncased.txt").read_bytes()
 
 

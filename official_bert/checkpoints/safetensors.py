@@ -167,8 +167,8 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
         weights.arrays[kernel] = np.array(initializer([config.hidden_size, config.hidden_size]))
         weights.arrays[bias] = np.zeros([config.hidden_size], np.float32)
         logging.warning(
-            "%s has no pooler; %s and %s begin at random (seed %d): the output at each position is right, but whatever "
-            "uses the pooled output, such as a classifier, must be trained first",
+            "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is right, but "
+            "whatever uses the pooled output, such as a classifier, must be trained first",
             source,
             kernel,
             bias,

@@ -102,7 +102,7 @@ class TrainingOptions(DeviceOptions):
     )
 
     adam_bias_correction: bool = option(
-        False, "Correct the bias of Adam's first steps, as PyTorch does and the reference does not; wants higher rates."
+        False, "Correct the bias of Adam's first steps, as PyTorch does, the reference not; give a higher rate with it."
     )
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED)
     allow_inexact_resume: bool = option(
@@ -281,7 +281,7 @@ class ClassifierConfig(FinetuningOptions):
         choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
     )
     glue_submission: bool = option(
-        False, "Also write the predictions as GLUE wants them.", only_with={"do_predict": (True,)}
+        False, "Also write the predictions in the format of GLUE's site.", only_with={"do_predict": (True,)}
     )
 
     def __post_init__(self):
@@ -595,7 +595,7 @@ class HfConversionConfig:
         only_with={"to_hf": (False,)},
         is_path=True,
     )
-    to_hf: bool = option(False, "Write a Hugging Face folder instead; the flags below say what from.")
+    to_hf: bool = option(False, "Write a Hugging Face folder, from --init_checkpoint, instead.")
     init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF, is_path=True)
     bert_config_file: str | None = option(
         None, "The checkpoint's bert_config.json, with --to_hf.", only_with=_TO_HF, is_path=True

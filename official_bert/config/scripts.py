@@ -70,7 +70,7 @@ The text has one sentence a line and a blank line between documents.
     Script(
         name="run_pretraining",
         config_class=PretrainingConfig,
-        summary="Pretrains BERT on records of create_pretraining_data: masked words and next sentences.",
+        summary="Pretrains BERT on masked words and next sentences, and evaluates it.",
         usage=r"""
   {command} --input_file=records.tfrecord --output_dir=out --bert_config_file=bert_config.json \
       --do_train --do_eval
@@ -81,7 +81,7 @@ The text has one sentence a line and a blank line between documents.
     Script(
         name="run_classifier",
         config_class=ClassifierConfig,
-        summary="Fine-tunes BERT to classify sentences or pairs of sentences, evaluates it, and predicts.",
+        summary="Fine-tunes BERT to classify sentences or pairs, evaluates it, and predicts.",
         usage=r"""
   {command} --task_name=mrpc --data_dir=MRPC --output_dir=out --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
@@ -92,7 +92,7 @@ The text has one sentence a line and a blank line between documents.
     Script(
         name="run_squad",
         config_class=SquadConfig,
-        summary="Fine-tunes BERT to answer questions from a text, and answers those of a file.",
+        summary="Fine-tunes BERT to answer questions from texts, and answers them.",
         usage=r"""
   {command} --train_file=train-v1.1.json --predict_file=dev-v1.1.json --output_dir=out --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_predict
@@ -129,7 +129,7 @@ from which null odds on it would have been best to predict no answer.
     Script(
         name="convert_hf_checkpoint",
         config_class=HfConversionConfig,
-        summary="Turns a Hugging Face BERT into a checkpoint for these scripts, or the other way round.",
+        summary="Converts a Hugging Face BERT to a checkpoint, or the other way round.",
         usage=r"""
 Reads config.json, model.safetensors and vocab.txt; writes bert_model.ckpt, bert_config.json and vocab.txt:
 
@@ -146,12 +146,13 @@ Turns a checkpoint of these scripts or of the first BERT release into a Hugging 
     Script(
         name="sweep",
         config_class=SweepConfig,
-        summary="Fine-tunes with every combination of some settings, the BERT paper's by default; names the best.",
+        summary="Fine-tunes with every combination of some settings, and names the best.",
         usage=r"""
   {command} --task_name=mrpc --data_dir=MRPC --output_dir=sweep --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --random_seed=1,2,3
 
-Takes all flags of run_classifier; --train_batch_size, --learning_rate, --num_train_epochs and --random_seed take lists.
+Takes all flags of run_classifier; --train_batch_size, --learning_rate, --num_train_epochs and --random_seed take lists,
+by default those of the BERT paper and one seed.
 Each run is a process of run_classifier in its own folder of --output_dir; sweep.tsv there holds the scores on the dev
 set so far. The same command goes on where an earlier one ended; finished runs are not run again. A run that fails ends
 the sweep.
@@ -162,13 +163,13 @@ the sweep.
     Script(
         name="glue_average",
         config_class=GlueAverageConfig,
-        summary="Prints the table of GLUE from output folders of run_classifier: a row for each task, and the average.",
+        summary="Prints the table of GLUE from output folders of run_classifier.",
         usage="""
   {command} --output_dirs='out/mrpc-seed*,out/cola,out/mnli' --table_format=markdown
 
-The score of a task is GLUE's metric times 100, the mean over the task's folders (seeds), with their standard deviation.
-The average is the mean over the tasks that have a folder; matched and mismatched MNLI make one task. WNLI counts only
-with --count_wnli: GLUE's own average includes it, that of the BERT paper does not. AX never counts.
+Each task has a row: its score is GLUE's metric times 100, the mean over the task's folders (seeds), with their standard
+deviation. The last row is the mean over the tasks that have a folder; matched and mismatched MNLI make one task. WNLI
+counts only with --count_wnli: GLUE's own average includes it, that of the BERT paper does not. AX never counts.
 """,
         run="official_bert.runs.glue_average:run",
         uses_tensorflow=False,
@@ -182,7 +183,6 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
 """,
         check="official_bert.runs.early_checks:check_build_vocab",
         run="official_bert.runs.vocab_building:run",
-        uses_tensorflow=False,
     ),
     Script(
         name="fill_mask",
@@ -198,9 +198,11 @@ with --count_wnli: GLUE's own average includes it, that of the BERT paper does n
     Script(
         name="strip_checkpoint",
         config_class=StripCheckpointConfig,
-        summary="Copies a checkpoint without optimizer slots and step, which only training needs: a third of the size.",
+        summary="Copies a checkpoint without the optimizer's state: a third of the size.",
         usage="""
   {command} --init_checkpoint=out/model.ckpt-1000 --output_dir=stripped
+
+Leaves out the optimizer's slots and the step, which only training needs.
 """,
         check="official_bert.runs.early_checks:check_strip_checkpoint",
         run="official_bert.runs.checkpoint_stripping:run",

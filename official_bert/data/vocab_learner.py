@@ -78,7 +78,7 @@ def learn_vocab(
     # The lowest threshold that keeps to the size; the learner's own search may end one above or below it.
     low, high = min_frequency, max(in_fixed_order[0][1], min_frequency)
     num_rounds = 1 + (high - low).bit_length()  # at most: each halves the range
-    logging.info("learning wordpieces from %d words, in up to %d rounds", len(word_counts), num_rounds)
+    logging.info("learning wordpieces from %s words, in up to %d rounds", f"{len(word_counts):,}", num_rounds)
     with Progress("learning", num_rounds, "rounds") as progress:
         pieces = learn(high)
         if len(pieces) > vocab_size:

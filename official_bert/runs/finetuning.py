@@ -215,5 +215,5 @@ def load_weights(config: FinetuningOptions, trainer: Trainer, flag: str) -> int:
         return trainer.restore(latest)
     report = trainer.load_initial(config.init_checkpoint)
     if report.missing:
-        logging.warning("%s: random numbers stand for %s; train first", flag, ", ".join(report.missing))
+        logging.warning("%s: the checkpoint lacks %s: newly initialized; train first", flag, ", ".join(report.missing))
     return 0

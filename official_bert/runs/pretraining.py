@@ -86,7 +86,7 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
     for path in paths:
         check_first_record(path, task.schema)
     num_records = sum(count_records(path) for path in paths)
-    logging.info("%d records in %d files", num_records, len(paths))
+    logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
 
     if config.do_train:
         check_divisible(config.train_batch_size, strategy, "--train_batch_size")

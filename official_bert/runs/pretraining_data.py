@@ -22,7 +22,7 @@ def run(config: PretrainingDataConfig) -> None:
     for path in config.output_files:
         files.check_writable_folder(path, flag="output_file")
     files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], flag="output_file")
-    logging.info("reading %d input files: %s", len(input_files), ", ".join(input_files))
+    logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
     (unknown,) = tokenizer.vocabulary.require(vocab.UNKNOWN)
 

@@ -22,7 +22,7 @@ def run(config: VocabConfig) -> None:
     files.check_writable_folder(config.vocab_file, flag="vocab_file")
     files.check_no_overwriting([config.vocab_file], paths, flag="vocab_file")
     word_counts = count_words(_lines(paths), do_lower_case=config.do_lower_case)
-    logging.info("%d different words in %d files", len(word_counts), len(paths))
+    logging.info("%s different words in %d file(s)", f"{len(word_counts):,}", len(paths))
     pieces = learn_vocab(
         word_counts,
         vocab_size=config.vocab_size,
@@ -32,8 +32,8 @@ def run(config: VocabConfig) -> None:
     with files.atomic_write(config.vocab_file) as sink:
         sink.writelines(f"{piece}\n" for piece in pieces)
     logging.info(
-        "wrote %d wordpieces to %s (at most %d were wanted, each at least %d times in the text)",
-        len(pieces),
+        "wrote %s wordpieces to %s (--vocab_size=%d; each occurs at least %d times in the text)",
+        f"{len(pieces):,}",
         config.vocab_file,
         config.vocab_size,
         config.min_frequency,

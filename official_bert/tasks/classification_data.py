@@ -170,7 +170,12 @@ def write_records(path: str, schema: RecordSchema, packer: ExamplePacker, texts:
         for (text_a, text_b), label in zip(texts, labels, strict=True):
             yield schema.encode({**packer.pack(text_a, text_b), **_label_values(label)})
         if packer.num_shortened:
-            logging.info("%d of %d examples were too long and lost an end", packer.num_shortened, len(texts))
+            logging.info(
+                "%d of %d examples were truncated to %d wordpieces",
+                packer.num_shortened,
+                len(texts),
+                packer.max_length,
+            )
         packer.warn_of_unknown(path)
 
     return write_cached(path, packer.fingerprint(schema, texts, labels), records)

@@ -47,6 +47,11 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
     total_bytes = sum(files.size(path) for path in paths)
     bytes_before = 0
     with Progress("reading text", total_bytes, "bytes") as progress:
+
+        def show(num_bytes: int) -> None:
+            rate = len(corpus.ids) / (progress.seconds or 1)
+            progress.update(num_bytes, f"{len(corpus.documents):,} documents", f"{rate:,.0f} tokens/s")
+
         for path in paths:
             reader = files.LineReader(path)
             for number, line in enumerate(reader):
@@ -56,13 +61,9 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
                 else:
                     corpus.end_document()
                 if number % _LINES_BETWEEN_UPDATES == 0:
-                    rate = len(corpus.ids) / (progress.seconds or 1)
-                    progress.update(
-                        bytes_before + reader.bytes_read,
-                        f"{len(corpus.documents):,} documents",
-                        f"{rate:,.0f} tokens/s",
-                    )
+                    show(bytes_before + reader.bytes_read)
             bytes_before += reader.bytes_read
+        show(bytes_before)
     corpus.end_document()
     if not corpus.documents:
         raise UserError(f"no text in {', '.join(paths)}")

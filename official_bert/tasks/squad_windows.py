@@ -141,7 +141,12 @@ class TokenizedSquad:
         queries = [tokenizer.encode(question.text) for question in squad.questions]
         self._queries = [query[: options.max_query_length] for query in queries]
         if num_cut := sum(len(query) > options.max_query_length for query in queries):
-            logging.info("%d of %d questions were longer than max_query_length and lost an end", num_cut, len(queries))
+            logging.info(
+                "%d of %d questions were truncated to --max_query_length=%d wordpieces",
+                num_cut,
+                len(queries),
+                options.max_query_length,
+            )
         rooms = [options.max_seq_length - len(query) - 3 for query in self._queries]
         if num_apart := sum(room <= options.doc_stride for room in rooms):
             logging.warning(

@@ -9,8 +9,8 @@ from absl import logging
 
 from official_bert import files
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import latest_checkpoint
 from official_bert.checkpoints.loading import check_whole, load_whole
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.run_configs import SquadConfig
 from official_bert.data.pipeline import evaluation_batches, padded_lengths
 from official_bert.data.records import explained_damage, made_from

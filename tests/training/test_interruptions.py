@@ -18,6 +18,7 @@ from official_bert.config.run_configs import FinetuningOptions
 from official_bert.data.schema import RecordSchema
 from official_bert.runs.finetuning import best_keeper, has_stopped_early
 from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import WeightedSum
 
@@ -223,6 +224,16 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
     for folder in (tmp_path / "traced", tmp_path / "saved"):
         assert train(folder) == (True, [2, 4, 6])
         assert_same_end(folder, whole[0])
+
+
+def test_sigterm_that_native_code_made_an_error_of_is_no_error(restored_handler):
+    with SigtermNotice() as sigterm, pytest.raises(Terminated), sigterm.raised():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Terminated as error:
+            raise RuntimeError("REPLACED BY Terminated") from error
+    with SigtermNotice() as sigterm, pytest.raises(ZeroDivisionError), sigterm.raised():
+        _ = 1 / 0
 
 
 def test_ctrl_c_says_what_the_command_resumes_from(whole, tmp_path, caplog):

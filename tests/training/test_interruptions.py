@@ -145,8 +145,8 @@ def whole(tmp_path_factory):
 
     states.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("rename", "remove"):
-            patch.setattr(files, name, change(getattr(files, name)))
+        for module, name in ((os, "replace"), (files, "remove")):
+            patch.setattr(module, name, change(getattr(module, name)))
         assert train(whole) == (True, [2, 4, 6])
     return whole, states
 
@@ -212,14 +212,14 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
     assert "resumes from" in caplog.messages[-1] and caplog.messages[-1].endswith("model.ckpt-0")
     os.kill(os.getpid(), signal.SIGTERM)  # the process is on its way out
     # While the first checkpoint is saved, twice.
-    really = files.rename
+    really = os.replace
 
-    def rename(source, target):
+    def replace(source, target):
         stop()
         really(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "rename", rename)
+        patch.setattr(os, "replace", replace)
         assert train(tmp_path / "saved") == (False, [])
     for folder in (tmp_path / "traced", tmp_path / "saved"):
         assert train(folder) == (True, [2, 4, 6])

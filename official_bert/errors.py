@@ -1,5 +1,6 @@
 """The one exception for mistakes a user can mend; the scripts turn it into one line and exit code 1."""
 
+import re
 from collections.abc import Iterable
 
 _MOST_NAMES_LISTED = 20
@@ -17,3 +18,8 @@ def listed(names: Iterable[str]) -> str:
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
+
+
+def plain_message(error: Exception) -> str:
+    """What an error of TensorFlow says, without the names of the graph's nodes and of the operation."""
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))

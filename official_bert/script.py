@@ -98,6 +98,8 @@ def orderly_end() -> Iterator[None]:
     except KeyboardInterrupt:
         _exit_with("interrupted", status=130)
     except Exception as error:
+        if _is_interruption(error):
+            _exit_with("interrupted", status=130)
         if not _is_tensorflow_out_of_memory(error):
             raise
         _exit_with(_OUT_OF_MEMORY)
@@ -144,6 +146,11 @@ def _is_reader_gone(descriptor: int) -> bool:
     poll = select.poll()
     poll.register(descriptor, 0)  # errors are always reported
     return any(events & select.POLLERR for _, events in poll.poll(0))
+
+
+def _is_interruption(error: Exception) -> bool:
+    """Tells what native code of TensorFlow makes of a KeyboardInterrupt that comes while it handles an error."""
+    return isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(error)
 
 
 def _is_tensorflow_out_of_memory(error: Exception) -> bool:

@@ -183,6 +183,16 @@ def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):
     assert ": error: not enough memory; use smaller batches" in capsys.readouterr().err
 
 
+def test_an_interruption_that_native_code_made_an_error_of_is_one(capsys):
+    with pytest.raises(SystemExit) as end, orderly_end():
+        raise RuntimeError(
+            "pybind11::error_already_set: MISMATCH of original and normalized active exception types: ORIGINAL "
+            "InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
+        )
+    assert end.value.code == 130
+    assert capsys.readouterr().err.endswith(": error: interrupted\n")
+
+
 def test_mistakes_in_the_program_keep_their_traceback():
     with pytest.raises(ZeroDivisionError), orderly_end():
         _ = 1 / 0

@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_bert import files
 from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
-from official_bert.errors import UserError
+from official_bert.errors import UserError, plain_message
 
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
@@ -48,7 +48,7 @@ class CheckpointReader:
             self._reader = tf.train.load_checkpoint(self.prefix)
         except _READ_ERRORS as error:
             raise UserError(
-                f"{flag} {self.prefix} cannot be read as a checkpoint: {_message(error)}{self._way_out()}"
+                f"{flag} {self.prefix} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
 
@@ -66,7 +66,7 @@ class CheckpointReader:
         try:
             return self._reader.get_tensor(name)
         except _READ_ERRORS as error:
-            raise UserError(f"{self.prefix}: {name} cannot be read: {_message(error)}{self._way_out()}") from error
+            raise UserError(f"{self.prefix}: {name} cannot be read: {plain_message(error)}{self._way_out()}") from error
 
     def _way_out(self) -> str:
         """What to say of the checkpoints before this one, when it is damaged."""
@@ -114,10 +114,6 @@ def _check_files(prefix: str) -> None:
         files.check_regular(prefix + suffix)
 
 
-def _message(error: Exception) -> str:
-    return getattr(error, "message", None) or str(error)
-
-
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
     """Writes a checkpoint that exists only when it is whole and on the disk: data first, index last, each by renaming.
 
@@ -142,7 +138,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
             )
         files.publish(partials, paths)
     except tf.errors.OpError as error:
-        raise UserError(f"cannot write the checkpoint {prefix}: {_message(error)}") from error
+        raise UserError(f"cannot write the checkpoint {prefix}: {plain_message(error)}") from error
     finally:
         files.discard(partials)  # gone already if all went well
 

@@ -11,6 +11,7 @@ _FILES_READ_TOGETHER = 16
 
 _POOLED_BATCHES = 64  # batches whose records are sorted by length together
 _PARSED_TOGETHER = 256  # records
+_SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
 _SHORTEST = 8  # positions; nothing is cut shorter
 
 IS_REAL_EXAMPLE = "is_real_example"
@@ -78,6 +79,9 @@ def _training_batches(
     first_epoch, skipped = divmod(start_record, num_records)
 
     def epoch(number):
+        # The seed of this graph, which goes into `shuffle` too; that of the process would do otherwise. TensorFlow
+        # cannot combine one that is 0 with the seed of an epoch, a tensor.
+        tf.compat.v1.set_random_seed(seed % _SEED_RANGE or _SEED_RANGE - 1)
         order = tf.random.experimental.stateless_shuffle(list(paths), seed=[seed, number])
         records = tf.data.Dataset.from_tensor_slices(order).interleave(
             tf.data.TFRecordDataset,

@@ -4,14 +4,13 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from absl import logging
 
 from official_bert import files
-from official_bert.errors import UserError
+from official_bert.errors import UserError, plain_message
 from official_bert.export.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
 from official_bert.export.warmup import prediction_log, write_warmup
 
@@ -100,8 +99,7 @@ def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
     except BaseException as error:
         files.remove_folder(partial)
         if isinstance(error, tf.errors.OpError):
-            reason = re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", error.message)  # names of nodes and of the operation
-            raise UserError(f"cannot write to --export_dir={export_dir}: {reason}") from error
+            raise UserError(f"cannot write to --export_dir={export_dir}: {plain_message(error)}") from error
         raise
     _write_settings(export_dir, name)
     logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))

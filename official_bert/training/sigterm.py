@@ -40,5 +40,9 @@ class SigtermNotice:
         self._is_raised = True
         try:
             yield
+        except Exception as error:
+            if self.is_set:  # native code of TensorFlow makes an error of what is raised while it handles another one
+                raise Terminated from error
+            raise
         finally:
             self._is_raised = False

@@ -4,6 +4,7 @@ import collections
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert.data import pipeline
 from official_bert.data.pipeline import evaluation_batches, training_batches
@@ -60,6 +61,15 @@ def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(paths, step
 def test_the_seed_decides_the_order(paths):
     assert numbers(batches_from(paths), 4) == numbers(batches_from(paths), 4)
     assert numbers(batches_from(paths), 4) != numbers(batches_from(paths, seed=8), 4)
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**32 - 1])
+def test_any_seed_decides_alone_whatever_that_of_the_process_is(paths, seed):
+    orders = []
+    for of_process in (seed, 5):
+        tf.random.set_seed(of_process)
+        orders.append(numbers(batches_from(paths, seed=seed), 4))
+    assert orders[0] == orders[1] != numbers(batches_from(paths, seed=seed + 1), 4)
 
 
 def test_a_batch_may_be_larger_than_an_epoch(paths):

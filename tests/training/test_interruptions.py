@@ -18,6 +18,7 @@ from official_bert.config.run_configs import FinetuningOptions
 from official_bert.data.schema import RecordSchema
 from official_bert.runs.finetuning import best_keeper, has_stopped_early
 from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import WeightedSum
 
@@ -144,8 +145,8 @@ def whole(tmp_path_factory):
 
     states.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("rename", "remove"):
-            patch.setattr(files, name, change(getattr(files, name)))
+        for module, name in ((os, "replace"), (files, "remove")):
+            patch.setattr(module, name, change(getattr(module, name)))
         assert train(whole) == (True, [2, 4, 6])
     return whole, states
 
@@ -211,18 +212,28 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
     assert "resumes from" in caplog.messages[-1] and caplog.messages[-1].endswith("model.ckpt-0")
     os.kill(os.getpid(), signal.SIGTERM)  # the process is on its way out
     # While the first checkpoint is saved, twice.
-    really = files.rename
+    really = os.replace
 
-    def rename(source, target):
+    def replace(source, target):
         stop()
         really(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "rename", rename)
+        patch.setattr(os, "replace", replace)
         assert train(tmp_path / "saved") == (False, [])
     for folder in (tmp_path / "traced", tmp_path / "saved"):
         assert train(folder) == (True, [2, 4, 6])
         assert_same_end(folder, whole[0])
+
+
+def test_sigterm_that_native_code_made_an_error_of_is_no_error(restored_handler):
+    with SigtermNotice() as sigterm, pytest.raises(Terminated), sigterm.raised():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Terminated as error:
+            raise RuntimeError("REPLACED BY Terminated") from error
+    with SigtermNotice() as sigterm, pytest.raises(ZeroDivisionError), sigterm.raised():
+        _ = 1 / 0
 
 
 def test_ctrl_c_says_what_the_command_resumes_from(whole, tmp_path, caplog):

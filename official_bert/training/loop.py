@@ -420,4 +420,6 @@ def _describe(step: int, scalars: dict[str, float]) -> list[str]:
     }
     shown = [text.format(step=step, value=scalars[name]) for name, text in texts.items() if name in scalars]
     losses = [(name.removesuffix("_loss"), value) for name, value in scalars.items() if name.endswith("_loss")]
+    if len(losses) == 1:  # it is the loss that is shown already
+        return shown
     return shown + [f"{name} {value:.4f}" for name, value in losses]

@@ -128,7 +128,7 @@ def check_name(path: str) -> None:
 
 
 def check_regular(path: str) -> None:
-    """Raises if something is there that is neither a regular file nor a folder, such as a device or a named pipe.
+    """Raises if something is there that is neither a regular file nor a folder: a device, a pipe, a link to itself.
 
     Such a file would be replaced by a regular one, or its reader would wait for ever.
 
@@ -139,8 +139,10 @@ def check_regular(path: str) -> None:
         return
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # whoever opens it learns more
-        return
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise UserError(f"{path} is a symbolic link that leads back to itself; name a regular file") from error
+        return  # whoever opens it learns more
     for is_kind, kind in _SPECIAL:
         if is_kind(mode):
             raise UserError(f"{path} is {kind}, not a regular file; name a regular file")

@@ -207,6 +207,13 @@ def test_what_is_no_regular_file_is_not_replaced(special):
     assert sorted(os.listdir(special[0].parent)) == ["device", "link", "pipe", "socket"]
 
 
+def test_a_link_to_itself_is_not_replaced(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(UserError, match="link is a symbolic link that leads back to itself"):
+        files.check_writable_folder(str(tmp_path / "link"), "output_file")
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_what_is_no_regular_file_is_not_waited_for(special):
     for path in map(str, special):
         for read in (files.read_text, lambda path: list(files.LineReader(path)), files.find):

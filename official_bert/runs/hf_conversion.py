@@ -78,9 +78,9 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     }
     paths = [os.path.join(config.output_dir, name) for name in (*texts, safetensors.WEIGHTS_FILE)]
     files.check_no_overwriting(paths, [config.vocab_file, config.bert_config_file], flag="output_dir")
+    safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
     for path, text in zip(paths, texts.values(), strict=False):
         _write_text(path, text)
-    safetensors.write_file(paths[-1], weights.arrays)
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
 
 

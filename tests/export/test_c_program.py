@@ -30,6 +30,7 @@ PAIRS = {
 }
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not sys.platform.startswith("linux") or shutil.which("gcc") is None, reason="needs Linux, gcc"),
 ]
 

@@ -80,6 +80,7 @@ def test_all_files_are_there(reviews, version):
         assert line in batching.splitlines()
 
 
+@pytest.mark.slow
 def test_saved_model_cli_shows_and_runs_it(version, tmp_path):
     tool = [sys.executable, "-I", "-m", "tensorflow.python.tools.saved_model_cli"]
     shown = subprocess.run([*tool, "show", "--dir", version, "--all"], capture_output=True, text=True, cwd=tmp_path)

@@ -78,6 +78,7 @@ def test_every_kind_of_classifier(files_of_model, tmp_path, kind):
         np.testing.assert_allclose(answers["probabilities"], expected, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_question_answering_gives_what_run_squad_predicted(files_of_model, tmp_path):
     flags = {
         **files_of_model, **SPAN_LENGTHS, "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),

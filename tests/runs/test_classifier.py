@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import shutil
 
 import numpy as np
@@ -14,7 +13,7 @@ from official_bert.config.run_configs import ClassifierConfig
 from official_bert.errors import UserError
 from official_bert.runs import classifier
 from official_bert.tasks.datasets import DATASETS
-from tests.conftest import ROOT, assert_fails, run_cold, run_script
+from tests.conftest import assert_fails, run_cold, run_script
 
 GOOD, BAD = ("bright", "warm"), ("empty", "broken")
 NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
@@ -251,24 +250,6 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     assert len(table(settings, "MNLI-m.tsv")) == 5 and len(table(settings, "MNLI-mm.tsv")) == 4
     assert {row[1] for row in table(settings, "MNLI-m.tsv")[1:]} <= set(labels)
     assert table(settings, "predictions.tsv")[0][:3] == ["guid", "text_a", "text_b"]
-
-
-def test_the_example_of_the_documentation_prints_what_it_says(tmp_path, monkeypatch):
-    guide = (ROOT / "docs" / "classification.md").read_text()
-    guide = guide.partition("### Your own")[2].partition("The other files")[0]
-    *contents, command, predictions = re.findall(r"```\n(.*?)```", guide, re.DOTALL)
-    os.mkdir(tmp_path / "reviews")
-    for path, content in zip(re.findall(r"`(reviews/\S+)`", guide), contents, strict=True):
-        (tmp_path / path).write_text(content)
-    os.symlink(ROOT / "tests", tmp_path / "tests")
-    monkeypatch.chdir(tmp_path)
-    _, script, *arguments = command.replace("\\\n", " ").split()
-    assert run_script(script, *arguments).code == 0
-    made = {"output_dir": "out/reviews"}
-    assert results(made)["eval_accuracy"] == 1.0
-    shown = [re.split("  +", line) for line in predictions.splitlines()]
-    for row, wanted in zip(table(made, "predictions.tsv"), shown, strict=True):
-        assert row[:3] == wanted[:3]
 
 
 @pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])

@@ -195,7 +195,7 @@ def test_the_same_command_again_changes_nothing_and_says_so(trained):
     again = run_script("run_squad.py", **settings)
     assert again.code == 0, again
     assert "model.ckpt-91 is there already: nothing to train up to step 91" in again.errors
-    assert "train.tf_record holds the same already" in again.errors
+    assert "eval.tf_record holds the same already" in again.errors
     assert "eval.tf_record holds the same already" in again.errors
     after = bytes_in(settings["output_dir"])
     assert after.keys() == before.keys()

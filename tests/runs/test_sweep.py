@@ -169,6 +169,7 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
     result = run_script("tools/sweep.py", **flags, output_dir=tmp_path, keep_checkpoint_max=1)
     assert result.code == 0, result

@@ -138,6 +138,7 @@ def test_many_random_strings(word_pair, letters_pair):
     letters_pair.assert_same(texts)
 
 
+@pytest.mark.slow
 def test_every_single_character(tmp_path, do_lower_case):
     every = "".join(map(chr, range(0x110000)))
     named = (character for character in every if unicodedata.category(character) not in ("Cn", "Co"))
@@ -231,6 +232,7 @@ assert not {"official_bert", "tensorflow_text"} & {name.split(".")[0] for name i
 """
 
 
+@pytest.mark.slow
 def test_saved_models_give_the_same_in_a_process_that_knows_tensorflow_only(tmp_path, word_pair, letters_pair):
     """Two at once: their tables must not be taken for each other's."""
     texts = [*SCRIPTS, *(case["text"] for case in TORTURE), *random_inputs(1, 500)]

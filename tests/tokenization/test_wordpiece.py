@@ -60,6 +60,7 @@ def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers,
 
 
 @BOTH_CASINGS
+@pytest.mark.slow
 def test_every_single_character_gives_what_the_plain_rules_give(do_lower_case):
     tokenizer = BasicTokenizer(do_lower_case)
     for first in range(0, 0x110000, 64):

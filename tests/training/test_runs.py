@@ -12,6 +12,8 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from tests.conftest import run_script, script_command, script_environment
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def flags(records_file, model_dir):

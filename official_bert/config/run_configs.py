@@ -107,7 +107,7 @@ class TrainingOptions(DeviceOptions):
     random_seed: int = option(12345, "Seed of weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED)
     allow_inexact_resume: bool = option(
         False,
-        "Resume although --train_batch_size or --random_seed changed, which decide the order of the examples.",
+        "Resume although a flag that decides the order of the examples changed: batch size, seed or padding.",
     )
     log_steps: int = option(100, "Steps between two lines of the log.", minimum=1)
     keep_checkpoint_max: int = option(5, "Checkpoints to keep; 0 keeps all.", minimum=0)

@@ -15,9 +15,10 @@ from official_bert.errors import UserError
 from official_bert.training.loop import TrainingPlan
 from official_bert.training.run_folder import read_run_config
 
-# Flags that change what a run learns. The order of the records depends on the first two, and the place where a resumed
-# run goes on in it on the first: with another value some examples of the epoch would be seen twice and others never.
-_ORDER_FLAGS = ("train_batch_size", "random_seed")
+# Flags that decide the order of the examples, and where in it a resumed run goes on: with another value some examples
+# of the epoch would be seen twice and others never.
+_ORDER_FLAGS = ("train_batch_size", "random_seed", "dynamic_padding")
+# Other flags that change what a run learns.
 _LEARNING_FLAGS = (
     "learning_rate",
     "num_train_steps",
@@ -25,7 +26,6 @@ _LEARNING_FLAGS = (
     "num_train_epochs",
     "warmup_proportion",
     "adam_bias_correction",
-    "dynamic_padding",
     "input_file",
     "max_seq_length",
     "max_predictions_per_seq",

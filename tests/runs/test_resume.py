@@ -106,6 +106,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({**vocabulary, **only, "do_export": True, "export_dir": str(tmp_path / "export")}, "other.txt is not the voc"),
         ({"data_dir": str(elsewhere)}, "was trained on other examples"),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
+        ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         ({"random_seed": 6}, "--random_seed=6, but .* or --allow_inexact_resume, or another --output_dir"),
     ):
         with pytest.raises(UserError, match=message):

@@ -29,9 +29,8 @@ from official_bert.runs.finetuning import (
     finetuning_plan,
     has_stopped_early,
     load_weights,
-    write_run_files,
 )
-from official_bert.runs.training import shuffled_batches, training_folder
+from official_bert.runs.training import shuffled_batches, training_folder, write_evaluation_flags, write_run_files
 from official_bert.tasks.classification import ClassificationTask, encoder_fingerprint
 from official_bert.tasks.classification_data import ExamplePacker, write_feature_records, write_records
 from official_bert.tasks.classification_output import (
@@ -55,7 +54,6 @@ from official_bert.tasks.datasets import (
 from official_bert.tasks.model_files import read_model_files
 from official_bert.tokenization import Vocabulary
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.run_folder import write_run_config
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -214,7 +212,7 @@ class _Job:
     def evaluate(self, dev: list[_Part]) -> None:
         """Evaluates a checkpoint and writes `eval_results.txt`."""
         step = load_weights(self._config, self._trainer, "--do_eval")
-        self._write_flags()
+        write_evaluation_flags(self._config, self._vocabulary)
         scores = self._scores(dev, step, confusion_folder=self._config.output_dir)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
         write_results(os.path.join(self._config.output_dir, RESULTS_FILE), results)
@@ -228,7 +226,7 @@ class _Job:
     def predict(self, part: _Part) -> None:
         """Predicts a part of the set and writes its tables."""
         load_weights(self._config, self._trainer, "--do_predict")
-        self._write_flags()
+        write_evaluation_flags(self._config, self._vocabulary)
         probabilities = self._predictions(part, "predict", self._config.predict_batch_size)["probabilities"]
 
         def path(name: str) -> str:
@@ -242,11 +240,6 @@ class _Job:
             submission = path(submission_name(self._dataset, part.split))
             write_glue_submission(submission, self._dataset, probabilities)
             logging.info("wrote %s", submission)
-
-    def _write_flags(self) -> None:
-        """Writes the flags of an evaluation alone; those of training, beside the checkpoints, are not overwritten."""
-        if not self._config.do_train:
-            write_run_config(os.path.join(self._config.output_dir, "eval"), self._config, self._vocabulary)
 
     def _scores(self, dev: list[_Part], step: int, confusion_folder: str | None = None) -> dict[str, float]:
         """Scores all parts, those of a second one with a suffix, and logs them."""

@@ -20,8 +20,6 @@ from official_bert.training.run_folder import (
     check_room_for_model_files,
     check_same_model,
     read_run_config,
-    write_model_files,
-    write_run_config,
 )
 
 
@@ -76,12 +74,6 @@ def check_ensemble(config: SquadConfig, names: Iterable[str], bert_config: BertC
             folder = os.path.dirname(folder)
         _check_flags_of(folder, config, names, "give the same, or leave them out of --ensemble_checkpoints")
         check_same_model(folder, bert_config, vocabulary)
-
-
-def write_run_files(config: FinetuningOptions, vocabulary: Vocabulary) -> None:
-    """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
-    write_run_config(config.output_dir, config, vocabulary)
-    write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
 
 
 def _check_flags_of(folder: str, config: FinetuningOptions, names: Iterable[str], advice: str) -> None:

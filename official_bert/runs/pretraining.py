@@ -18,7 +18,14 @@ from official_bert.export.saved_model import check_export_dir, write_export
 from official_bert.export.trained import mask_servable
 from official_bert.results import RESULTS_FILE
 from official_bert.runs.early_checks import check_has_checkpoint
-from official_bert.runs.training import check_resumed_flags, shuffled_batches, training_folder, training_plan
+from official_bert.runs.training import (
+    check_resumed_flags,
+    shuffled_batches,
+    training_folder,
+    training_plan,
+    write_evaluation_flags,
+    write_run_files,
+)
 from official_bert.tasks.model_files import read_model_files
 from official_bert.tasks.pretraining import PretrainingTask
 from official_bert.tokenization import Vocabulary
@@ -26,8 +33,6 @@ from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.run_folder import (
     check_room_for_model_files,
     check_same_model,
-    write_model_files,
-    write_run_config,
 )
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results
@@ -118,8 +123,7 @@ def _train(
     check_resumed_flags(config, config.num_train_steps)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_config(config.output_dir, config, vocabulary)
-        write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
+        write_run_files(config, vocabulary)
         return shuffled_batches(config, paths, task.schema, num_records=num_records, start_record=start_record)
 
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
@@ -134,8 +138,7 @@ def _evaluate(
     else:
         trainer.load_initial(config.init_checkpoint)
         step = 0
-    if not config.do_train:  # the settings that the checkpoints were trained with are not overwritten
-        write_run_config(os.path.join(config.output_dir, "eval"), config)
+    write_evaluation_flags(config, None)
     num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
     num_evaluated = min(num_records, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)

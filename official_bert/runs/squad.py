@@ -36,9 +36,8 @@ from official_bert.runs.finetuning import (
     finetuning_plan,
     has_stopped_early,
     load_weights,
-    write_run_files,
 )
-from official_bert.runs.training import shuffled_batches, training_folder
+from official_bert.runs.training import shuffled_batches, training_folder, write_evaluation_flags, write_run_files
 from official_bert.tasks.model_files import read_model_files
 from official_bert.tasks.squad import LOGITS, SquadTask
 from official_bert.tasks.squad_answers import (
@@ -60,7 +59,6 @@ from official_bert.tasks.squad_windows import (
 )
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.run_folder import write_run_config
 from official_bert.training.strategy import create_strategy
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -235,7 +233,7 @@ class _Answering:
             step, logits = self._ensemble_logits()
         else:
             step = load_weights(self._config, self._trainer, "--do_predict")
-            self._write_flags()
+            write_evaluation_flags(self._config, self._tokenized.tokenizer.vocabulary)
             logits = self._logits("predicting")
         answers = self._answers(logits)
         threshold = self._threshold(answers)
@@ -252,12 +250,6 @@ class _Answering:
             ScalarLog(self._config.output_dir).replace("eval", step, scores)
             write_results(os.path.join(self._config.output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
 
-    def _write_flags(self) -> None:
-        """Writes the flags of a prediction alone; those of training, beside the checkpoints, are not overwritten."""
-        if not self._config.do_train:
-            folder = os.path.join(self._config.output_dir, "eval")
-            write_run_config(folder, self._config, self._tokenized.tokenizer.vocabulary)
-
     def scores_at(self, step: int) -> dict[str, float]:
         """Scores the weights as they are, those of a step in training."""
         answers = self._answers(self._logits("evaluating"))
@@ -270,7 +262,7 @@ class _Answering:
         paths, weights, flag = self._config.ensemble, self._trainer.model.weights, "--ensemble_checkpoints"
         for path in paths:  # all of them before hours may be spent on the first
             check_whole(path, weights, flag)
-        self._write_flags()
+        write_evaluation_flags(self._config, self._tokenized.tokenizer.vocabulary)
         steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
         for path in paths:
             logging.info("%s: weights of %s", flag, path)

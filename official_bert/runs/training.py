@@ -1,6 +1,7 @@
 """What all runs that train have in common: how the flags become a plan and batches, and what may change on a resume."""
 
 import contextlib
+import os
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -12,8 +13,9 @@ from official_bert.config.run_configs import TrainingOptions
 from official_bert.data.pipeline import training_batches
 from official_bert.data.schema import RecordSchema
 from official_bert.errors import UserError
+from official_bert.tokenization import Vocabulary
 from official_bert.training.loop import TrainingPlan
-from official_bert.training.run_folder import read_run_config
+from official_bert.training.run_folder import read_run_config, write_model_files, write_run_config
 
 # Flags that decide the order of the examples, and where in it a resumed run goes on: with another value some examples
 # of the epoch would be seen twice and others never.
@@ -67,6 +69,18 @@ def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractCo
     """
     files.make_folders(output_dir)
     return files.sole_user(output_dir, "trains into") if do_train else contextlib.nullcontext()
+
+
+def write_run_files(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+    """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
+    write_run_config(config.output_dir, config, vocabulary)
+    write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
+
+
+def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+    """Writes the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
+    if not config.do_train:
+        write_run_config(os.path.join(config.output_dir, "eval"), config, vocabulary)
 
 
 def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
-.PHONY: install demo demo-classifier test test-slow lint bench clean
+.PHONY: install demo demo-classifier test test-slow lint docs bench clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,12 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# Reads the pages and the docstrings and writes site/; a link that leads nowhere is an error. Needs no network.
+docs: install
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open site/index.html"
+
 bench: install
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/start_up.py
@@ -43,4 +49,4 @@ bench: install
 	$(BIN)/python benchmarks/training_step.py
 
 clean:
-	rm -rf $(VENV) demo_output demo_classifier_output
+	rm -rf $(VENV) demo_output demo_classifier_output site

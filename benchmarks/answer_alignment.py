@@ -22,10 +22,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from absl import logging
 
 from official_bert.metrics.span import NORMALIZATIONS, score_answer
-from official_bert.tasks.squad_answers import text_finder
-from official_bert.tasks.squad_contexts import ALIGNMENTS
-from official_bert.tasks.squad_data import Question, SquadSet, read_squad
-from official_bert.tasks.squad_windows import TokenizedSquad, WindowOptions
+from official_bert.tasks.question_answering.answers import text_finder
+from official_bert.tasks.question_answering.contexts import ALIGNMENTS
+from official_bert.tasks.question_answering.examples import Question, SquadSet, read_squad
+from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.casing import check_casing
 

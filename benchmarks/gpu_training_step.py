@@ -185,11 +185,12 @@ def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:
 def our_model(case: Case, variant: str, policy: str):
     import keras
 
+    from official_bert.modeling.encoder import BertEncoder
     from official_bert.modeling.pretraining import PretrainingModel
     from official_bert.modeling.span import SpanModel
 
     keras.config.set_dtype_policy(policy)
-    return {PRETRAINING: PretrainingModel, SPAN: SpanModel}[case.task](model_config(case, variant))
+    return {PRETRAINING: PretrainingModel, SPAN: SpanModel}[case.task](BertEncoder(model_config(case, variant)))
 
 
 def our_loss(outputs, batch):
@@ -464,7 +465,7 @@ def look_at_chip(sides: list[str], preset: str) -> list[dict]:
 
 
 def report(flags: argparse.Namespace) -> None:
-    """Prints a line a case and variant; writes them to a file too, if wished, after each line."""
+    """Prints one line per case and variant; on request also writes them to a file, after each line."""
     sides, size = installed_sides(), SIZES[flags.preset]
     chips = look_at_chip(sides, flags.preset)
     rate = max(chip["flops"] for chip in chips)
@@ -527,7 +528,7 @@ def parse_flags() -> argparse.Namespace:
         default=[STEP, NO_ATTENTION_DROPOUT],
         help=f"comma-separated: {', '.join(VARIANTS)}",
     )
-    parser.add_argument("--padding", type=float, default=0.0, help="share of the positions, below 0.4")
+    parser.add_argument("--padding", type=float, default=0.0, help="fraction of the positions, below 0.4")
     parser.add_argument("--json", help="where to write the measurements too")
     parser.add_argument("--job", choices=["chip", "step"], help=argparse.SUPPRESS)
     parser.add_argument("--side", choices=[OURS, PEER], help=argparse.SUPPRESS)
@@ -537,7 +538,7 @@ def parse_flags() -> argparse.Namespace:
     if not any(case.model in flags.models and case.length in flags.lengths for case in CASES[flags.preset]):
         parser.error("no case of --preset has one of --models and one of --lengths")
     if not 0 <= flags.padding < 0.4:
-        parser.error(f"--padding={flags.padding} is not a share from 0 to below 0.4")
+        parser.error(f"--padding={flags.padding} must be at least 0 and below 0.4")
     return flags
 
 

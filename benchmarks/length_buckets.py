@@ -25,11 +25,12 @@ from common import compare
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.schema import RecordSchema
-from official_bert.tasks.classification import ClassificationTask
-from official_bert.tasks.classification_data import ExamplePacker, write_records
-from official_bert.tasks.datasets import DATASETS
+from official_bert.tasks.classification.datasets.published import DATASETS
+from official_bert.tasks.classification.records import TextJoiner, write_records
+from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer
+from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
 
 MAX_SEQ_LENGTH, TRAIN_BATCH_SIZE, PREDICT_BATCH_SIZE, SEED = 128, 32, 8, 1
@@ -48,15 +49,8 @@ class Records(NamedTuple):
 
 
 def training(task: ClassificationTask, trainer: Trainer, records: Records, side: str) -> Callable[[], float]:
-    steps = TrainingSteps(
-        task,
-        trainer.model,
-        tf.distribute.get_strategy(),
-        learning_rate=5e-5,
-        num_train_steps=1000,
-        num_warmup_steps=100,
-        seed=SEED,
-    )
+    plan = TrainingPlan(batch_size=TRAIN_BATCH_SIZE, num_train_steps=1000, num_warmup_steps=100, seed=SEED)
+    steps = TrainingSteps(task, trainer.model, tf.distribute.get_strategy(), plan)
     batches = training_batches(
         [records.path],
         records.schema,
@@ -110,13 +104,13 @@ def main() -> None:
     flags = parser.parse_args()
     dataset = DATASETS[flags.task_name]
     config = BertConfig.from_json_file(flags.bert_config_file)
-    packer = ExamplePacker(FullTokenizer(flags.vocab_file), max_seq_length=MAX_SEQ_LENGTH)
+    joiner = TextJoiner(FullTokenizer(flags.vocab_file), max_seq_length=MAX_SEQ_LENGTH)
     task = ClassificationTask(
         config,
         problem=dataset.problem,
         num_labels=len(dataset.labels),
         metric_names=dataset.metrics,
-        max_length=packer.max_length,
+        max_length=joiner.max_length,
         eval_batch_size=PREDICT_BATCH_SIZE,
     )
 
@@ -125,8 +119,8 @@ def main() -> None:
         texts = [(example.text_a, example.text_b) for example in examples]
         labels = dataset.check_labels(examples) if split == "train" else [0] * len(texts)
         path = os.path.join(folder, f"{split}.tf_record")
-        num_records = write_records(path, task.schema, packer, texts, labels)
-        return Records(path, task.schema, num_records, {"buckets": packer.padded_lengths(), "fixed": None})
+        num_records = write_records(path, task.schema, joiner, texts, labels)
+        return Records(path, task.schema, num_records, {"buckets": joiner.padded_lengths(), "fixed": None})
 
     with tempfile.TemporaryDirectory() as folder:
         train, test = make_records("train"), make_records("test")

@@ -26,10 +26,10 @@ import tensorflow as tf  # noqa: E402
 from absl import logging  # noqa: E402
 
 from official_bert.config.run_configs import PretrainingDataConfig  # noqa: E402
-from official_bert.files import LineReader  # noqa: E402
-from official_bert.runs import pretraining_data  # noqa: E402
+from official_bert.runs import create_pretraining_data  # noqa: E402
+from official_bert.support.text_files import LineReader  # noqa: E402
 from official_bert.tokenization import load_vocab  # noqa: E402
-from tests.tasks.plain_pretraining_data import plain_records  # noqa: E402
+from tests.tasks.pretraining.plain_records import plain_records  # noqa: E402
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def measure_speed(config: PretrainingDataConfig, peer_file: str) -> None:
             for record in plain_records(lines, vocab, vars(config)):
                 writer.write(record)
 
-    pretraining_data.run(config)
+    create_pretraining_data.run(config)
     write_plain()
     records = zip(read(config.output_file), read(peer_file), strict=True)
     num_records = sum(tf.train.Example.FromString(a) == tf.train.Example.FromString(b) for a, b in records)
@@ -69,7 +69,11 @@ def measure_speed(config: PretrainingDataConfig, peer_file: str) -> None:
 
     print(f"Record making: {num_records:,} records of {config.max_seq_length} tokens, one process; the records agree")
     compare(
-        "records/s", lambda: rate(lambda: pretraining_data.run(config)), lambda: rate(write_plain), "plain", rounds=3
+        "records/s",
+        lambda: rate(lambda: create_pretraining_data.run(config)),
+        lambda: rate(write_plain),
+        "plain",
+        rounds=3,
     )
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 import numpy as np
 from common import measure_in_process
 
-from official_bert.tasks.datasets import DATASETS
+from official_bert.tasks.classification.datasets.published import DATASETS
 
 # For the processes that this one starts.
 os.environ["TOKENIZERS_PARALLELISM"] = "true"  # as by default, but without a warning when the compiler is started
@@ -87,19 +87,20 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.checkpoints.loading import load_whole
     from official_bert.config.bert_config import BertConfig
     from official_bert.config.run_configs import HfConversionConfig
-    from official_bert.export.classification import ClassifierServable
-    from official_bert.export.saved_model import write_export
-    from official_bert.export.token_row import TokenRow
     from official_bert.modeling.classifier import ClassificationModel
-    from official_bert.runs import hf_conversion
+    from official_bert.modeling.encoder import BertEncoder
+    from official_bert.runs import convert_hf_checkpoint
+    from official_bert.serving.saved_model import write_export
+    from official_bert.serving.unpadding import UnpaddedLayout
+    from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
 
     hf_dir, converted = str(flags.folder / "hf"), str(flags.folder / "converted")
-    hf_conversion.run(HfConversionConfig(hf_dir=hf_dir, output_dir=converted))
+    convert_hf_checkpoint.run(HfConversionConfig(hf_dir=hf_dir, output_dir=converted))
     config = BertConfig.from_json_file(f"{converted}/bert_config.json")
-    model = ClassificationModel(config, num_outputs=2, layout_maker=TokenRow.of)
+    model = ClassificationModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=2)
     load_whole(f"{converted}/bert_model.ckpt", model.trainable_variables, "--hf_dir")
-    servable = ClassifierServable(
+    servable = ClassificationServable(
         model,
         config,
         FullTokenizer(f"{converted}/vocab.txt"),

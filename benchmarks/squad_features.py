@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--squad", required=True, help="a file in SQuAD's format, unpacked")
     parser.add_argument("--vocab_file", required=True, help="an uncased vocabulary")
-    parser.add_argument("--every", type=int, default=10, help="the peer gets one of so many paragraphs")
+    parser.add_argument("--every", type=int, default=10, help="the peer gets one in this many paragraphs")
     flags = parser.parse_args()
 
     from absl import logging
@@ -70,7 +70,7 @@ def measure_features(squad_file: str, vocab_file: str, every: int, folder: str) 
 def measure_answers(squad_file: str, vocab_file: str) -> None:
     import numpy as np
 
-    from official_bert.tasks.squad_answers import find_answers
+    from official_bert.tasks.question_answering.answers import find_answers
 
     tokenized = tokenize(squad_file, vocab_file)
     windows = tokenized.prediction_windows()[:NUM_WINDOWS]
@@ -94,14 +94,14 @@ def one_paragraph_of(every: int, content: dict) -> dict:
 
 
 def number_of_questions(squad_file: str) -> int:
-    from official_bert.tasks.squad_data import read_squad
+    from official_bert.tasks.question_answering.examples import read_squad
 
     return len(read_squad(squad_file, for_training=False, version_2=False).questions)
 
 
 def tokenize(squad_file: str, vocab_file: str):
-    from official_bert.tasks.squad_data import read_squad
-    from official_bert.tasks.squad_windows import TokenizedSquad, WindowOptions
+    from official_bert.tasks.question_answering.examples import read_squad
+    from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
     from official_bert.tokenization import FullTokenizer
 
     squad = read_squad(squad_file, for_training=False, version_2=False)
@@ -109,7 +109,7 @@ def tokenize(squad_file: str, vocab_file: str):
 
 
 def write_records(squad_file: str, vocab_file: str, path: str) -> int:
-    from official_bert.tasks.squad_windows import write_prediction_records
+    from official_bert.tasks.question_answering.records import write_prediction_records
 
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # or it would be found to hold the same
@@ -120,9 +120,9 @@ def write_records(squad_file: str, vocab_file: str, path: str) -> int:
 def write_plain_records(content: dict, vocab_file: str, path: str) -> None:
     import tensorflow as tf
 
-    from official_bert.tasks.squad_windows import FIRST_UNIQUE_ID
+    from official_bert.tasks.question_answering.records import FIRST_UNIQUE_ID
     from official_bert.tokenization import load_vocab
-    from tests.tasks.plain_squad import plain_features
+    from tests.tasks.question_answering.plain_squad import plain_features
 
     features = plain_features(content, load_vocab(vocab_file), True, **LENGTHS, for_training=False, version_2=False)
     with tf.io.TFRecordWriter(path) as writer:

@@ -38,7 +38,8 @@ def our_step():
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
-    from official_bert.tasks.pretraining import PretrainingTask
+    from official_bert.tasks.pretraining.task import PretrainingTask
+    from official_bert.training.plan import TrainingPlan
     from official_bert.training.step import TrainingSteps
 
     config = BertConfig(vocab_size=VOCABULARY, type_vocab_size=2, **ARCHITECTURE)
@@ -53,10 +54,7 @@ def our_step():
         task,
         task.build_model(),
         tf.distribute.get_strategy(),
-        learning_rate=1e-4,
-        num_train_steps=1000,
-        num_warmup_steps=10,
-        seed=1,
+        TrainingPlan(batch_size=BATCH, num_train_steps=1000, num_warmup_steps=10, learning_rate=1e-4, seed=1),
     )
     batch = {name: tf.constant(values, tf.int32) for name, values in make_batch().items()}
     batch["masked_lm_weights"] = tf.ones([BATCH, PREDICTIONS])

@@ -15,7 +15,7 @@ from torch_finetuning import fine_tune
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from official_bert.metrics.classification import METRICS
-from official_bert.tasks.datasets import DATASETS
+from official_bert.tasks.classification.datasets.published import DATASETS
 
 BATCH_SIZE, NUM_EPOCHS, WARMUP_PROPORTION, MAX_SEQ_LENGTH = 32, 3.0, 0.1, 128
 

@@ -16,7 +16,7 @@ from torch_finetuning import fine_tune
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from official_bert.metrics.span import NORMALIZATIONS, score_answers
-from official_bert.tasks.squad_data import SquadSet, read_squad
+from official_bert.tasks.question_answering.examples import SquadSet, read_squad
 
 BATCH_SIZE, NUM_EPOCHS, WARMUP_PROPORTION = 16, 2.0, 0.1
 MAX_SEQ_LENGTH, OVERLAP, NUM_BEST, MAX_ANSWER_LENGTH = 384, 128, 20, 30

@@ -1,3 +1,66 @@
-"""BERT on TensorFlow 2 and Keras 3, faithful to the commands, files and numbers of the first release."""
+"""BERT on TensorFlow 2 and Keras 3, faithful to the commands, files and numbers of the first release.
+
+    import official_bert
+
+    encoder = official_bert.BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
+    outputs = encoder(input_ids=[[101, 7592, 2088, 102]])
+    outputs["pooled_output"]      # float [1, 768], a vector for the whole sequence
+    outputs["sequence_output"]    # float [1, 4, 768], a vector for each wordpiece
+
+    model = official_bert.ClassificationModel(encoder, num_outputs=2)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit([input_ids, input_mask, segment_ids], labels)
+
+What is here:
+    BertConfig             the architecture, as bert_config.json describes it
+    BertEncoder            embeddings, transformer layers and pooler: a keras.Model
+    ClassificationModel    an encoder and a classifier of texts
+    SpanModel              an encoder and the scores of where an answer starts and ends
+    PretrainingModel       an encoder and the heads of pretraining
+    FullTokenizer          text to wordpieces and their ids
+    Predictor              answers and vectors of a trained or exported model
+    AdamWeightDecay        the reference's optimizer, for Keras's compile
+    LinearWarmupThenDecay  its learning rates
+
+Each is imported when it is first used, so that `import official_bert` costs nothing. Where Keras has been imported
+already, the models are too, so that `keras.models.load_model` knows them. The scripts, such as `run_classifier.py`,
+do the same work from files to files; `python -m official_bert` lists them.
+"""
+
+import importlib
+import sys
 
 __version__ = "0.1.0"
+
+# Name to the module that defines it.
+_PUBLIC = {
+    "AdamWeightDecay": "official_bert.optimization",
+    "BertConfig": "official_bert.config.bert_config",
+    "BertEncoder": "official_bert.modeling.encoder",
+    "ClassificationModel": "official_bert.modeling.classifier",
+    "FullTokenizer": "official_bert.tokenization",
+    "Predictor": "official_bert.inference.predictor",
+    "LinearWarmupThenDecay": "official_bert.optimization",
+    "PretrainingModel": "official_bert.modeling.pretraining",
+    "SpanModel": "official_bert.modeling.span",
+}
+
+__all__ = [*_PUBLIC, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is first used."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})
+
+
+if "keras" in sys.modules:
+    for module_name in ("modeling.classifier", "modeling.pretraining", "modeling.span", "optimization"):
+        importlib.import_module(f"{__name__}.{module_name}")

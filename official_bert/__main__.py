@@ -5,9 +5,9 @@ import os
 import sys
 
 from official_bert import __version__
+from official_bert.config.run_script import orderly_end, run_script
 from official_bert.config.scripts import SCRIPTS
-from official_bert.errors import UserError
-from official_bert.script import orderly_end, run_script
+from official_bert.support.errors import UserError
 
 
 def main() -> None:
@@ -42,11 +42,11 @@ scripts:
 
 def _what_is_wrong(name: str | None) -> str:
     if name is None:
-        return "no script is named"
+        return "no script is given"
     if name.startswith("-"):
-        return f"the first argument is the name of a script, not {name!a}"
+        return f"the first argument must be the name of a script, not {name!a}"
     similar = difflib.get_close_matches(os.path.basename(name).removesuffix(".py"), SCRIPTS, n=1)
-    return f"there is no script {name!a}" + (f", perhaps you mean {similar[0]}" if similar else "")
+    return f"there is no script {name!a}" + (f" (did you mean {similar[0]}?)" if similar else "")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,25 +14,28 @@ import tempfile
 import numpy as np
 import pytest
 
-from official_bert.errors import UserError
+from official_bert.config.flag_names import with_dashes
+from official_bert.support.errors import UserError
 from tests import warm_start
+
+pytest_plugins = ("tests.export_fixtures",)
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 LONG_FILES = (  # the longest first
-    "runs/test_squad.py",
-    "export/test_trained.py",
-    "runs/test_classifier.py",
+    "runs/test_run_squad.py",
+    "inference/test_trained.py",
+    "runs/test_run_classifier.py",
     "test_scripts.py",
-    "export/test_saved_model.py",
+    "serving/test_saved_model.py",
     "training/test_runs.py",
     "training/test_step.py",
     "tokenization/test_graph_tokenizer.py",
     "runs/test_sweep.py",
-    "export/test_c_program.py",
-    "export/test_questions.py",
-    "export/test_masks.py",
-    "export/test_predictor.py",
+    "serving/test_c_program.py",
+    "tasks/question_answering/test_servable.py",
+    "tasks/pretraining/test_servable.py",
+    "inference/test_predictor.py",
     "training/test_loop.py",
     "test_demo.py",
     "modeling/test_encoder.py",
@@ -147,7 +151,16 @@ def assert_refused(run, config_class, flags, *parts):
     with pytest.raises(UserError) as caught:
         run(config_class(**flags))
     for part in parts:
-        assert part in str(caught.value)
+        assert part in with_dashes(str(caught.value), config_class)
+
+
+@contextlib.contextmanager
+def prints_error(message, config_class):
+    """A user's mistake in the block; its message, as the script of these flags prints it, matches the expression."""
+    with pytest.raises(UserError) as caught:
+        yield caught
+    printed = with_dashes(str(caught.value), config_class)
+    assert re.search(message, printed), printed
 
 
 @pytest.fixture(scope="session")

@@ -240,8 +240,8 @@ def _agrees(shown: str, printed_shape: str) -> bool:
 _VARYING = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"(INFO +(for example|hidden): ).*", r"\1WORDS"),
-        (r"(INFO +the second part is ).*", r"\1WHICH"),
+        (r"(INFO +(example|masked): ).*", r"\1WORDS"),
+        (r"(INFO +second part: ).*", r"\1WHICH"),
         (r"^  \S+ +(0\.\d+)$", r"  WORD \1"),  # tools/fill_mask.py
         (r"^(    \d+  0\.\d+ +)\d+-\d+  .*", r"\1PLACE ANSWER"),  # tools/answer.py
         (r"^(\[?)\[b'.*'\]( |$)", r"\1WORDS\2"),  # the bytes of an export's answer

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from tests.conftest import GOLDEN, ROOT
 
@@ -32,7 +33,7 @@ def _make_encoder(folder: pathlib.Path) -> None:
     pieces += [f"[unused{number}]" for number in range(_VOCAB_SIZE - len(pieces))]
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     (folder / "bert_config.json").write_text(_ENCODER.to_json_string())
-    encoder = [variable for variable in PretrainingModel(_ENCODER).trainable_variables if "bert/" in variable.path]
+    encoder = BertEncoder(_ENCODER).trainable_variables
     with_prefix = CheckpointFolder(str(folder), keep_max=1).save(0, {variable.path: variable for variable in encoder})
     for file in folder.glob(pathlib.Path(with_prefix).name + ".*"):
         file.rename(folder / file.name.replace("model.ckpt-0", "bert_model.ckpt"))
@@ -47,7 +48,7 @@ def _make_demo_output(folder: pathlib.Path) -> None:
     config = dataclasses.replace(_ENCODER, vocab_size=num_pieces, max_position_embeddings=40)
     (folder / "bert_config.json").write_text(config.to_json_string())
     (folder / "pretraining").mkdir()
-    weights = {variable.path: variable for variable in PretrainingModel(config).trainable_variables}
+    weights = {variable.path: variable for variable in PretrainingModel(BertEncoder(config)).trainable_variables}
     checkpoints = CheckpointFolder(str(folder / "pretraining"), keep_max=1)
     checkpoints.save(_DEMO_STEPS, {**weights, GLOBAL_STEP: _DEMO_STEPS})
 
@@ -126,6 +127,8 @@ STAND_INS = (
     StandIn("docs/classification.md", "bert", _make_encoder),
     StandIn("docs/classification.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/classification.md", "nsmc", _make_nsmc),
+    StandIn("docs/features.md", "encoder", _make_encoder),
+    StandIn("docs/python.md", "encoder", _make_encoder),
     StandIn("docs/serving.md", "encoder", _make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/squad.md", "encoder", _make_encoder),

@@ -6,8 +6,14 @@ import pytest
 from absl import flags
 
 from official_bert.config.flag_binding import define_flags, from_flags, to_arguments
-from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SquadConfig
-from official_bert.errors import UserError
+from official_bert.config.run_configs import (
+    ClassifierConfig,
+    FeatureConfig,
+    PretrainingConfig,
+    PretrainingDataConfig,
+    SquadConfig,
+)
+from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN
 
 CONFIGS = {
@@ -15,6 +21,7 @@ CONFIGS = {
     "run_pretraining": PretrainingConfig,
     "run_classifier": ClassifierConfig,
     "run_squad": SquadConfig,
+    "extract_features": FeatureConfig,
 }
 REFERENCE = json.loads((GOLDEN / "reference_flags.json").read_text())
 
@@ -37,8 +44,20 @@ REQUIRED = {
         "--task_name=e",
         "--do_train",
     ),
+    "extract_features": (
+        "--input_file=a",
+        "--output_file=b",
+        "--bert_config_file=c",
+        "--vocab_file=d",
+        "--init_checkpoint=e",
+    ),
     "run_squad": ("--output_dir=b", "--bert_config_file=c", "--vocab_file=d", "--do_train", "--train_file=a"),
 }
+
+
+def test_every_script_of_the_reference_is_there():
+    assert set(CONFIGS) == set(REFERENCE)
+    assert sum(map(len, REFERENCE.values())) == 101
 
 
 @pytest.mark.parametrize("script", CONFIGS)
@@ -68,7 +87,7 @@ def test_flags_become_the_config(script):
     config = from_flags(config_class, flag_values(config_class, *REQUIRED[script], "--max_seq_length=77"))
     assert config.max_seq_length == 77
     assert "a" in (getattr(config, name, None) for name in ("data_dir", "input_file", "train_file"))
-    assert config.random_seed == 12345
+    assert getattr(config, "random_seed", 12345) == 12345
 
 
 def test_a_config_becomes_the_command_line_that_gives_it():

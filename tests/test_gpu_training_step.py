@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.optimization.schedules import linear_warmup_then_decay
+from official_bert.optimization.schedules import LinearWarmupThenDecay
 from tests.conftest import ROOT, golden_arrays, script_environment
 
 BENCHMARK = ROOT / "benchmarks" / "gpu_training_step.py"
@@ -27,11 +27,13 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 import gpu_training_step as benchmark
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 
 golden = np.load(sys.argv[2])
 config = BertConfig.from_json_file(sys.argv[3])
-model = PretrainingModel(dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+model = PretrainingModel(BertEncoder(config))
 paths = [variable.path for variable in model.trainable_variables]
 for variable in model.trainable_variables:
     variable.assign(golden[variable.path])
@@ -80,17 +82,12 @@ print(json.dumps({"losses": losses, "counts": counts}))
 def test_the_step_is_the_reference_s_and_its_operations_are_counted_right(model_dir, tmp_path):
     golden = golden_arrays("pretraining_model/trajectory.npz")
     first, last = (CheckpointReader(str(model_dir / name)) for name in ("bert_model.ckpt", "trained_model.ckpt-12"))
-    rates = [
-        float(
-            linear_warmup_then_decay(
-                step,
-                peak=float(golden["learning_rate"]),
-                num_train_steps=int(golden["num_train_steps"]),
-                num_warmup_steps=int(golden["num_warmup_steps"]),
-            )
-        )
-        for step in range(1, NUM_STEPS + 1)
-    ]
+    schedule = LinearWarmupThenDecay(
+        float(golden["learning_rate"]),
+        num_train_steps=int(golden["num_train_steps"]),
+        num_warmup_steps=int(golden["num_warmup_steps"]),
+    )
+    rates = [float(schedule(step)) for step in range(NUM_STEPS)]
     given, trained = tmp_path / "given.npz", tmp_path / "trained.npz"
     np.savez(given, rates=rates, **golden, **{name: first.read(name) for name in first.shapes})
     arguments = [str(BENCHMARK.parent), str(given), str(model_dir / "bert_config.json"), str(trained)]

@@ -55,11 +55,11 @@ def test_the_version_comes_without_tensorflow():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "python -m official_bert: error: no script is named; python -m official_bert --help lists the scripts"),
-        (["run_clasifier", "--do_train"], "there is no script 'run_clasifier', perhaps you mean run_classifier; "),
-        (["tools/fill_mask.py"], "there is no script 'tools/fill_mask.py', perhaps you mean fill_mask; "),
+        ([], "python -m official_bert: error: no script is given; python -m official_bert --help lists the scripts"),
+        (["run_clasifier", "--do_train"], "there is no script 'run_clasifier' (did you mean run_classifier?); "),
+        (["tools/fill_mask.py"], "there is no script 'tools/fill_mask.py' (did you mean fill_mask?); "),
         (["bake"], "there is no script 'bake'; "),
-        (["--task_name=mrpc"], "the first argument is the name of a script, not '--task_name=mrpc'"),
+        (["--task_name=mrpc"], "the first argument must be the name of a script, not '--task_name=mrpc'"),
         (
             ["score_answers", "--squad_file=a", "--predictions_file=b"],
             "python -m official_bert score_answers: error: c",

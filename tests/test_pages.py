@@ -118,7 +118,7 @@ def test_dots_within_a_line_stand_for_anything():
 @pytest.mark.parametrize(
     ("shown", "printed"),
     [
-        ("10:33:40 INFO    for example: [CLS] as que", "10:33:41 INFO    for example: [CLS] Moby"),
+        ("10:33:40 INFO    example: [CLS] as que", "10:33:41 INFO    example: [CLS] Moby"),
         ("  the                  0.0781", "  captain            0.5"),
         ("    1  0.8793        195-208  Zoë Lindqvist", "    1  0.1        1-2  Varne"),
         ("[b'dough' b'clay']", "[b'a' b'b' b'c']"),

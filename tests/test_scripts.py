@@ -18,7 +18,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.run_configs import StripCheckpointConfig, VocabConfig
 from official_bert.config.scripts import SCRIPTS
-from official_bert.runs import checkpoint_stripping, vocab_building
+from official_bert.runs import build_vocab, strip_checkpoint
 from tests.conftest import (
     GOLDEN,
     ROOT,
@@ -30,14 +30,17 @@ from tests.conftest import (
     script_command,
     script_environment,
 )
-from tests.tasks.test_pretraining_data import read_records
+from tests.record_files import read_records
 
 FILES = [name + ".py" if (ROOT / f"{name}.py").exists() else f"tools/{name}.py" for name in SCRIPTS]
 DEMOS = ["tools/demo.py", "tools/demo_classifier.py"]  # have no required flags
+MODULES = ["tools/demonstration.py", "tools/mkdocs_hooks.py"]  # are imported by the demos and by mkdocs
 
 
 def test_every_script_has_a_file_and_every_file_a_script():
-    assert {*FILES, *DEMOS} == {str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"))}
+    assert {*FILES, *DEMOS, *MODULES} == {
+        str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"))
+    }
 
 
 @pytest.mark.parametrize("script", [*FILES, *DEMOS])
@@ -59,7 +62,8 @@ def test_help_lists_the_flags_within_a_second(script):
 @pytest.mark.parametrize("script", [*FILES, *DEMOS])
 def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow(script):
     program = (
-        f"import sys, importlib.util as u; spec = u.spec_from_file_location('script', {str(ROOT / script)!r});"
+        f"import sys, importlib.util as u; sys.path[0] = {os.path.dirname(ROOT / script)!r};"
+        f"spec = u.spec_from_file_location('script', {str(ROOT / script)!r});"
         "module = u.module_from_spec(spec); spec.loader.exec_module(module);"
         "from absl import flags; assert 'tensorflow' not in sys.modules; assert 'input_file' not in flags.FLAGS"
     )
@@ -137,12 +141,38 @@ class TestCreatePretrainingData:
         command = [sys.executable, str(ROOT / "create_pretraining_data.py")]
         command += [f"--{name}={value}" for name, value in flags.items()]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
-            for line in process.stderr:
-                if "for example" in line:  # records are being made
-                    break
+            has_begun = any("INFO    example: [CLS]" in line for line in process.stderr)  # stops at that line
             time.sleep(1)
+            assert process.poll() is None
             process.kill()
-        assert all(name.startswith(".") for name in os.listdir(tmp_path)), os.listdir(tmp_path)
+        assert has_begun
+        (left,) = os.listdir(tmp_path)
+        assert left.startswith(".out.tfrecord.partial-")
+
+
+class TestExtractFeatures:
+    """Pipes, which only a process has; the features themselves are in tests/runs and tests/inference."""
+
+    @pytest.fixture
+    def command(self, files_of_model):
+        flags = {"input_file": "-", "output_file": "-", "layers": "-1", "max_seq_length": 64, "pooling": "cls"}
+        return script_command("extract_features.py", {**files_of_model, **flags})
+
+    def test_a_pipe_carries_features_and_nothing_else(self, command):
+        process = subprocess.run(
+            command, input="the town\nthe harbour ||| woke\n", capture_output=True, text=True, env=script_environment()
+        )
+        assert process.returncode == 0, process.stderr
+        lines = [json.loads(line) for line in process.stdout.splitlines()]
+        assert [line["linex_index"] for line in lines] == [0, 1]
+        assert all(len(line["layers"][0]["values"]) == 32 for line in lines)
+        assert "standard output: 2 texts" in process.stderr
+        assert all(line[2] == ":" for line in process.stderr.splitlines()), process.stderr  # our own log alone
+
+    def test_a_pipe_that_brings_nothing_is_a_mistake(self, command):
+        process = subprocess.run(command, input="", capture_output=True, text=True, env=script_environment())
+        assert_fails(Result(process), "extract_features.py: error: /dev/stdin is empty; give a text a line")
+        assert process.stdout == ""
 
 
 class TestRunPretraining:
@@ -231,7 +261,7 @@ class TestRunPretraining:
         [
             ({"use_tpu": True}, ["--use_tpu: no TPU answers"]),
             ({"use_tpu": True, "tpu_name": "grpc://127.0.0.1:9"}, ["no TPU answers at grpc://127.0.0.1:9"]),
-            ({"num_replicas": 3}, ["--train_batch_size=8 is not a multiple of the 3 devices"]),
+            ({"num_replicas": 3}, ["train_batch_size=8 is not a multiple of the 3 devices"]),
         ],
     )
     def test_mistakes_about_devices(self, flags, changes, parts):
@@ -254,7 +284,7 @@ class TestRunPretraining:
         data[-100] ^= 1
         (tmp_path / "bad.tfrecord").write_bytes(data)
         result = run_script("run_pretraining.py", "--do_train", **{**flags, "input_file": tmp_path / "bad.tfrecord"})
-        assert_fails(result, "bad.tfrecord: record ", "damaged or cut off")
+        assert_fails(result, "bad.tfrecord: record ", "damaged or truncated")
 
 
 def event_value(folder, step, tag):
@@ -274,12 +304,12 @@ class TestTools:
     def test_build_vocab_does_not_overwrite_its_input(self, tmp_path):
         text = tmp_path / "text.txt"
         text.write_text("the only copy of this text\n")
-        assert_refused(vocab_building.run, VocabConfig, {"input_file": text, "vocab_file": text}, "is also an input")
+        assert_refused(build_vocab.run, VocabConfig, {"input_file": text, "vocab_file": text}, "is also an input")
         assert text.read_text() == "the only copy of this text\n"
 
     def test_build_vocab_writes_nothing_for_too_few_pieces(self, corpus_file, tmp_path):
         flags = {"input_file": corpus_file, "vocab_file": tmp_path / "v.txt", "vocab_size": 20}
-        assert_refused(vocab_building.run, VocabConfig, flags, "--vocab_size=20 is too small")
+        assert_refused(build_vocab.run, VocabConfig, flags, "--vocab_size=20 is too small")
         assert os.listdir(tmp_path) == []
 
     def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file):
@@ -307,16 +337,19 @@ class TestTools:
         for name in after.shapes:
             np.testing.assert_array_equal(after.read(name), before.read(name))
         arguments = {"checkpoint": target, "output": target}  # the old names of the flags
-        checkpoint_stripping.run(StripCheckpointConfig(**{**arguments, "output": str(tmp_path / "copy.ckpt")}))
+        strip_checkpoint.run(StripCheckpointConfig(**{**arguments, "output": str(tmp_path / "copy.ckpt")}))
         copy = pathlib.Path(target + ".data-00000-of-00001").read_bytes()
         assert (tmp_path / "copy.ckpt.data-00000-of-00001").read_bytes() == copy
         for flags, message in (
-            (arguments, f"--output: there is a checkpoint {target} already; give another name"),
-            ({"init_checkpoint": target, "output_dir": str(tmp_path)}, f"--output_dir: there is a checkpoint {target}"),
+            (arguments, f"--output={target}: the checkpoint {target} exists already; give another name"),
+            (
+                {"init_checkpoint": target, "output_dir": str(tmp_path)},
+                f"--output_dir={tmp_path}: the checkpoint {target}",
+            ),
             ({**arguments, "output_dir": "b"}, "--output_dir and --output exclude each other; give one"),
-            ({"output": "b"}, "--init_checkpoint (Checkpoint of a training run) is missing"),
+            ({"output": "b"}, "--init_checkpoint (Checkpoint written by a training run) is missing"),
         ):
-            assert_refused(checkpoint_stripping.run, StripCheckpointConfig, flags, message)
+            assert_refused(strip_checkpoint.run, StripCheckpointConfig, flags, message)
 
     def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path):
         result = run_script(

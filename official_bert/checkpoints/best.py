@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from official_bert import files
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.names import BEST_FOLDER, STATE_FILE, delete_checkpoints
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.errors import UserError
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 
 _HISTORY_FILE = "evaluations.json"
 
@@ -80,9 +80,9 @@ class BestCheckpoint:
 
 def _read_history(path: str) -> list[tuple[int, float]]:
     try:
-        return [_checked(entry) for entry in files.read_json_list(path, "list of evaluations")]
+        return [_checked(entry) for entry in text_files.read_json_list(path, "list of evaluations")]
     except (ValueError, TypeError, OverflowError) as error:  # a UserError is a ValueError
-        raise UserError(f"{path} is damaged ({error}); delete it to begin its history anew") from error
+        raise UserError(f"{path} is damaged ({error}); delete it to start a new history") from error
 
 
 def _checked(entry: Any) -> tuple[int, float]:

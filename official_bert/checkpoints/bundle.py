@@ -5,21 +5,22 @@ A checkpoint is named by its prefix, `out/model.ckpt-1000`, which stands for `ou
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from official_bert import files
 from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
-from official_bert.errors import UserError, plain_message
+from official_bert.support import files
+from official_bert.support.errors import UserError, plain_message
 
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 GLOBAL_STEP = "global_step"
 UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
-_SLOTS = ("/adam_m", "/adam_v")
+_REFERENCE_SLOTS = ("/adam_m", "/adam_v")
+_RESUMED = "checkpoint"  # how messages call a checkpoint that no parameter names: a run's own
 
 
 class CheckpointReader:
@@ -30,25 +31,25 @@ class CheckpointReader:
       shapes: name to shape, for every array.
     """
 
-    def __init__(self, path: str, flag: str = "checkpoint"):
+    def __init__(self, path: str, what: str = _RESUMED):
         """Opens a checkpoint.
 
         Args:
-          path: a prefix, or a folder with a `checkpoint` state file.
-          flag: the flag or file that named it, for messages.
+          path: see `find_checkpoint`.
+          what: the parameter or file that named it, for messages; by default nobody did, a run resumes from it.
 
         Raises:
           UserError: there is no such checkpoint, or it cannot be read.
         """
-        self.prefix = find_checkpoint(path, flag)
+        self.prefix = find_checkpoint(path, what)
         check_path(self.prefix)
         _check_files(self.prefix)
-        self._is_named = flag.startswith("--") and not files.is_folder(path)
+        self._is_named = what != _RESUMED and not files.is_folder(path)
         try:
             self._reader = tf.train.load_checkpoint(self.prefix)
         except _READ_ERRORS as error:
             raise UserError(
-                f"{flag} {self.prefix} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
+                f"{what} {self.prefix} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
 
@@ -75,12 +76,12 @@ class CheckpointReader:
             return ""
         whole = _last_whole(folder, before=step)
         if whole is None:
-            return "; there is no earlier checkpoint beside it that is whole"
+            return "; no earlier checkpoint in its folder is intact"
         if self._is_named:
-            return f"; {os.path.join(folder, whole)}, from before it, is whole"
+            return f"; the earlier checkpoint {os.path.join(folder, whole)} is intact"
         return (
-            f"; to resume from {whole}, the last before it that is whole, replace the content of "
-            f'{os.path.join(folder, STATE_FILE)} by the line model_checkpoint_path: "{whole}"'
+            f"; to resume from {whole}, the last intact checkpoint before it, replace the content of "
+            f'{os.path.join(folder, STATE_FILE)} with the line model_checkpoint_path: "{whole}"'
         )
 
 
@@ -108,7 +109,7 @@ def _is_whole(prefix: str) -> bool:
 
 
 def _check_files(prefix: str) -> None:
-    """Raises if a checkpoint cannot have this name, or one of its files is none that can be read or replaced."""
+    """Raises if a checkpoint cannot have this name, or one of its files is not a regular file."""
     for suffix in (".index", DATA_SUFFIX):
         files.check_name(prefix + suffix)
         files.check_regular(prefix + suffix)
@@ -143,6 +144,13 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
         files.discard(partials)  # gone already if all went well
 
 
-def is_training_state(name: str) -> bool:
-    """Tells whether an array only serves to resume training: an optimizer slot, the step, what was not logged yet."""
-    return name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS) or name.endswith(_SLOTS)
+def is_training_state(name: str, names: Container[str]) -> bool:
+    """Tells whether an array only serves to resume training: an optimizer slot, the step, what was not logged yet.
+
+    Args:
+      name: the array's.
+      names: those of all arrays beside it. A slot has its variable's name and one part more: `.../kernel/momentum`.
+    """
+    variable, _, _ = name.rpartition("/")
+    is_slot = variable in names or name.endswith(_REFERENCE_SLOTS)  # the latter are known even without their variable
+    return is_slot or name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS)

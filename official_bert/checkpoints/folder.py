@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_bert import files
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.names import STATE_FILE
 from official_bert.checkpoints.state_file import kept_checkpoints, quoted
+from official_bert.support import files
 
 
 class CheckpointFolder:
@@ -30,7 +30,8 @@ class CheckpointFolder:
         Raises:
           UserError: see `kept_checkpoints`.
         """
-        self._folder, self._keep_max = folder, keep_max
+        self._folder = folder
+        self._keep_max = keep_max
         self._kept = kept_checkpoints(folder)
 
     @property

@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 _NAMES_SHOWN = 5
 
@@ -21,7 +22,7 @@ class LoadReport:
       source: the checkpoint.
       matched: names of the variables that were set.
       missing: names of variables that the checkpoint lacks; they are newly initialized.
-      unused: names that the checkpoint has and the model has not, optimizer state apart.
+      unused: names of the checkpoint that the model lacks, except optimizer state.
     """
 
     source: str
@@ -45,11 +46,26 @@ class LoadReport:
                 logging.info("%s: %s", status, ", ".join(names))
 
 
+@dataclasses.dataclass(frozen=True)
+class NamedArrays:
+    """The arrays of a model, wherever they are.
+
+    Attributes:
+      source: where, for messages.
+      shapes: name to shape, for every array.
+      read: gives the array of a name.
+    """
+
+    source: str
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+
+
 def load_initial(path: str, variables: Sequence[keras.Variable], *, required: Callable[[str], bool]) -> LoadReport:
-    """Sets variables from `--init_checkpoint`; optimizer slots and step start anew.
+    """Sets variables from an initial checkpoint; optimizer slots and the step are newly initialized.
 
     Args:
-      path: a prefix, or a folder with a state file.
+      path: a prefix, or a folder with a state file or with one checkpoint alone.
       variables: the model's; the path of each is its name.
       required: tells which names must be there; others, such as a new head, may be missing.
 
@@ -59,21 +75,40 @@ def load_initial(path: str, variables: Sequence[keras.Variable], *, required: Ca
     Raises:
       UserError: a required variable is missing, or any variable has another shape.
     """
-    reader = CheckpointReader(path, "--init_checkpoint")
-    names = [variable.path for variable in variables]
-    missing = [name for name in names if name not in reader.shapes]
+    reader = CheckpointReader(path, "init_checkpoint")
+    named = {variable.path: variable for variable in variables}
+    return load_arrays(NamedArrays(reader.prefix, reader.shapes, reader.read), named, required=required)
+
+
+def load_arrays(
+    arrays: NamedArrays, variables: Mapping[str, keras.Variable], *, required: Callable[[str], bool]
+) -> LoadReport:
+    """Sets variables from the arrays of their names.
+
+    Args:
+      arrays: what to read.
+      variables: name to variable.
+      required: tells which names must be there; others, such as a new head, may be missing.
+
+    Returns:
+      A report.
+
+    Raises:
+      UserError: a required variable is missing, or any variable has another shape.
+    """
+    missing = [name for name in variables if name not in arrays.shapes]
     required_missing = [name for name in missing if required(name)]
     if required_missing:
         raise UserError(
-            f"--init_checkpoint {reader.prefix} lacks {len(required_missing)} variables of the encoder: "
-            f"{_some(required_missing)}; is it a BERT checkpoint, and does --bert_config_file belong to it?"
+            f"{arrays.source} lacks {len(required_missing)} of the model's variables: {_some(required_missing)}; is it "
+            "a checkpoint of such a model, and does its bert_config.json belong to it?"
         )
-    matched = {variable.path: variable for variable in variables if variable.path in reader.shapes}
-    _check_shapes(reader, matched, "--init_checkpoint")
+    matched = {name: variable for name, variable in variables.items() if name in arrays.shapes}
+    _check_shapes(arrays.source, arrays.shapes, matched)
     for name, variable in matched.items():
-        variable.assign(reader.read(name))
-    unused = sorted(name for name in set(reader.shapes) - set(names) if not is_training_state(name))
-    return LoadReport(reader.prefix, list(matched), missing, unused)
+        variable.assign(arrays.read(name))
+    unused = sorted(name for name in set(arrays.shapes) - set(variables) if not is_training_state(name, arrays.shapes))
+    return LoadReport(arrays.source, list(matched), missing, unused)
 
 
 def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, tf.Variable]) -> None:
@@ -92,58 +127,60 @@ def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, 
     missing = [name for name in names if name not in reader.shapes]
     if missing:
         advice = (
-            "it was stripped of its training state, so use it as --init_checkpoint of a new --output_dir"
-            if all(map(is_training_state, missing))
-            else "it is of another model; use another --output_dir"
+            "it was stripped of its training state, so use it as init_checkpoint of a new output_dir"
+            if all(is_training_state(name, names) for name in missing)
+            else "it is of another model; use another output_dir"
         )
         raise UserError(f"{reader.prefix} lacks {_some(missing)}: {advice}")
-    _check_shapes(reader, names, "checkpoint")
+    _check_shapes(f"checkpoint {reader.prefix}", reader.shapes, names)
     for name, variable in names.items():
         variable.assign(reader.read(name))
 
 
-def check_whole(path: str, variables: Sequence[keras.Variable], flag: str) -> CheckpointReader:
+def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> CheckpointReader:
     """Opens a checkpoint that must hold every variable; the step and the optimizer's slots may be missing.
 
     Args:
       path: a prefix, or a folder with a state file.
       variables: the model's.
-      flag: the flag that named it, for messages.
+      what: the parameter that named it, for messages; "checkpoint" for a run's own.
 
     Raises:
       UserError: there is no such checkpoint, it cannot be read, or a variable is missing or has another shape.
     """
-    reader = CheckpointReader(path, flag)
+    reader = CheckpointReader(path, what)
     names = {variable.path: variable for variable in variables}
     missing = [name for name in names if name not in reader.shapes]
     if missing:
-        raise UserError(f"{flag} {reader.prefix} lacks {_some(missing)}: it is of another model, or was not fine-tuned")
-    _check_shapes(reader, names, flag)
+        raise UserError(f"{what} {reader.prefix} lacks {_some(missing)}: it is of another model, or was not fine-tuned")
+    _check_shapes(f"{what} {reader.prefix}", reader.shapes, names)
     return reader
 
 
-def load_whole(path: str, variables: Sequence[keras.Variable], flag: str) -> int:
+def load_whole(path: str, variables: Sequence[keras.Variable], what: str) -> int:
     """Sets every variable from a checkpoint; the arguments and errors are those of `check_whole`.
 
     Returns:
       Its step; 0 if it was stripped of that.
     """
-    reader = check_whole(path, variables, flag)
+    reader = check_whole(path, variables, what)
     for variable in variables:
         variable.assign(reader.read(variable.path))
     return reader.step
 
 
-def _check_shapes(reader: CheckpointReader, variables: Mapping[str, keras.Variable | tf.Variable], what: str) -> None:
+def _check_shapes(
+    source: str, shapes: Mapping[str, tuple[int, ...]], variables: Mapping[str, keras.Variable | tf.Variable]
+) -> None:
     wrong = [
-        f"{name} is {list(reader.shapes[name])} there and {list(variable.shape)} here"
+        f"{name} is {list(shapes[name])} there and {list(variable.shape)} here"
         for name, variable in variables.items()
-        if reader.shapes[name] != tuple(variable.shape)
+        if shapes[name] != tuple(variable.shape)
     ]
     if wrong:
         raise UserError(
-            f"{what} {reader.prefix} does not fit the model: {_some(wrong)}; "
-            "use the bert_config.json that belongs to it, or another --output_dir"
+            f"{source} does not fit the model: {_some(wrong)}; "
+            "use the bert_config.json that belongs to it, or another output_dir"
         )
 
 

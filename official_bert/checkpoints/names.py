@@ -3,7 +3,7 @@
 import os
 import re
 
-from official_bert import files
+from official_bert.support import files
 
 STATE_FILE = "checkpoint"
 BEST_FOLDER = "best"  # in the output folder: where the best checkpoint of a run lies

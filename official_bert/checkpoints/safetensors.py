@@ -1,4 +1,4 @@
-"""Hugging Face's weights of BERT: their files, read and written, and their names and layout against ours.
+"""Hugging Face's weights of BERT: reads and writes their files, and converts their names and layout.
 
 `read_folder` -> `from_hf` -> `bundle.write_checkpoint` is one direction, `bundle.CheckpointReader` -> `to_hf` ->
 `write_file` the other.
@@ -15,10 +15,10 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
 from official_bert.checkpoints.bundle import is_training_state
 from official_bert.config.bert_config import BertConfig
-from official_bert.errors import UserError
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 
 WEIGHTS_FILE = "model.safetensors"
 _INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
@@ -29,7 +29,7 @@ _FROM_PICKLE = (
     f"s.save_file({{n: t.contiguous().clone() for n, t in d.items()}}, '{WEIGHTS_FILE}')"
 )
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
-_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # counted up or zero, never learnt
+_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # constants, never learned
 # Tensors that are the same variable as another one.
 _TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -146,7 +146,7 @@ class HfWeights(NamedTuple):
 def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> Weights:
     """Gives Hugging Face's arrays our names and layout.
 
-    A missing pooler, which `transformers` drops from models that do without, begins at random as in a new model.
+    A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
 
     Args:
       arrays: what `read_folder` gave.
@@ -167,8 +167,8 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
         weights.arrays[kernel] = np.array(initializer([config.hidden_size, config.hidden_size]))
         weights.arrays[bias] = np.zeros([config.hidden_size], np.float32)
         logging.warning(
-            "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is right, but "
-            "whatever uses the pooled output, such as a classifier, must be trained first",
+            "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is correct, but "
+            "anything that uses the pooled output, such as a classifier, must be trained first",
             source,
             kernel,
             bias,
@@ -191,13 +191,15 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     Raises:
       UserError: an array is unknown, missing, not finite or of another shape, or no class has all these heads.
     """
-    arrays = {name: array for name, array in arrays.items() if not is_training_state(name)}
+    arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     for name, array in arrays.items():
         _check_finite(array, name, source)
     renamed, parts = _renamed(arrays, _RULES, config, source)
     heads = tuple(part for part in parts if part not in ("encoder", "pooler"))
     if heads not in _ARCHITECTURES:
-        raise UserError(f"{source} has a {' and a '.join(heads)}; no class of transformers has them together")
+        raise UserError(
+            f"{source} has a {' and a '.join(heads)}; no class of transformers has this combination of heads"
+        )
     architecture = _ARCHITECTURES[heads]
     if not heads:
         renamed = {name.removeprefix("bert."): array for name, array in renamed.items()}
@@ -215,8 +217,8 @@ def _renamed(
     unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
     if unknown:
         raise UserError(
-            f"{source} holds {unknown[0]} ({len(unknown)} such in all), which a BERT with "
-            f"num_hidden_layers={config.num_hidden_layers} has not; does the model config belong to it?"
+            f"{source} holds {unknown[0]} ({len(unknown)} unknown arrays in all), which a BERT with "
+            f"num_hidden_layers={config.num_hidden_layers} does not have; does the model config belong to it?"
         )
     sizes = _sizes(config)
     weights = Weights({}, [])
@@ -225,14 +227,14 @@ def _renamed(
         if len(missing) == len(part_rules) and part != "encoder":
             continue
         if missing:
-            raise UserError(f"{source} lacks {missing[0]} of the {part} ({len(missing)} such in all)")
+            raise UserError(f"{source} lacks {missing[0]} of the {part} ({len(missing)} missing in all)")
         weights.parts.append(part)
         for rule in part_rules:
             array = arrays[rule.source]
             if not _fits(array.shape, rule.shape, sizes):
                 raise UserError(
-                    f"{source}: {rule.source} has the shape {list(array.shape)}, the model config makes it "
-                    f"[{', '.join(str(sizes.get(letter, letter)) for letter in rule.shape)}]; does it belong to it?"
+                    f"{source}: {rule.source} has the shape {list(array.shape)}, but the model config requires "
+                    f"[{', '.join(str(sizes.get(letter, letter)) for letter in rule.shape)}]; do they belong together?"
                 )
             weights.arrays[rule.target] = array.T if rule.is_transposed else array
     return weights
@@ -256,6 +258,11 @@ def _fits(shape: tuple[int, ...], letters: str, sizes: dict[str, int]) -> bool:
     )
 
 
+def has_weights(folder: str) -> bool:
+    """Tells whether a folder holds weights of Hugging Face's, even in a form that `read_folder` refuses."""
+    return any(files.exists(os.path.join(folder, name)) for name in (WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE))
+
+
 def read_folder(folder: str) -> dict[str, np.ndarray]:
     """Reads the weights of a Hugging Face folder: one safetensors file or several with an index.
 
@@ -275,13 +282,13 @@ def read_folder(folder: str) -> dict[str, np.ndarray]:
         for stored_name, array in _read_file(path):
             name = _todays_name(stored_name)
             if name in arrays:
-                raise UserError(f"{path}: {stored_name} is there twice, in another file or under another name before")
+                raise UserError(f"{path}: {stored_name} occurs twice, also in another file or under another name")
             arrays[name] = array
     for copy, original in _TIED.items():
         if copy in arrays:
             array = arrays.pop(copy)
             if not np.array_equal(arrays.setdefault(original, array), array):
-                raise UserError(f"{folder}: {copy} differs from {original}; here both are one variable")
+                raise UserError(f"{folder}: {copy} differs from {original}; here they are one variable")
     return arrays
 
 
@@ -293,15 +300,15 @@ def _weight_files(folder: str) -> list[str]:
         return [os.path.join(folder, name) for name in _shard_names(index)]
     if files.exists(pickle) or files.exists(pickle + ".index.json"):
         raise UserError(
-            f"{folder} has its weights in {_PICKLE_FILE} alone, a pickle; those can run code and are not read. "
-            f'To make {WEIGHTS_FILE} of it, with PyTorch, in that folder: python -c "{_FROM_PICKLE}"'
+            f"{folder} has its weights only as {_PICKLE_FILE}, a pickle; pickles can run code and are not read. "
+            f'To convert it to {WEIGHTS_FILE}, with PyTorch, in that folder: python -c "{_FROM_PICKLE}"'
         )
-    raise UserError(f"{folder} holds no {WEIGHTS_FILE}")
+    raise UserError(f"{folder} has no {WEIGHTS_FILE}")
 
 
 def _shard_names(index: str) -> list[str]:
     """The files that an index of shards names, all of them beside it."""
-    names = files.read_json(index, "safetensors index").get("weight_map")
+    names = text_files.read_json(index, "safetensors index").get("weight_map")
     if not isinstance(names, dict) or not names:
         raise UserError(f"{index} has no weight_map, from name to file")
     for tensor, name in names.items():
@@ -323,7 +330,7 @@ def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
     try:
         tensors = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is damaged or cut off, or no safetensors file: {error}") from error
+        raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}") from error
     for name, tensor in tensors:
         if _todays_name(name) in _BUFFERS:
             continue

@@ -11,9 +11,9 @@ import os
 import re
 from typing import NamedTuple
 
-from official_bert import files
 from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
-from official_bert.errors import UserError
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError, listed
 
 DATA_SUFFIX = ".data-00000-of-00001"
 
@@ -42,7 +42,7 @@ def read_state(folder: str) -> CheckpointState | None:
         return None
     files.check_regular(path)
     try:
-        entries = [_parse(line) for line in files.LineReader(path) if line.strip()]
+        entries = [_parse(line) for line in text_files.LineReader(path) if line.strip()]
     except (UserError, ValueError):
         return None
     names = [os.path.join(folder, text) for key, text in entries if key == "model_checkpoint_path"]
@@ -65,7 +65,7 @@ def kept_checkpoints(folder: str) -> list[str]:
             if (match := CHECKPOINT_NAME.fullmatch(name.removesuffix(".index")))
         ]
         last = max(found, key=lambda match: int(match[1]), default=None)
-        if last and int(last[1]) > 0:  # the first one holds nothing learnt: a run was killed while it saved that
+        if last and int(last[1]) > 0:  # step 0 has no training: a run was killed while it saved that checkpoint
             last = last[0]
             raise UserError(
                 f"{folder} holds {last} but no readable file {STATE_FILE!r}; to resume from it, write the line "
@@ -103,15 +103,18 @@ def check_path(prefix: str) -> None:
       UserError: it holds one of `[ ] * ? \`.
     """
     if _PATTERN.search(prefix):
-        raise UserError(f"{prefix}: TensorFlow cannot read checkpoints whose path holds [ ] * ? or \\; use another")
+        raise UserError(
+            f"{prefix}: TensorFlow cannot read checkpoints whose path contains [ ] * ? or \\; use another path"
+        )
 
 
 def find_checkpoint(path: str, what: str) -> str:
     """Finds the checkpoint that a path means.
 
     Args:
-      path: a prefix, one of a checkpoint's files, or a folder with a state file.
-      what: what named it, for messages: "--init_checkpoint".
+      path: a prefix, one of a checkpoint's files, or a folder with a state file; or without one, as models were
+        released, if it holds one checkpoint alone.
+      what: what named it, for messages: "init_checkpoint".
 
     Returns:
       Its prefix.
@@ -121,17 +124,27 @@ def find_checkpoint(path: str, what: str) -> str:
     """
     files.check_name(path)
     if files.is_folder(path):
-        state = read_state(path)
-        if state is None:
-            raise UserError(
-                f"{what} {path} is a folder without a readable `checkpoint` file; name a checkpoint in it, as in "
-                "model.ckpt-100"
-            )
-        path = state.latest
+        path = _only_or_latest(path, what)
     path = path.removesuffix(".index").removesuffix(DATA_SUFFIX).removesuffix(".meta")
     if not files.exists(path + ".index"):
         raise UserError(f"{what} {path}: no such checkpoint (there is no {path}.index)")
     return path
+
+
+def _only_or_latest(folder: str, what: str) -> str:
+    """The prefix that the state file of a folder names; without such a file that of the only checkpoint there."""
+    state = read_state(folder)
+    if state is not None:
+        return state.latest
+    entries = files.list_folder(folder)
+    names = sorted(name.removesuffix(".index") for name in entries if name.endswith(".index") and name[0] != ".")
+    if STATE_FILE not in entries and len(names) == 1:
+        return os.path.join(folder, names[0])
+    found = f"; it holds {listed(names)}" if names else " and without a checkpoint (files of the name *.index)"
+    raise UserError(
+        f"{what} {folder} is a folder without a readable `checkpoint` file{found}; name a checkpoint, as in "
+        "model.ckpt-100"
+    )
 
 
 def _parse(line: str) -> tuple[str, str]:
@@ -157,6 +170,6 @@ def _unescaped(match: re.Match) -> bytes:
 
 
 def quoted(text: str) -> str:
-    """Quotes a string as the text form of protocol buffers wants it."""
+    """Quotes a string for the text form of protocol buffers."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,1 +1,1 @@
-"""What a run is told: flags, their frozen dataclasses, and the model's `bert_config.json`."""
+"""The settings of a run: flags, their frozen dataclasses, and the model's `bert_config.json`."""

@@ -4,11 +4,12 @@ import dataclasses
 import json
 import os
 import re
+from collections.abc import Sequence
 
 from absl import logging
 
-from official_bert import files
-from official_bert.errors import UserError
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 
 ACTIVATION_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
@@ -64,7 +65,7 @@ class BertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
-                raise UserError(f"{name} is {_shown(value)}; it must be a number from 0 to below 1")
+                raise UserError(f"{name} is {_shown(value)}; it must be a number of at least 0 and below 1")
         if not _is_number(self.initializer_range) or not 0 < self.initializer_range < 10:
             raise UserError(
                 f"initializer_range is {_shown(self.initializer_range)}; it must be a standard deviation above 0"
@@ -101,7 +102,7 @@ class BertConfig:
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
         """
-        values = files.read_json(path, "model config")
+        values = text_files.read_json(path, "model config")
         try:
             return cls.from_dict(values)
         except UserError as error:
@@ -151,33 +152,56 @@ class BertConfig:
         """
         if max_seq_length > self.max_position_embeddings:
             raise UserError(
-                f"--max_seq_length={max_seq_length} exceeds max_position_embeddings={self.max_position_embeddings} of "
-                f"{config_file}; lower the flag or use another checkpoint"
+                f"max_seq_length={max_seq_length} exceeds max_position_embeddings={self.max_position_embeddings} of "
+                f"{config_file}; lower max_seq_length or use another checkpoint"
             )
 
-    def check_vocab_size(self, num_pieces: int, vocab_file: str, config_file: str) -> None:
-        """Raises unless the model has a row for each wordpiece; warns if most rows have none.
+    def check_layers(self, layers: Sequence[int], config_file: str) -> None:
+        """Raises unless the model has these layers.
+
+        Args:
+          layers: indices, 0 for the first layer, or -1 for the last.
+          config_file: this config, for messages.
 
         Raises:
-          UserError: the vocabulary is larger than `vocab_size`; the message holds both.
+          UserError: one is out of range; the message says what the range is.
         """
-        if num_pieces > self.vocab_size:
+        count = self.num_hidden_layers
+        wrong = [layer for layer in layers if not -count <= layer < count]
+        if wrong:
             raise UserError(
-                f"{vocab_file} has {num_pieces} wordpieces, {config_file} a vocab_size of {self.vocab_size}; use the "
-                "two that belong together"
+                f"layers={','.join(map(str, layers))}: there is no layer {wrong[0]} in a model of {count} layers "
+                f"({config_file}); give indices from 0 (the first) to {count - 1}, or from -1 (the last) to -{count}"
             )
-        if 2 * num_pieces < self.vocab_size:  # a few spare rows are common, as many as that are not
+
+    def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str) -> None:
+        """Raises unless the model has an embedding for each wordpiece; warns if most embeddings have none.
+
+        Args:
+          num_tokens: ids of the vocabulary.
+          vocab_file: the vocabulary, for messages.
+          config_file: this config or its model, for messages.
+
+        Raises:
+          UserError: the vocabulary is empty or larger than `vocab_size`; the message holds both.
+        """
+        if not 0 < num_tokens <= self.vocab_size:
+            raise UserError(
+                f"{vocab_file} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}; use a "
+                "vocabulary and a model that belong together"
+            )
+        if 2 * num_tokens < self.vocab_size:  # a few spare rows are common, as many as that are not
             logging.warning(
                 "%s has only %d wordpieces, %s a vocab_size of %d; is this the vocabulary of the checkpoint?",
                 vocab_file,
-                num_pieces,
+                num_tokens,
                 config_file,
                 self.vocab_size,
             )
 
 
 def _memory_and_swap() -> int | None:
-    """Bytes of physical memory and swap; None where the system does not tell."""
+    """Bytes of physical memory and swap; None where the system does not report it."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         with files.open_file("/proc/meminfo") as source:

@@ -1,6 +1,6 @@
 """Turns a config dataclass into absl flags, the parsed flags back into the dataclass, and that into a command line.
 
-Together with `script.py` the only library module that imports `absl.flags`.
+Together with `run_script.py` the only library module that imports `absl.flags`.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from absl import flags
 
 from official_bert.config.unknown_flags import unknown_flag
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module
 
@@ -53,7 +53,7 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
       arguments: the program's name and what follows it.
 
     Raises:
-      UserError: a flag is unknown, has a value that it cannot have, or none; an argument is no flag; a file of
+      UserError: a flag is unknown, or its value is invalid or missing; an argument is not a flag; a file of
         --flagfile cannot be read.
     """
     for argument in arguments[1:]:
@@ -63,7 +63,7 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
             raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding") from error
     flag_file = next((argument for argument in arguments if argument.lstrip("-").startswith("flagfile")), "--flagfile")
     if flag_file.endswith("="):
-        raise UserError(f"{flag_file} names no file; name one, or leave the flag out")
+        raise UserError(f"{flag_file} is empty; name a file, or leave the flag out")
     try:
         rest = flag_values(arguments)[1:]
     except flags.CantOpenFlagFileError as error:
@@ -134,7 +134,8 @@ class _PlainSpokenParser(flags.ArgumentParser):
     """Parses as another parser does, and says in plain words what a value must be."""
 
     def __init__(self, parser: flags.ArgumentParser, demand: str):
-        self._parser, self._demand = parser, demand
+        self._parser = parser
+        self._demand = demand
         self.syntactic_help = parser.syntactic_help
 
     def parse(self, argument: Any) -> Any:

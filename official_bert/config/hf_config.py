@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from official_bert import files
 from official_bert.config.bert_config import BertConfig
-from official_bert.errors import UserError
+from official_bert.support import text_files
+from official_bert.support.errors import UserError
 
 # Theirs to ours. Of two names for one function the last is written: PyTorch computes it in one step.
 _ACTIVATIONS = {
@@ -34,7 +34,7 @@ def read_hf_config(path: str) -> BertConfig:
     Raises:
       UserError: the file is missing or malformed, or asks for something that our encoder does not compute.
     """
-    values = files.read_json(path, "model config")
+    values = text_files.read_json(path, "model config")
     try:
         return _from_hf(values)
     except UserError as error:
@@ -45,7 +45,7 @@ def _from_hf(values: dict[str, Any]) -> BertConfig:
     for key, ours in _FIXED.items():
         if values.get(key, ours) != ours:
             raise UserError(
-                f"{key} is {values[key]!r:.80}; this BERT knows only {ours!r}, so the model cannot be converted"
+                f"{key} is {values[key]!r:.80}; only {ours!r} is supported, so the model cannot be converted"
             )
     values = {**_DEFAULTS, **values}
     activation = values["hidden_act"]

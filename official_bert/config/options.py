@@ -5,10 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
-# The largest numbers that make sense, far beyond any real run, so that a slip is told before it fills the memory.
-MAX_NUMBER = 10**12  # of any number whose option() says nothing else; 64-bit counters hold it times a million
+# The largest numbers that make sense, far beyond any real run, so that a typo is an error before it fills the memory.
+MAX_NUMBER = 10**12  # unless option() sets another maximum; 64-bit counters hold it times a million
 MAX_SEED = 2**32 - 1  # NumPy's
 MAX_BATCH_SIZE = 2**20
 MAX_AXIS = 2**16  # what becomes an axis of a tensor: wordpieces of a sequence, answers to a question
@@ -39,7 +39,7 @@ def option(
       is_path: the flag names a file or folder, or a list of them; it may be left out, but not be empty.
       minimum: smallest allowed number.
       maximum: largest allowed number; `MAX_NUMBER` if not given.
-      only_with: names of other fields, each with the values (strings in lower case) that give this flag a meaning.
+      only_with: names of other fields, each with the values (strings in lower case) with which this flag has an effect.
 
     Returns:
       A `dataclasses.field`.
@@ -106,4 +106,4 @@ def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any])
         circumstances = f"with --{other}" if value else f"without --{other}"
     else:
         circumstances = f"without --{other}={' or '.join(meaningful)}"
-    raise UserError(f"--{name} has no use {circumstances}; leave it out")
+    raise UserError(f"--{name} has no effect {circumstances}; leave it out")

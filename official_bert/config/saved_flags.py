@@ -1,4 +1,4 @@
-"""From the flags that a run wrote down back to its config."""
+"""Restores the config of a run from the flags that it saved."""
 
 import dataclasses
 import types
@@ -6,7 +6,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 Config = TypeVar("Config")
 
@@ -29,7 +29,9 @@ def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], sour
     values = {field.name: saved[field.name] for field in dataclasses.fields(config_class) if field.name in saved}
     for name, value in values.items():
         if not _has_type(value, annotations[name]):
-            raise UserError(f"{source}: {name} is {value!r:.80}, which is no value of that flag; restore the file")
+            raise UserError(
+                f"{source}: {name} is {value!r:.80}; that is not a valid value of the flag; restore the file"
+            )
     try:
         return config_class(**values)
     except UserError as error:
@@ -41,6 +43,6 @@ def _has_type(value: Any, annotation: Any) -> bool:
         return any(_has_type(value, kind) for kind in typing.get_args(annotation))
     if typing.get_origin(annotation) is Literal:
         return value in typing.get_args(annotation)
-    if annotation is float:  # JSON does not tell 3 from 3.0
+    if annotation is float:  # JSON does not distinguish 3 from 3.0
         return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is annotation

@@ -1,4 +1,4 @@
-"""What to say about a flag that does not exist: flags that other BERT projects have, and slips of the keyboard."""
+"""Messages for flags that do not exist: those of other BERT projects, and typos."""
 
 import difflib
 from collections.abc import Collection
@@ -48,13 +48,13 @@ _OTHER_NAMES = {
     "warmup_steps": ("num_warmup_steps", "warmup_proportion"),
 }
 
-_DEVICES = "GPUs are used where TensorFlow finds them; --num_replicas says how many, CUDA_VISIBLE_DEVICES which"
-_PRECISION = "everything is computed in float32; there is no mixed precision yet"
-_RESUMING = "the same command resumes from the last checkpoint in --output_dir; another folder begins anew"
-_FIXED = "the optimizer is the reference's: weight decay 0.01, gradient norm clipped to 1.0, epsilon 1e-6"
+_DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
+_PRECISION = "the scripts compute in float32; they do not support mixed precision yet"
+_RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
+_FIXED = "the optimizer is that of Google's BERT, with weight decay 0.01, gradient norm clipped to 1.0, epsilon 1e-6"
 _MODEL_FILES = (
-    "a model is given by --bert_config_file, --vocab_file and --init_checkpoint; convert_hf_checkpoint makes these of "
-    "a Hugging Face folder"
+    "a model is given by --bert_config_file, --vocab_file and --init_checkpoint; convert_hf_checkpoint makes them "
+    "from a Hugging Face folder"
 )
 
 # What has no flag here, and what to do instead.
@@ -68,7 +68,7 @@ _ADVICE = {
     "dtype": _PRECISION,
     "fp16": _PRECISION,
     "gpu": _DEVICES,
-    "gradient_accumulation_steps": "gradients are not accumulated; lower --train_batch_size if memory is short",
+    "gradient_accumulation_steps": "gradients are not accumulated; lower --train_batch_size if memory runs out",
     "max_grad_norm": _FIXED,
     "mixed_precision": _PRECISION,
     "model_name_or_path": _MODEL_FILES,
@@ -98,7 +98,7 @@ def unknown_flag(name: str, flag_names: Collection[str]) -> str:
     others = [other for other in _OTHER_NAMES.get(name, ()) if other in flag_names]
     advice = _ADVICE.get(name) or _ADVICE.get(positive)
     if others:
-        return f"{message}; it is --{others[0]} here"
+        return f"{message}; use --{others[0]}"
     if advice:
         return f"{message}; {advice}"
     similar = difflib.get_close_matches(name, flag_names, n=1, cutoff=0.75)

@@ -1,4 +1,4 @@
-"""Chooses the masked-LM targets of a sequence and hides them: BERT's 80/10/10 rule, by piece or by whole word."""
+"""Chooses the masked-LM targets of a sequence and masks them: BERT's 80/10/10 rule, by wordpiece or whole word."""
 
 from collections.abc import Sequence
 from random import Random
@@ -10,12 +10,12 @@ from official_bert.tokenization.vocab import Vocabulary
 
 
 class MaskedSequence(NamedTuple):
-    """A sequence with some pieces hidden, and what they were.
+    """A sequence with some wordpieces masked, and their original ids.
 
     Attributes:
-      ids: the sequence, hidden pieces replaced.
-      positions: where the hidden pieces are, ascending.
-      labels: their true ids, one a position.
+      ids: the sequence, with masked pieces replaced.
+      positions: positions of the masked pieces, ascending.
+      labels: their original ids, one per position.
     """
 
     ids: list[int]
@@ -24,7 +24,7 @@ class MaskedSequence(NamedTuple):
 
 
 class Masker:
-    """Hides pieces at random.
+    """Masks wordpieces at random.
 
     Source: BERT paper, section 3.1, task 1, and the reference's whole-word variant.
     """
@@ -35,33 +35,33 @@ class Masker:
         """Prepares the ids that masking needs.
 
         Args:
-          vocabulary: its [CLS] and [SEP] are never hidden.
-          masked_lm_prob: share of the pieces to hide, [CLS] and [SEP] counted in.
-          max_predictions_per_seq: most pieces to hide in a sequence.
-          whole_word: hide all pieces of a word or none.
+          vocabulary: its [CLS] and [SEP] are never masked.
+          masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
+          max_predictions_per_seq: maximum number of masked wordpieces per sequence.
+          whole_word: mask either all pieces of a word or none.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        *self._kept, self._mask = vocabulary.require(vocab.CLASSIFIER, vocab.SEPARATOR, vocab.MASK)
+        *self._kept, self._mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
         # In the reference's order: the pieces as the file first names them, a repeated one once.
-        self._replacements = list(vocabulary.pieces.values())
-        self._continues_word = {index for piece, index in vocabulary.pieces.items() if piece.startswith("##")}
+        self._replacements = list(vocabulary.token_to_id.values())
+        self._continues_word = {index for piece, index in vocabulary.token_to_id.items() if piece.startswith("##")}
         self._masked_lm_prob = masked_lm_prob
         self._max_predictions = max_predictions_per_seq
         self._whole_word = whole_word
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
-        """Hides pieces of one sequence.
+        """Masks wordpieces of one sequence.
 
         Of the chosen pieces, 80% become [MASK], 10% stay and 10% become a random piece of the whole vocabulary.
 
         Args:
-          ids: the packed sequence, [CLS] and [SEP] included.
+          ids: the sequence, including [CLS] and [SEP].
           rng: drawn from in the reference's order.
 
         Returns:
-          At most `max_predictions_per_seq` hidden pieces; none if every word is longer than what may be hidden.
+          At most `max_predictions_per_seq` masked pieces; none if every word is longer than what may be masked.
         """
         num_to_predict = min(self._max_predictions, max(1, round(len(ids) * self._masked_lm_prob)))
         chosen = (

@@ -12,11 +12,10 @@ _FILES_READ_TOGETHER = 16
 _POOLED_BATCHES = 64  # batches whose records are sorted by length together
 _PARSED_TOGETHER = 256  # records
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
-_SHORTEST = 8  # positions; nothing is cut shorter
+_SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 IS_REAL_EXAMPLE = "is_real_example"
 RECORD_INDEX = "record_index"
-_POSITIONAL_FIELDS = ("input_ids", "input_mask", "segment_ids")
 
 
 def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
@@ -29,8 +28,13 @@ def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
     Returns:
       Up to eight lengths an octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
     """
-    counts = [count for count in range(1, -(-max_length // unit)) if count % max(1, 1 << count.bit_length() >> 4) == 0]
-    return [unit * count for count in counts] + [max_length]
+    lengths, length, step = [], unit, unit
+    while length < max_length:
+        lengths.append(length)
+        if length == 16 * step:  # an octave is over
+            step *= 2
+        length += step
+    return [*lengths, max_length]
 
 
 def training_batches(
@@ -67,7 +71,7 @@ def training_batches(
         pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
 
         def split(number, pool):
-            return _similar_lengths(pool, lengths, batch_size, seed=[seed, number])
+            return _similar_lengths(pool, schema, lengths, batch_size, seed=[seed, number])
 
         return pools.enumerate(first_pool).flat_map(split).skip(num_used // batch_size).prefetch(tf.data.AUTOTUNE)
     return _training_batches(paths, schema, batch_size, num_records, seed, start_record).prefetch(tf.data.AUTOTUNE)
@@ -99,7 +103,11 @@ def _training_batches(
 
 
 def _similar_lengths(
-    pool: dict[str, tf.Tensor], lengths: Sequence[int], batch_size: int, seed: Sequence[tf.Tensor | int]
+    pool: dict[str, tf.Tensor],
+    schema: RecordSchema,
+    lengths: Sequence[int],
+    batch_size: int,
+    seed: Sequence[tf.Tensor | int],
 ) -> tf.data.Dataset:
     """Splits a pool of records into batches of similar lengths, in random order."""
     extents = _extents(pool["input_mask"])
@@ -108,7 +116,7 @@ def _similar_lengths(
 
     def select(rows):
         batch = {name: tf.gather(tensor, rows) for name, tensor in pool.items()}
-        return _cut(batch, _padded_length(tf.reduce_max(tf.gather(extents, rows)), lengths))
+        return _cut(batch, schema, _padded_length(tf.reduce_max(tf.gather(extents, rows)), lengths))
 
     return tf.data.Dataset.from_tensor_slices(batches_of_rows).map(select)
 
@@ -123,9 +131,10 @@ def _padded_length(extent: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
     return tf.gather(list(lengths), tf.searchsorted(list(lengths), [extent])[0])
 
 
-def _cut(record: dict[str, tf.Tensor], length: tf.Tensor) -> dict[str, tf.Tensor]:
+def _cut(record: dict[str, tf.Tensor], schema: RecordSchema, length: tf.Tensor) -> dict[str, tf.Tensor]:
     """Cuts the fields that have a value for each position."""
-    return {name: tensor[..., :length] if name in _POSITIONAL_FIELDS else tensor for name, tensor in record.items()}
+    is_cut = {field.name for field in schema.fields if field.is_per_position}
+    return {name: tensor[..., :length] if name in is_cut else tensor for name, tensor in record.items()}
 
 
 def evaluation_batches(
@@ -137,16 +146,16 @@ def evaluation_batches(
     lengths: Sequence[int] | None = None,
     num_replicas: int = 1,
 ) -> tf.data.Dataset:
-    """Reads records once, in the order of the files; batches are filled up, nothing is dropped.
+    """Reads records once, in the order of the files; batches are padded with empty examples, and none is dropped.
 
     Args:
       paths: TFRecord files.
       schema: what a record holds.
       batch_size: examples in a batch, over all replicas.
-      max_batches: use only as many records as fill so many batches; None uses all.
+      max_batches: maximum number of batches; None reads all records.
       lengths: as `padded_lengths` gives them, to make batches of similar lengths: of short texts a multiple of
         `batch_size` examples, of the last ones of a length as many as there are. None leaves all as long as they are.
-      num_replicas: with `lengths`: every batch has a multiple of so many examples.
+      num_replicas: with `lengths`, the size of every batch is a multiple of this.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
@@ -162,7 +171,9 @@ def evaluation_batches(
 
     records = records.enumerate().map(number)
     if lengths:
-        records = records.map(lambda record: _cut(record, _padded_length(_extents(record["input_mask"]), lengths)))
+        records = records.map(
+            lambda record: _cut(record, schema, _padded_length(_extents(record["input_mask"]), lengths))
+        )
         batches = records.bucket_by_sequence_length(
             lambda record: tf.shape(record["input_mask"])[0],
             bucket_boundaries=[length + 1 for length in lengths[:-1]],
@@ -174,7 +185,7 @@ def evaluation_batches(
         multiple, num_examples = batch_size, batch_size
 
     def fill_up(batch):
-        num_missing = -tf.shape(batch[IS_REAL_EXAMPLE])[0] % multiple
+        num_missing = -tf.shape(batch[IS_REAL_EXAMPLE])[0] % multiple  # up to the next multiple
         return {name: _fill_up(tensor, num_missing, num_examples) for name, tensor in batch.items()}
 
     return batches.map(fill_up, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

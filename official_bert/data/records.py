@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
 from official_bert.data.randomness import shuffle
 from official_bert.data.schema import RecordSchema
-from official_bert.errors import UserError
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 
 # A record on disk: uint64 length, uint32 checksum of the length, the bytes, uint32 checksum of the bytes.
 _LENGTH = struct.Struct("<Q")
@@ -26,7 +26,7 @@ _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 
 
 class RecordWriter:
-    """Writes records round robin to several TFRecord files, which appear only when all are complete.
+    """Writes records to several TFRecord files in turn; they appear only when all are complete.
 
     A context manager: when the block ends without an error the files get their names, otherwise they vanish. A process
     that is killed leaves hidden `.NAME.partial-NUMBER` files, which no glob takes for data.
@@ -79,7 +79,7 @@ class RecordWriter:
             self._discard()
 
     def _discard(self) -> None:
-        """Closes and deletes what has not got its name."""
+        """Closes and deletes the files that have not been renamed."""
         for writer in self._writers:
             with contextlib.suppress(tf.errors.OpError):
                 writer.close()
@@ -89,11 +89,25 @@ class RecordWriter:
         return UserError(f"cannot write {', '.join(self._paths)}: {error.message}")
 
 
+class RecordFile(NamedTuple):
+    """A TFRecord file, and how it is read.
+
+    Attributes:
+      path: the file.
+      schema: what a record holds, sized.
+      lengths: what batches of similar records are padded to, see `pipeline.training_batches`; None pads nothing.
+    """
+
+    path: str
+    schema: RecordSchema
+    lengths: list[int] | None
+
+
 class RecordSpool:
     """Records on disk, in the order they were made, to be read again in a random order.
 
-    A context manager; the file is gone when the block ends. Holds 8 bytes of memory a record; the rest is the operating
-    system's file cache.
+    A context manager; the file is gone when the block ends. Needs 8 bytes of memory per record; the rest is in the
+    file cache of the operating system.
     """
 
     def __init__(self, folder: str | None):
@@ -136,26 +150,30 @@ class RecordSpool:
 
 
 def fingerprint(*settings: Any) -> str:
-    """Hashes what decides how a record file comes out: numbers, strings, and lists and dicts of them."""
+    """Hashes the settings that determine a record file: numbers, strings, and lists and dicts of them."""
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
-class _Sidecar(NamedTuple):
-    """What is known of a file of `write_cached`, from the `PATH.json` beside it."""
+class Sidecar(NamedTuple):
+    """What is known of a file that was made from something, from the `PATH.json` beside it."""
 
     made_from: str
     num_records: int
     num_bytes: int
 
+    def fits(self, path: str) -> bool:
+        """Whether the file is there and as long as it was."""
+        return files.exists(path) and files.size(path) == self.num_bytes
+
     @classmethod
-    def of(cls, path: str) -> "_Sidecar | None":
+    def of(cls, path: str) -> "Sidecar | None":
         """Reads the sidecar of a file; None if there is none, or it is damaged."""
         sidecar = f"{path}.json"
         if not files.exists(sidecar):
             return None
         files.check_regular(sidecar)
         try:
-            known = files.read_json(sidecar, "note about the records")
+            known = text_files.read_json(sidecar, "note about the records")
         except UserError:
             return None
         found = cls(known.get("made_from"), known.get("num_records"), known.get("bytes"))
@@ -163,21 +181,22 @@ class _Sidecar(NamedTuple):
         return found if is_whole else None
 
     def write(self, path: str) -> None:
+        """Writes the sidecar of a file that is complete."""
         with files.atomic_write(f"{path}.json") as sink:
             json.dump({"made_from": self.made_from, "num_records": self.num_records, "bytes": self.num_bytes}, sink)
 
 
 def made_from(path: str) -> str | None:
     """The fingerprint that a file of `write_cached` was made from; None if that is not known."""
-    known = _Sidecar.of(path)
+    known = Sidecar.of(path)
     return known.made_from if known else None
 
 
 def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[bytes]]) -> int:
-    """Writes a TFRecord file, unless the one that is there was made from the same.
+    """Writes a TFRecord file, unless the existing one was made from the same settings.
 
     Beside it lies `PATH.json`, which says what it was made from and how large it is; without it, or when it is damaged,
-    the file is made again.
+    the file is created again.
 
     Args:
       path: the file.
@@ -187,9 +206,9 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
     Returns:
       The number of records.
     """
-    known = _Sidecar.of(path)
-    if known and known.made_from == fingerprint and files.exists(path) and files.size(path) == known.num_bytes:
-        logging.info("%s holds the same already: %d records", path, known.num_records)
+    known = Sidecar.of(path)
+    if known and known.made_from == fingerprint and known.fits(path):
+        logging.info("%s is up to date: %d records", path, known.num_records)
         return known.num_records
     files.remove(f"{path}.json")
     num_records = 0
@@ -197,7 +216,7 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
         for record in records():
             writer.write(record)
             num_records += 1
-    _Sidecar(fingerprint, num_records, files.size(path)).write(path)
+    Sidecar(fingerprint, num_records, files.size(path)).write(path)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 
@@ -208,7 +227,7 @@ def count_records(path: str) -> int:
     Raises:
       UserError: the file is empty, or ends inside a record; the message gives the record's number from 0.
     """
-    if files.is_remote(path):  # a seek a record would be a request a record; reading it all is faster
+    if files.is_remote(path):  # one seek per record would be one request each; reading it all is faster
         with explained_damage([path]):
             return sum(1 for _ in tf.data.TFRecordDataset([path]))
     total = os.path.getsize(path)
@@ -224,8 +243,8 @@ def count_records(path: str) -> int:
                 position = total + 1
             if position > total:
                 raise UserError(
-                    f"{path}: record {num_records} (counted from 0) is damaged or cut off; "
-                    "is this a complete TFRecord file? Make it again"
+                    f"{path}: record {num_records} (counted from 0) is damaged or truncated; "
+                    "is the TFRecord file complete? Create it again"
                 )
             num_records += 1
     return num_records
@@ -264,16 +283,16 @@ def _find_damage(path: str, schema: RecordSchema | None, cause: Exception) -> No
                 schema.check(record)
             number += 1
     except tf.errors.DataLossError:
-        advice = "make the file again" if number else "is this a TFRecord file, and not compressed?"
+        advice = "create the file again" if number else "is this a TFRecord file, and not compressed?"
         if made_from(path):
-            advice = "delete it; it is made again"
-        raise UserError(f"{path}: record {number} (counted from 0) is damaged or cut off; {advice}") from cause
+            advice = "delete it; it will be created again"
+        raise UserError(f"{path}: record {number} (counted from 0) is damaged or truncated; {advice}") from cause
     except UserError as error:
         raise UserError(f"{path}: record {number} (counted from 0): {error}") from cause
 
 
 def check_first_record(path: str, schema: RecordSchema) -> None:
-    """Checks the first record of a file, which tells files made with other flags.
+    """Checks the first record of a file, which shows whether it was made with other flags.
 
     Raises:
       UserError: it does not fit; the message holds the file and both lengths.

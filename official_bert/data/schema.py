@@ -1,6 +1,6 @@
 """`RecordSchema`: what one record holds, said once for writing, reading and checking.
 
-A record is a serialized `tf.train.Example`. Writing makes its bytes directly: a few joins a record instead of seven
+A record is a serialized `tf.train.Example`. Writing makes its bytes directly: a few joins per record instead of seven
 Python lists and a protocol buffer, which is what made the reference slow. Reading uses TensorFlow's own parser.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from official_bert.data.wire import VARINTS, delimited
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +22,15 @@ class Field:
       shape: lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk.
       dtype: "int32" (int64 on disk) or "float32".
       below: every integer is at least 0 and below this; a number or a letter, None if any integer is right.
+      is_per_position: its values belong to the positions of the sequence, so that it is cut with a batch that is padded
+        no further than needed.
     """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: Literal["int32", "float32"]
     below: int | str | None = None
+    is_per_position: bool = False
 
     @property
     def length(self) -> int:
@@ -37,9 +40,9 @@ class Field:
 
 # What every model reads. S: positions of a record, V: vocabulary size, T: number of segment types.
 ENCODER_FIELDS = (
-    Field("input_ids", ("S",), "int32", below="V"),
-    Field("input_mask", ("S",), "int32", below=2),
-    Field("segment_ids", ("S",), "int32", below="T"),
+    Field("input_ids", ("S",), "int32", below="V", is_per_position=True),
+    Field("input_mask", ("S",), "int32", below=2, is_per_position=True),
+    Field("segment_ids", ("S",), "int32", below="T", is_per_position=True),
 )
 
 
@@ -78,7 +81,7 @@ class RecordSchema:
 
         Args:
           values: name to numbers, at most as many as the field's length; the rest is padded with 0. Integers below 128
-            may come as `bytes`, one a byte, which is fastest.
+            may be given as `bytes`, one per byte, which is fastest.
 
         Returns:
           A serialized `tf.train.Example`.
@@ -92,8 +95,8 @@ class RecordSchema:
             padding = field.length - len(numbers)
             if padding < 0:
                 raise ValueError(f"{field.name} has {len(numbers)} values for a field of {field.length}")
-            pack = _pack_floats if field.dtype == "float32" else _pack_integers
-            entries.append(_feature_entry(field.name, field.dtype, pack(numbers, padding)))
+            serialize = _serialize_floats if field.dtype == "float32" else _serialize_integers
+            entries.append(_feature_entry(field.name, field.dtype, serialize(numbers, padding)))
         return delimited(b"\x0a", b"".join(entries))  # Example.features
 
     def decode(self, serialized: Any) -> dict[str, Any]:
@@ -132,7 +135,7 @@ class RecordSchema:
         """Checks one record in Python.
 
         Raises:
-          UserError: it is no Example, lacks a feature, or a feature has another type, length or range.
+          UserError: it is not an Example, lacks a feature, or a feature has another type, length or range.
         """
         import tensorflow as tf
 
@@ -152,23 +155,25 @@ class RecordSchema:
             if field.below is not None:
                 for number in numbers:
                     if not 0 <= number < field.below:
-                        raise UserError(f"{field.name} holds {number}, which is not from 0 to {field.below - 1}")
+                        raise UserError(
+                            f"{field.name} contains {number}, which is not in the range from 0 to {field.below - 1}"
+                        )
 
 
 # The wire format of tf.train.Example: Example{1: Features{1: map<string, Feature>}}, where a map entry is {1: key,
 # 2: Feature}, a Feature is {2: FloatList} or {3: Int64List}, and a list is {1: packed values}.
 
 
-def _pack_integers(numbers: Sequence[int], padding: int) -> bytes:
-    packed = numbers if isinstance(numbers, bytes) else b"".join([VARINTS[number] for number in numbers])
-    return packed + bytes(padding)
+def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
+    serialized = numbers if isinstance(numbers, bytes) else b"".join([VARINTS[number] for number in numbers])
+    return serialized + bytes(padding)
 
 
-def _pack_floats(numbers: Sequence[float], padding: int) -> bytes:
+def _serialize_floats(numbers: Sequence[float], padding: int) -> bytes:
     return struct.pack(f"<{len(numbers)}f", *numbers) + bytes(4 * padding)
 
 
-def _feature_entry(name: str, dtype: str, packed: bytes) -> bytes:
+def _feature_entry(name: str, dtype: str, values: bytes) -> bytes:
     kind = b"\x12" if dtype == "float32" else b"\x1a"
-    feature = delimited(kind, delimited(b"\x0a", packed))
+    feature = delimited(kind, delimited(b"\x0a", values))
     return delimited(b"\x0a", delimited(b"\x0a", name.encode()) + delimited(b"\x12", feature))

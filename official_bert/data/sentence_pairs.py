@@ -10,7 +10,7 @@ from official_bert.data.randomness import shuffle
 
 
 class Corpus:
-    """Tokenized documents in two flat arrays: 4 bytes a piece and 8 a sentence, however large the text.
+    """Tokenized documents in two flat arrays: 4 bytes per wordpiece and 8 per sentence.
 
     Sentences follow one another, so any stretch of neighbouring sentences is one slice of `ids`.
 
@@ -76,8 +76,8 @@ def sentence_pairs(
     Args:
       corpus: all documents.
       document_index: the one to cut.
-      max_num_pieces: most pieces of both parts together.
-      short_seq_prob: how often a document is cut for a random, shorter length.
+      max_num_pieces: maximum number of wordpieces of both parts together.
+      short_seq_prob: fraction of documents that are cut into shorter sequences, of a random length.
       rng: drawn from in the reference's order.
 
     Yields:
@@ -108,7 +108,8 @@ def sentence_pairs(
             second_start, second_end = starts[middle], starts[chunk_end]
             sentence = chunk_end
 
-        # Cut the longer part, at a random end, to favour neither beginnings nor ends.
+        # Truncate the longer part, token by token at a random end, to favour neither beginnings nor ends. Adding the
+        # boolean moves the start by 0 or 1: this is the innermost loop.
         random = rng.random
         first_length, second_length = first_end - first_start, second_end - second_start
         while first_length + second_length > max_num_pieces:

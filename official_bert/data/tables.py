@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from official_bert import files
-from official_bert.errors import UserError, listed
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError, listed
 
 
 class Row(NamedTuple):
@@ -42,7 +42,7 @@ def read_csv(path: str) -> Iterator[Row]:
         try:
             cells = next(rows, None)
         except csv.Error as error:
-            raise UserError(f"{where}: not CSV ({error}); a quote is doubled within a cell in quotes") from error
+            raise UserError(f"{where}: not CSV ({error}); within a quoted cell, a quote must be doubled") from error
         if cells is None:
             return
         yield Row(number, where, cells)
@@ -62,9 +62,7 @@ def read_jsonl(
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
         if line.lstrip().startswith("["):
-            mistake = (
-                "a JSON array begins here; write one object a line, without brackets around or commas between them"
-            )
+            mistake = "a JSON array begins here; write one object per line, without brackets or commas around it"
         elif line:
             try:
                 cells = _json_cells(line, text_keys, label_key, label_delimiter)
@@ -74,7 +72,7 @@ def read_jsonl(
             except json.JSONDecodeError as error:
                 mistake = f"not JSON: {error.msg} at character {error.pos + 1}"
             except (ValueError, RecursionError) as error:  # half a surrogate pair, a giant number, endless nesting
-                mistake = f"JSON that cannot be used: {error}"
+                mistake = f"JSON that cannot be read: {error}"
                 cells = []
         yield Row(number, f"{path}, line {number + 1}", cells, mistake)
 
@@ -85,7 +83,7 @@ def read_review_folders(path: str) -> Iterator[Row]:
     for label in ("neg", "pos"):
         folder = os.path.join(path, label)
         if not files.is_folder(folder):
-            raise UserError(f"there is no folder {folder}; {path} must hold the folders neg and pos")
+            raise UserError(f"there is no folder {folder}; {path} must contain the folders neg and pos")
         reviews += [(label, name) for name in files.list_folder(folder) if name.endswith(".txt")]
     for number, (label, name) in enumerate(reviews):
         review = os.path.join(path, label, name)
@@ -112,7 +110,7 @@ def without_blank_end(rows: Iterable[Row]) -> Iterator[Row]:
 
 def _lines(path: str) -> Iterator[str]:
     """The lines of a text file, without byte-order mark."""
-    for number, line in enumerate(files.LineReader(path)):
+    for number, line in enumerate(text_files.LineReader(path)):
         yield line if number else line.removeprefix("\ufeff")
 
 

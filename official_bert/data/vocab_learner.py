@@ -1,7 +1,7 @@
 """Learns a wordpiece vocabulary from text, with the learner of tensorflow-text.
 
-Words are counted as `BasicTokenizer` splits them: a vocabulary learnt from other words than those it will be asked for
-would be a poor one.
+Words are counted as `BasicTokenizer` splits them: a vocabulary learned from other words than those it is used for would
+be a poor one.
 """
 
 from collections import Counter
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from absl import logging
 
-from official_bert.errors import UserError
-from official_bert.progress import Progress
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
 from official_bert.tokenization import BasicTokenizer, vocab
 
 _STRINGS_BETWEEN_UPDATES = 10_000
-SPECIAL_PIECES = (vocab.PAD, vocab.UNKNOWN, vocab.CLASSIFIER, vocab.SEPARATOR, vocab.MASK)
+SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
 
 
 def count_words(lines: Iterable[str], *, do_lower_case: bool) -> Counter[str]:
@@ -22,7 +22,7 @@ def count_words(lines: Iterable[str], *, do_lower_case: bool) -> Counter[str]:
 
     Args:
       lines: the text.
-      do_lower_case: whether to lower-case and strip accents.
+      do_lower_case: whether to lowercase and strip accents.
 
     Returns:
       Word to number of occurrences.
@@ -43,13 +43,13 @@ def count_words(lines: Iterable[str], *, do_lower_case: bool) -> Counter[str]:
 def learn_vocab(
     word_counts: Counter[str], *, vocab_size: int, min_frequency: int = 2, max_characters: int = 1000
 ) -> list[str]:
-    """Learns wordpieces; equal counts give equal vocabularies, whatever the order of the text.
+    """Learns wordpieces; equal counts give equal vocabularies, regardless of the order of the text.
 
     Args:
       word_counts: word to number of occurrences.
-      vocab_size: most pieces; the result comes as near to it as one threshold on the frequency allows.
-      min_frequency: how often a piece must occur, single characters apart.
-      max_characters: most different characters; words with rarer ones are left out.
+      vocab_size: maximum number of wordpieces; the result is as close to it as a single frequency threshold allows.
+      min_frequency: minimum number of times a wordpiece must occur; single characters are exempt.
+      max_characters: maximum number of distinct characters; words with rarer ones are left out.
 
     Returns:
       The pieces: first the special ones, then single characters, then by falling frequency.
@@ -61,7 +61,7 @@ def learn_vocab(
 
     if not word_counts:
         raise UserError("the text has no words")
-    # The learner looks at five million words at most; the order decides between equally frequent ones.
+    # The learner reads at most five million words; the order decides between equally frequent ones.
     in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
 
     def learn(threshold: int) -> list[str]:
@@ -78,13 +78,13 @@ def learn_vocab(
     # The lowest threshold that keeps to the size; the learner's own search may end one above or below it.
     low, high = min_frequency, max(in_fixed_order[0][1], min_frequency)
     num_rounds = 1 + (high - low).bit_length()  # at most: each halves the range
-    logging.info("learning wordpieces from %s words, in up to %d rounds", f"{len(word_counts):,}", num_rounds)
+    logging.info("learning wordpieces from %s distinct words in up to %d rounds", f"{len(word_counts):,}", num_rounds)
     with Progress("learning", num_rounds, "rounds") as progress:
         pieces = learn(high)
         if len(pieces) > vocab_size:
             raise UserError(
-                f"--vocab_size={vocab_size} is too small: the single characters of this text alone make {len(pieces)} "
-                f"pieces; raise it or lower --max_characters={max_characters}"
+                f"vocab_size={vocab_size} is too small: the single characters of this text alone are {len(pieces)} "
+                f"wordpieces; raise it or lower max_characters={max_characters}"
             )
         num_done = 1
         while low < high:

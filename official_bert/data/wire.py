@@ -4,7 +4,7 @@
 def _varint(number: int) -> bytes:
     if number < 0:
         number += 1 << 64  # two's complement, as protocol buffers write a negative int64
-    parts = []
+    parts = []  # seven bits each; the eighth says that more follow
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
         number >>= 7

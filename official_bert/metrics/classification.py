@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Share of the examples whose class is right.
+    """Fraction of examples whose class is correct.
 
     Args:
       labels: int [N], true classes.
@@ -29,7 +29,7 @@ def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
       predictions: int [N], predicted classes.
 
     Returns:
-      A number from 0 to 1; 0.0 if class 1 is neither there nor predicted.
+      A number from 0 to 1; 0.0 if class 1 neither occurs nor is predicted.
     """
     labels, predictions = _pair(labels, predictions)
     return float(_f1(labels == 1, predictions == 1))
@@ -41,7 +41,7 @@ def accuracy_f1_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float
 
 
 def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> np.ndarray:
-    """Counts how often each class was taken for each.
+    """Counts how often each class was predicted as each class.
 
     Args:
       labels: int [N], true classes, each in [0, C).
@@ -57,7 +57,7 @@ def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_clas
 
 
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Correlation of true and predicted classes; chance gives 0, whatever the balance of the classes.
+    """Correlation of true and predicted classes; chance gives 0, regardless of the balance of the classes.
 
     Args:
       labels: int [N], true classes.
@@ -118,7 +118,7 @@ def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
       predictions: bool [N, C], the classes predicted.
 
     Returns:
-      A number from 0 to 1; a class that is neither there nor predicted counts as 0.0.
+      A number from 0 to 1; a class that neither occurs nor is predicted counts as 0.0.
     """
     labels, predictions = _pair(labels, predictions)
     return float(np.mean(_f1(labels.astype(bool), predictions.astype(bool), axis=0)))
@@ -132,7 +132,7 @@ def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
       predictions: bool [N, C], the classes predicted.
 
     Returns:
-      A number from 0 to 1; 0.0 if no class is there or predicted.
+      A number from 0 to 1; 0.0 if no class occurs or is predicted.
     """
     labels, predictions = _pair(labels, predictions)
     return float(_f1(labels.astype(bool), predictions.astype(bool)))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.errors import UserError, listed
+from official_bert.support.errors import UserError, listed
 
 _MOST_IDS_LOGGED = 5
 
@@ -28,7 +28,7 @@ _KOREAN_SYMBOLS_TO_SPACES = str.maketrans(_KOREAN_SYMBOLS, " " * len(_KOREAN_SYM
 
 
 def english_normalized(text: str) -> str:
-    """What of a text counts in SQuAD: `"The U.S.A., an ally"` and `"USA ally"` are one answer.
+    """The part of a text that counts in SQuAD: `"The U.S.A., an ally"` and `"USA ally"` are one answer.
 
     Punctuation goes before articles, so that "a." is an article and "a-b" is not; only ASCII punctuation goes.
     """
@@ -37,7 +37,7 @@ def english_normalized(text: str) -> str:
 
 
 def korean_normalized(text: str) -> str:
-    """What of a text counts in KorQuAD: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are one answer.
+    """The part of a text that counts in KorQuAD: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are one answer.
 
     Quotes and brackets separate words, other ASCII punctuation does not.
     """
@@ -83,7 +83,7 @@ def score_answer(
 
     Args:
       prediction: the predicted text.
-      golds: the right texts. None at all is allowed with `has_null` only.
+      golds: the correct texts. An empty list is allowed with `has_null` only.
       normalization: how texts are compared.
       has_null: whether the empty text is an answer, as in SQuAD 2.0. Then gold answers of nothing that counts are left
         out, the empty text is right if no other is left, and F1 against the empty text is 1 or 0. Else (SQuAD 1.1) F1
@@ -106,7 +106,7 @@ def score_answers(
     """Scores a data set in which every question has an answer: SQuAD 1.1 and KorQuAD 1.0.
 
     Args:
-      golds: the right texts of each question, at least one.
+      golds: the correct texts of each question, at least one.
       predictions: the predicted text of each question. One without scores 0; predictions for others are ignored.
       normalization: how texts are compared.
 
@@ -120,8 +120,8 @@ def score_answers(
     for question, texts in golds.items():
         if not texts:
             raise UserError(
-                f"question {question} has no answer; data with such questions are scored as SQuAD 2.0, which "
-                "--version_2_with_negative asks for"
+                f"question {question} has no answer; to score data with such questions as SQuAD 2.0, set "
+                "version_2_with_negative"
             )
     scores = _score_all(golds, predictions, normalization, has_null=False)
     return {"exact_match": _percent(score.exact for score in scores), "f1": _percent(score.f1 for score in scores)}
@@ -138,8 +138,8 @@ def score_answers_with_null(
     """Scores a data set in which some questions have no answer: SQuAD 2.0.
 
     Args:
-      golds: the right texts of each question, none if it has no answer.
-      predictions: the predicted text of each question, empty for "no answer". One without scores 0, whatever the
+      golds: the correct texts of each question, none if it has no answer.
+      predictions: the predicted text of each question, empty for "no answer". One without scores 0, regardless of the
         gold answer; predictions for others are ignored.
       normalization: how texts are compared.
       null_odds: how likely it is that each predicted question has no answer; any scale will do.
@@ -151,16 +151,16 @@ def score_answers_with_null(
       an answer, and with `NoAns_` for the others. A part without questions is left out.
 
     Raises:
-      UserError: there are no questions, or a predicted question has no odds or such that are not finite.
+      UserError: there are no questions, or a predicted question has no finite odds.
     Source: SQuAD's evaluate-v2.0.py; equal to the last digit. It ends in a KeyError where a prediction is missing.
     """
     scores = dict(zip(golds, _score_all(golds, predictions, normalization, has_null=True), strict=True))
     if null_odds is not None:
         for question in _predicted(golds, predictions, null_odds):
-            if (
-                null_odds[question] > null_threshold
-            ):  # where "the" is the one gold answer, the empty text would be right
-                scores[question] = AnswerScores(*[float(not golds[question])] * 2)
+            if null_odds[question] > null_threshold:
+                # Not the score of the empty text, which would be right where "the" is the only gold answer.
+                score = 0.0 if golds[question] else 1.0
+                scores[question] = AnswerScores(exact=score, f1=score)
     with_answer = [scores[question] for question, texts in golds.items() if texts]
     without_answer = [scores[question] for question, texts in golds.items() if not texts]
     results = {}
@@ -179,15 +179,15 @@ def best_null_thresholds(
     *,
     normalization: Normalization,
 ) -> dict[str, float]:
-    """Finds, by the official rules, from which odds on "no answer" should be predicted, and how good that would be.
+    """Finds, by the official rules, the odds above which "no answer" should be predicted, and the resulting scores.
 
-    These rules are not quite those of the scores, see `threshold_of_best_f1`: of questions with equal odds they may
+    These rules differ from those of the scores, see `threshold_of_best_f1`: of questions with equal odds they may
     answer some and not others, in the order of `null_odds`; any text but "" is a mistake where there is no answer, even
     "the"; and where it is best never to answer, the threshold is 0, which is below all probabilities, but not below all
     odds.
 
     Args:
-      golds: the right texts of each question, none if it has no answer.
+      golds: the correct texts of each question, none if it has no answer.
       answers: the best text of each question that is an answer. A question without scores 0.
       null_odds: for example the score of "no answer" minus the score of that text.
       normalization: how texts are compared.
@@ -196,7 +196,7 @@ def best_null_thresholds(
       `best_exact` and `best_f1`, percents, and their thresholds `best_exact_thresh` and `best_f1_thresh`.
 
     Raises:
-      UserError: there are no questions, or a question that has an answer has no odds or such that are not finite.
+      UserError: there are no questions, or a question that has an answer has no finite odds.
     Source: SQuAD's evaluate-v2.0.py; equal to the last digit. It ends in a KeyError where an answer is missing.
     """
     _require_questions(golds)
@@ -229,7 +229,7 @@ def threshold_of_best_f1(
     """Finds the threshold that gives the best F1 if the text of each question is empty where its odds are above it.
 
     Args:
-      golds: the right texts of each question, none if it has no answer.
+      golds: the correct texts of each question, none if it has no answer.
       answers: the best text of each question that is an answer. A question without scores 0.
       null_odds: the score of "no answer" minus the score of that text.
       normalization: how texts are compared.
@@ -238,7 +238,7 @@ def threshold_of_best_f1(
       The lowest odds that are such a threshold, or a number below all odds if it is best never to answer.
 
     Raises:
-      UserError: there are no questions, or a question that has an answer has no odds or such that are not finite.
+      UserError: there are no questions, or a question that has an answer has no finite odds.
     """
     _require_questions(golds)
     questions = _predicted(golds, answers, null_odds)
@@ -260,7 +260,7 @@ def _predicted(
     """The questions with a prediction, those of the lowest odds first; equal odds in the order of their mapping.
 
     Raises:
-      UserError: one of them has no odds, or such that are not finite.
+      UserError: one of them has no finite odds.
     """
     missing = [question for question in golds if question in predictions and question not in null_odds]
     if missing:

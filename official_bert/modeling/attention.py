@@ -7,98 +7,128 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import ResidualOutput, dense
+from official_bert.modeling.blocks import Configured, ResidualOutput, dense
+from official_bert.modeling.layout import PADDED, Layout
 
 
 class AttentionOutput(NamedTuple):
     """What attention gives.
 
     Attributes:
-      context: float [..., D], a vector for each that looks.
+      context: float [..., D], a vector for each that attends.
       probabilities: float32 [B, N, F, T], before dropout; each row sums to 1.
     """
 
     context: Any
     probabilities: Any
 
+    @classmethod
+    def shapes(cls, attending, attended, config: BertConfig) -> "AttentionOutput":
+        """The shapes for vectors of the shapes (B, F, D) that attend, and (B, T, D) that are attended to."""
+        batch_size, from_length, _ = attending
+        probabilities = (batch_size, config.num_attention_heads, from_length, attended[1])
+        return cls((batch_size, from_length, config.hidden_size), probabilities)
 
-class SelfAttention(keras.layers.Layer):
+    def specs(self, dtype: str) -> "AttentionOutput":
+        """Symbolic tensors of these shapes; the probabilities are float32 whatever the dtype of the vectors."""
+        return AttentionOutput(keras.KerasTensor(self.context, dtype), keras.KerasTensor(self.probabilities, "float32"))
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class SelfAttention(Configured, keras.layers.Layer):
     """Scaled dot-product attention of sequences to themselves.
 
     Source: "Attention Is All You Need", section 3.2.
     """
 
-    def __init__(self, config: BertConfig):
-        super().__init__(name="self")
-        self._hidden_size, self._num_heads = config.hidden_size, config.num_attention_heads
-        self.query = dense(config.hidden_size, config.initializer_range, name="query")
-        self.key = dense(config.hidden_size, config.initializer_range, name="key")
-        self.value = dense(config.hidden_size, config.initializer_range, name="value")
-        self.dropout = keras.layers.Dropout(config.attention_probs_dropout_prob)
+    def __init__(self, config: BertConfig, *, name: str = "self", **kwargs):
+        """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
+        self.query, self.key, self.value = (
+            dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name=projection)
+            for projection in ("query", "key", "value")
+        )
+        self.dropout = keras.layers.Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
 
-    def build(self):
+    def build(self, input_shape=None):
         """Creates the projections."""
         for projection in (self.query, self.key, self.value):
-            projection.build((None, self._hidden_size))
+            projection.build((None, self.config.hidden_size))
 
-    def call(self, looking, x, bias, *, looking_layout, layout, training=False):
+    def compute_output_spec(self, attending, x, bias=None, **options):
+        """Symbolic outputs; see `call`."""
+        return AttentionOutput.shapes(attending.shape, x.shape, self.config).specs(self.compute_dtype)
+
+    def call(
+        self, attending, x, bias=None, *, attending_layout: Layout = PADDED, layout: Layout = PADDED, training=False
+    ):
         """Attends.
 
         Args:
-          looking: float [..., D], the vectors that look.
-          x: float [..., D], the vectors that are looked at.
-          bias: float, added to the scores [B, N, F, T]; see `masks`.
-          looking_layout: the `Layout` of `looking`.
+          attending: float [..., D], the vectors that attend.
+          x: float [..., D], the vectors that are attended to.
+          bias: float, added to the scores [B, N, F, T]; see `masks`. None adds nothing.
+          attending_layout: the `Layout` of `attending`.
           layout: the `Layout` of `x`.
           training: whether to drop out probabilities.
 
         Returns:
           An `AttentionOutput`.
         """
-        query = looking_layout.split_heads(self.query(looking), self._num_heads)  # [B, N, F, H]
-        key, value = (layout.split_heads(projection(x), self._num_heads) for projection in (self.key, self.value))
-        scale = 1 / math.sqrt(self._hidden_size // self._num_heads)
+        num_heads = self.config.num_attention_heads
+        query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
+        key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
+        scale = 1 / math.sqrt(self.config.hidden_size // num_heads)
         scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
-        probabilities = ops.softmax(scores + ops.cast(bias, "float32"))
+        probabilities = ops.softmax(scores if bias is None else scores + ops.cast(bias, "float32"))
         # Whole positions are dropped out of the view of others; unusual, but it is the original Transformer's way.
         dropped = self.dropout(probabilities, training=training)
         context = ops.einsum("bnft,bnth->bnfh", dropped, value)  # [B, N, F, H]
-        return AttentionOutput(looking_layout.join_heads(context), probabilities)
+        return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
 
-class AttentionBlock(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="official_bert")
+class AttentionBlock(Configured, keras.layers.Layer):
     """Self-attention, its output projection and the residual."""
 
-    def __init__(self, config: BertConfig):
-        super().__init__(name="attention")
-        self.self_attention = SelfAttention(config)
+    def __init__(self, config: BertConfig, *, name: str = "attention", **kwargs):
+        """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
+        self.self_attention = SelfAttention(config, dtype=self.dtype_policy)
         self.residual_output = ResidualOutput(
             config.hidden_size,
             config.hidden_size,
             initializer_range=config.initializer_range,
             dropout=config.hidden_dropout_prob,
+            dtype=self.dtype_policy,
         )
 
-    def build(self):
-        """Creates the parts."""
-        self.self_attention.build()
-        self.residual_output.build()
+    def build(self, input_shape=None):
+        """Creates the variables of the parts."""
+        hidden = (None, None, self.config.hidden_size)
+        self.self_attention.build(hidden)
+        self.residual_output.build(hidden)
 
-    def call(self, x, bias, *, layout, first_only=False, training=False):
+    def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
+        """Symbolic outputs; see `call`."""
+        attending = (x.shape[0], 1, x.shape[2]) if first_only else x.shape
+        return AttentionOutput.shapes(attending, x.shape, self.config).specs(self.compute_dtype)
+
+    def call(self, x, bias=None, *, layout: Layout = PADDED, first_only=False, training=False):
         """Attends and adds.
 
         Args:
           x: float [..., D].
-          bias: float, added to the attention scores.
+          bias: float, added to the attention scores; None adds nothing.
           layout: the `Layout` of `x`.
-          first_only: whether only the first vector of each sequence looks.
+          first_only: whether only the first vector of each sequence attends.
           training: whether to drop out.
 
         Returns:
           An `AttentionOutput`.
         """
-        looking, looking_layout = layout.first(x) if first_only else (x, layout)
+        attending, attending_layout = layout.first(x) if first_only else (x, layout)
         context, probabilities = self.self_attention(
-            looking, x, bias, looking_layout=looking_layout, layout=layout, training=training
+            attending, x, bias, attending_layout=attending_layout, layout=layout, training=training
         )
-        return AttentionOutput(self.residual_output(context, looking, training=training), probabilities)
+        return AttentionOutput(self.residual_output(context, attending, training=training), probabilities)

@@ -1,6 +1,11 @@
 """Small pieces that the whole model is made of."""
 
+from typing import Any
+
 import keras
+from keras import ops
+
+from official_bert.config.bert_config import BertConfig
 
 LAYER_NORM_EPSILON = 1e-12  # reference value; Keras's default of 1e-3 misses the golden activations
 
@@ -25,37 +30,94 @@ ACTIVATIONS = {
 }
 
 
+class Configured:
+    """What a layer or model that is made of a `BertConfig` has in common: Keras stores it and makes it again.
+
+    Attributes:
+      config: the architecture.
+    """
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor as JSON can hold them; see `keras.layers.Layer.get_config`."""
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]):
+        """Makes the layer that `get_config` described."""
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
+
+
 def initializer(initializer_range: float) -> keras.Initializer:
     """Truncated normal with the given standard deviation; each call draws other numbers."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
-def dense(width: int, initializer_range: float, *, activation=None, name: str = "dense") -> keras.layers.Dense:
+def dense(
+    width: int, initializer_range: float, *, dtype: keras.DTypePolicy, activation=None, name: str = "dense"
+) -> keras.layers.Dense:
     """A linear layer with the model's initialization."""
     return keras.layers.Dense(
-        width, activation=activation, kernel_initializer=initializer(initializer_range), name=name
+        width, activation=activation, kernel_initializer=initializer(initializer_range), dtype=dtype, name=name
     )
 
 
-def layer_norm() -> keras.layers.LayerNormalization:
-    """Layer normalization under the name that checkpoints and weight decay know."""
-    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, name="LayerNorm")
+def layer_norm(dtype: keras.DTypePolicy) -> keras.layers.LayerNormalization:
+    """Layer normalization under the name that checkpoints and weight decay know; it computes in float32."""
+    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name="LayerNorm")
 
 
+@keras.saving.register_keras_serializable(package="official_bert")
 class ResidualOutput(keras.layers.Layer):
     """Projects back to the hidden width, drops out, adds the input of the block and normalizes."""
 
-    def __init__(self, input_width: int, hidden_size: int, *, initializer_range: float, dropout: float):
-        super().__init__(name="output")
-        self._input_width, self._hidden_size = input_width, hidden_size
-        self.dense = dense(hidden_size, initializer_range)
-        self.dropout = keras.layers.Dropout(dropout)
-        self.layer_norm = layer_norm()
+    def __init__(
+        self,
+        input_width: int,
+        hidden_size: int,
+        *,
+        initializer_range: float,
+        dropout: float,
+        name: str = "output",
+        **kwargs,
+    ):
+        """Creates the parts.
 
-    def build(self):
+        Args:
+          input_width: I, or D after attention.
+          hidden_size: D.
+          initializer_range: standard deviation of the initial weights.
+          dropout: fraction of the projected numbers that training drops.
+          name: the layer's.
+          **kwargs: see `keras.layers.Layer`.
+        """
+        super().__init__(name=name, **kwargs)
+        self._arguments = {
+            "input_width": input_width,
+            "hidden_size": hidden_size,
+            "initializer_range": initializer_range,
+            "dropout": dropout,
+        }
+        self._input_width, self._hidden_size = input_width, hidden_size
+        self.dense = dense(hidden_size, initializer_range, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.layer_norm = layer_norm(self.dtype_policy)
+
+    def build(self, input_shape=None):
         """Creates the variables; their shapes need no input."""
         self.dense.build((None, self._input_width))
         self.layer_norm.build((None, self._hidden_size))
+
+    def compute_output_shape(self, input_shape):
+        """The shape of x with D as its last dimension."""
+        return (*input_shape[:-1], self._hidden_size)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {**super().get_config(), **self._arguments}
 
     def call(self, x, residual, training=False):
         """Computes the output of a block.
@@ -69,3 +131,67 @@ class ResidualOutput(keras.layers.Layer):
           float [..., D].
         """
         return self.layer_norm(residual + self.dropout(self.dense(x), training=training))
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class OutputProjection(keras.layers.Layer):
+    """A linear layer that gives logits: float32 under every policy, its weights stored transposed as in the reference.
+
+    Its variables belong to the name scope that is open when the layer is made, without the layer's own name: a
+    checkpoint knows a classifier's as `output_weights`, a span head's as `cls/squad/output_weights`.
+
+    Attributes:
+      output_weights: variable [C, D].
+      output_bias: variable [C].
+    """
+
+    def __init__(
+        self,
+        input_width: int,
+        num_outputs: int,
+        *,
+        initializer_range: float = 0.02,
+        name: str = "output_projection",
+        trainable: bool = True,
+    ):
+        """Creates the variables.
+
+        Args:
+          input_width: D.
+          num_outputs: C.
+          initializer_range: standard deviation of the initial weights.
+          name: the layer's.
+          trainable: whether training changes the variables.
+        """
+        super().__init__(name=name, trainable=trainable, dtype="float32")
+        self._arguments = {
+            "input_width": input_width,
+            "num_outputs": num_outputs,
+            "initializer_range": initializer_range,
+        }
+        self._num_outputs = num_outputs
+        self.output_weights = self._variable("output_weights", (num_outputs, input_width), initializer_range)
+        self.output_bias = self._variable("output_bias", (num_outputs,), None)
+        self.build((None, input_width))
+
+    @staticmethod
+    def _variable(name: str, shape: tuple[int, ...], initializer_range: float | None) -> keras.Variable:
+        initial = initializer(initializer_range) if initializer_range else "zeros"
+        return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
+
+    def build(self, input_shape=None):
+        """Has nothing to create."""
+
+    def compute_output_shape(self, input_shape):
+        """The shape of x with C as its last dimension."""
+        return (*input_shape[:-1], self._num_outputs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        config = super().get_config()
+        del config["dtype"]  # it has no choice
+        return {**config, **self._arguments}
+
+    def call(self, x):
+        """Maps float [..., D] to logits, float32 [..., C]."""
+        return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias

@@ -1,24 +1,29 @@
-"""The classification model: the encoder and a linear layer on one vector a sequence."""
+"""The classification model: an encoder and a linear layer on one vector a sequence."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import initializer
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.layout import LayoutMaker, padded_sequences
+from official_bert.modeling.blocks import OutputProjection
+from official_bert.modeling.encoder_model import EncoderModel
+from official_bert.modeling.inputs import completed, named_inputs
+from official_bert.modeling.model import Encoder
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
 
 HEAD_DROPOUT = 0.1  # reference values, both whatever the config says
 HEAD_INITIALIZER_RANGE = 0.02
 
 FEATURES = "features"
-ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-class ClassificationModel(keras.Model):
+@keras.saving.register_keras_serializable(package="official_bert")
+class ClassificationModel(EncoderModel):
     """Encoder and classifier; with windows, the classifier's scores of an example's windows become one.
+
+    An encoder whose `trainable` is False stays as it is: training changes only what stands on it.
 
     Attributes:
       feature_shape: (K, D), the vectors that the classifier reads of each sequence.
@@ -27,70 +32,92 @@ class ClassificationModel(keras.Model):
 
     def __init__(
         self,
-        config: BertConfig,
+        encoder: Encoder,
         *,
         num_outputs: int,
         window_length: int | None = None,
         window_pooling: str = "mean",
-        trainable_encoder: bool = True,
         feature_layers: str | None = None,
-        use_one_hot_embeddings: bool = False,
-        layout_maker: LayoutMaker = padded_sequences,
+        name: str = "classification",
+        **kwargs,
     ):
-        """Creates all variables under the names of the reference's checkpoints.
+        """Creates the classifier under the names of the reference's checkpoints.
 
         Args:
-          config: the architecture.
+          encoder: the encoder.
           num_outputs: classes, or 1 for regression.
           window_length: positions of a window, if an example may consist of several; None if it is one sequence.
           window_pooling: how the scores of windows become one: "mean" or "max".
-          trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
           feature_layers: what the classifier reads; see `pooling.sequence_features`.
-          use_one_hot_embeddings: see `BertEncoder`.
-          layout_maker: see `BertEncoder`.
+          name: the model's.
+          **kwargs: see `keras.Model`: dtype, trainable.
+
+        Raises:
+          UserError: the encoder has too few layers for `feature_layers`.
         """
-        super().__init__(name="classification")
+        super().__init__(encoder, name=name, **kwargs)
+        self._num_outputs = num_outputs
         self._window_length, self._window_pooling = window_length, window_pooling
-        self._trainable_encoder, self._feature_layers = trainable_encoder, feature_layers
+        self._feature_layers = feature_layers
+        config = encoder.config
         self.feature_shape = (num_vectors(feature_layers, config.num_hidden_layers), config.hidden_size)
-        self.encoder = BertEncoder(config, use_one_hot_embeddings=use_one_hot_embeddings, layout_maker=layout_maker)
-        self.encoder.trainable = trainable_encoder
-        self.dropout = keras.layers.Dropout(HEAD_DROPOUT)
+        self.dropout = keras.layers.Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
         num_read = self.feature_shape[0]
         if feature_layers == WEIGHTED_SUM:
-            self.layer_weights = self._variable("layer_weights", (num_read,), "zeros")
+            zeros = keras.initializers.Zeros()
+            self.layer_weights = keras.Variable(zeros, shape=(num_read,), name="layer_weights", autocast=False)
             num_read = 1
-        # Stored transposed, as in the reference.
-        self.output_weights = self._variable(
-            "output_weights", (num_outputs, num_read * config.hidden_size), initializer(HEAD_INITIALIZER_RANGE)
-        )
-        self.output_bias = self._variable("output_bias", (num_outputs,), "zeros")
-        self.built = True  # nothing waits for a first call, whose name scope would change the variables' paths
+        width = num_read * config.hidden_size
+        self.dropout.build((None, width))
+        self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="classifier")
+        self.build_for_any_length()
 
-    @staticmethod
-    def _variable(name, shape, initial):
-        """A variable whose path is its bare name, float32 under every policy, and so are the logits."""
-        return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor as JSON can hold them."""
+        return {
+            **super().get_config(),
+            "num_outputs": self._num_outputs,
+            "window_length": self._window_length,
+            "window_pooling": self._window_pooling,
+            "feature_layers": self._feature_layers,
+        }
 
-    def call(self, inputs, training=False):
+    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Symbolic outputs; see `call`."""
+        if _holds_features(input_ids):
+            return keras.KerasTensor((input_ids[FEATURES].shape[0], self._num_outputs), "float32")
+        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
+        if self._window_length is None:
+            self.encoder.compute_output_spec(**inputs)  # which checks the length
+        return keras.KerasTensor((inputs["input_ids"].shape[0], self._num_outputs), "float32")
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Scores examples.
 
         Args:
-          inputs: dict of int32 tensors input_ids, input_mask and segment_ids [B, S]; with windows [B, W * S], window
-            after window, where one that is all padding does not count. Or `features` alone, float [B, K * D], as
-            `features` gave them before.
+          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. With windows each
+            is [B, W * S], window after window, where one that is all padding does not count. Or a dict of `features`
+            alone, float [B, K * D], as `features` gave them before.
+          input_mask: as input_ids, 1 for a real position and 0 for padding; all real if not given.
+          segment_ids: as input_ids; all 0 if not given.
           training: whether to drop out.
 
         Returns:
           float32 [B, num_outputs], logits.
+
+        Raises:
+          UserError: see `BertEncoder.call`.
         """
-        if FEATURES in inputs:
-            features = ops.reshape(inputs[FEATURES], (-1, *self.feature_shape))  # [B, K, D]
+        if _holds_features(input_ids):
+            features = ops.reshape(input_ids[FEATURES], (-1, *self.feature_shape))  # [B, K, D]
             return self.classify(features, training=training)
+        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         if self._window_length is None:
             return self.classify(self.features(inputs, training=training), training=training)
         num_examples = ops.shape(inputs["input_ids"])[0]
-        windows = {name: ops.reshape(inputs[name], (-1, self._window_length)) for name in ENCODER_INPUTS}  # [B * W, S]
+        windows = {
+            name: ops.reshape(tensor, (-1, self._window_length)) for name, tensor in inputs.items()
+        }  # [B * W, S]
         logits = self.classify(self.features(windows, training=training), training=training)  # [B * W, C]
         logits = ops.reshape(logits, (num_examples, -1, logits.shape[-1]))  # [B, W, C]
         is_real = ops.reshape(windows["input_mask"][:, 0] == 1, (num_examples, -1, 1))  # [B, W, 1]
@@ -103,17 +130,17 @@ class ClassificationModel(keras.Model):
         """Computes what the classifier reads.
 
         Args:
-          inputs: dict of int32 tensors input_ids, input_mask and segment_ids [B, S].
-          training: whether to drop out; a frozen encoder never does.
+          inputs: the encoder's, as a dict by name or as a list in order; see `call`.
+          training: whether to drop out; an encoder that is not trained never does.
 
         Returns:
           float [B, K, D].
         """
-        encoder_inputs = [inputs[name] for name in ENCODER_INPUTS]
-        training = training and self._trainable_encoder
+        inputs = completed(named_inputs(self.INPUTS, inputs, None, None))
+        training = training and self.encoder.trainable
         if self._feature_layers is None:
-            return ops.expand_dims(self.encoder.pool(*encoder_inputs, training=training), axis=1)  # [B, 1, D]
-        encoded = self.encoder(*encoder_inputs, training=training)
+            return ops.expand_dims(self.encoder.pool(**inputs, training=training), axis=1)  # [B, 1, D]
+        encoded = self.encoder(**inputs, training=training)
         return sequence_features(encoded["encoder_layers"], inputs["input_mask"], self._feature_layers)
 
     def classify(self, features, training=False):
@@ -122,5 +149,8 @@ class ClassificationModel(keras.Model):
             features = ops.einsum("bkd,k->bd", features, ops.softmax(self.layer_weights))
         else:
             features = ops.reshape(features, (-1, self.feature_shape[0] * self.feature_shape[1]))  # [B, K * D]
-        features = self.dropout(features, training=training)
-        return ops.matmul(features, ops.transpose(self.output_weights)) + self.output_bias
+        return self.head(self.dropout(features, training=training))
+
+
+def _holds_features(inputs: Any) -> bool:
+    return isinstance(inputs, Mapping) and FEATURES in inputs

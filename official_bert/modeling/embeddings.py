@@ -1,13 +1,17 @@
 """Ids to vectors: the sum of word, segment and position embeddings, normalized."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import initializer, layer_norm
+from official_bert.modeling.blocks import Configured, initializer, layer_norm
+from official_bert.support.errors import UserError
 
 
-class Embeddings(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="official_bert")
+class Embeddings(Configured, keras.layers.Layer):
     """The three embedding tables, layer normalization and dropout.
 
     Attributes:
@@ -15,29 +19,45 @@ class Embeddings(keras.layers.Layer):
     Source: BERT paper, figure 2.
     """
 
-    def __init__(self, config: BertConfig, *, use_one_hot_embeddings: bool):
-        super().__init__(name="embeddings")
-        self._config = config
-        self._use_one_hot_embeddings = use_one_hot_embeddings
-        self.layer_norm = layer_norm()
-        self.dropout = keras.layers.Dropout(config.hidden_dropout_prob)
+    def __init__(self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs):
+        """Creates the parts.
 
-    def build(self):
+        Args:
+          config: the architecture.
+          use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
+          name: the layer's.
+          **kwargs: see `keras.layers.Layer`.
+        """
+        super().__init__(config, name=name, **kwargs)
+        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self.layer_norm = layer_norm(self.dtype_policy)
+        self.dropout = keras.layers.Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
         """Creates the tables."""
-        config = self._config
+        config = self.config
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
         self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
-        self.layer_norm.build((None, config.hidden_size))
+        self.layer_norm.build((None, None, config.hidden_size))
 
     def _table(self, name: str, rows: int):
-        config = self._config
+        config = self.config
         return self.add_weight(
             name=name,
             shape=(rows, config.hidden_size),
             initializer=initializer(config.initializer_range),
             autocast=False,  # the gradient of a common word is a sum of thousands of terms, too many for bfloat16
         )
+
+    def compute_output_shape(self, input_shape):
+        """(B, S) to (B, S, D); the errors are those of `call`."""
+        self._check_shape(input_shape)
+        return (*input_shape, self.config.hidden_size)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
     def call(self, input_ids, segment_ids, training=False):
         """Looks up and adds the embeddings.
@@ -49,7 +69,11 @@ class Embeddings(keras.layers.Layer):
 
         Returns:
           float [B, S, D].
+
+        Raises:
+          UserError: `input_ids` is not of rank 2, or has more positions than the model.
         """
+        self._check_shape(input_ids.shape)
         if self._use_one_hot_embeddings:
             words = _one_hot_lookup(self.word_embeddings, input_ids)
         else:
@@ -58,6 +82,17 @@ class Embeddings(keras.layers.Layer):
         segments = _one_hot_lookup(self.token_type_embeddings, segment_ids)
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, D]
         return self.dropout(self.layer_norm(words + segments + positions), training=training)
+
+    def _check_shape(self, shape) -> None:
+        """Raises for ids that the tables do not fit; a length that is not known yet passes."""
+        if len(shape) != 2:
+            raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
+        limit = self.config.max_position_embeddings
+        if shape[1] is not None and shape[1] > limit:
+            raise UserError(
+                f"input_ids has {shape[1]} positions, the model has max_position_embeddings={limit}; cut the sequences "
+                "to that length"
+            )
 
 
 def _one_hot_lookup(table, ids):

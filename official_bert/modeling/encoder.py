@@ -1,34 +1,51 @@
 """`BertEncoder`: ids in, every intermediate result out, by name."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import dense
+from official_bert.modeling.blocks import Configured, dense
 from official_bert.modeling.embeddings import Embeddings
+from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.layout import LayoutMaker, padded_sequences
 from official_bert.modeling.masks import attention_bias
+from official_bert.modeling.model import TokenModel
 from official_bert.modeling.transformer import TransformerStack
 
+_SCOPE = "bert"  # what the names of an encoder's variables begin with in a checkpoint
 
-class Pooler(keras.layers.Layer):
+
+def is_of_encoder(name: str) -> bool:
+    """Tells whether a checkpoint's name is one of the encoder's."""
+    return name.startswith(f"{_SCOPE}/")
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class Pooler(Configured, keras.layers.Layer):
     """A vector for the whole sequence: a tanh projection of what stands at [CLS]."""
 
-    def __init__(self, config: BertConfig):
-        super().__init__(name="pooler")
-        self._hidden_size = config.hidden_size
-        self.dense = dense(config.hidden_size, config.initializer_range, activation="tanh")
+    def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
+        """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
+        self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, activation="tanh")
 
-    def build(self):
-        """Creates the projection."""
-        self.dense.build((None, self._hidden_size))
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.dense.build((None, self.config.hidden_size))
+
+    def compute_output_shape(self, input_shape):
+        """(B, D), as it came."""
+        return tuple(input_shape)
 
     def call(self, first):
         """Maps the vectors at [CLS], float [B, D], to float [B, D]."""
         return self.dense(first)
 
 
-class BertEncoder(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="official_bert")
+class BertEncoder(Configured, TokenModel):
     """Embeddings, transformer layers and pooler.
 
     Example:
@@ -39,29 +56,42 @@ class BertEncoder(keras.layers.Layer):
     """
 
     def __init__(
-        self, config: BertConfig, *, use_one_hot_embeddings: bool = False, layout_maker: LayoutMaker = padded_sequences
+        self,
+        config: BertConfig,
+        *,
+        use_one_hot_embeddings: bool = False,
+        layout_maker: LayoutMaker = padded_sequences,
+        name: str = _SCOPE,
+        trainable: bool = True,
+        **kwargs,
     ):
         """Creates all variables; none waits for a first call.
 
         Args:
           config: the architecture.
           use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
-          layout_maker: how the layers lay out a batch; what is returned at padding may depend on it.
+          layout_maker: how the layers lay out a batch; what is returned at padding may depend on it. It changes the
+            speed alone, and is no part of what Keras stores.
+          name: the first part of the variables' paths; "bert" in checkpoints.
+          trainable: whether training changes the variables.
+          **kwargs: see `keras.Model`: dtype.
         """
-        super().__init__(name="bert")
-        self._config, self._layout_maker = config, layout_maker
-        self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings)
-        self.transformer = TransformerStack(config)
-        self.pooler = Pooler(config)
-        self.build()
+        super().__init__(config, name=name, **kwargs)
+        self._use_one_hot_embeddings, self._layout_maker = use_one_hot_embeddings, layout_maker
+        self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy)
+        self.transformer = TransformerStack(config, dtype=self.dtype_policy)
+        self.pooler = Pooler(config, dtype=self.dtype_policy)
+        self.build_for_any_length()
+        self.trainable = trainable  # only when the parts are there does it reach them
 
-    def build(self):
-        """Creates the parts."""
+    def build(self, input_shape=None):
+        """Creates the variables of the parts."""
         if self.built:
             return
-        self.embeddings.build()
-        self.transformer.build()
-        self.pooler.build()
+        hidden_size = self.config.hidden_size
+        self.embeddings.build((None, None))
+        self.transformer.build((None, None, hidden_size))
+        self.pooler.build((None, hidden_size))
 
     @property
     def word_embeddings(self):
@@ -70,14 +100,63 @@ class BertEncoder(keras.layers.Layer):
 
     @property
     def max_length(self) -> int:
-        """Most positions of a sequence."""
-        return self.embeddings.position_embeddings.shape[0]
+        """Maximum number of positions of a sequence."""
+        return self.config.max_position_embeddings
+
+    @property
+    def output_shape(self):
+        """The shape of `sequence_output`, which stands for all in `summary()`."""
+        return (None, None, self.config.hidden_size)
+
+    def checkpoint_variables(self) -> dict[str, keras.Variable]:
+        """The variables under their names in a checkpoint, where every encoder is called "bert"."""
+        return {_SCOPE + weight.path.removeprefix(self.path): weight for weight in self.weights}
+
+    @property
+    def _architecture(self) -> BertConfig:
+        return self.config
+
+    @classmethod
+    def from_checkpoint(cls, path, *, bert_config=None, **options) -> "BertEncoder":
+        """Makes an encoder with the weights that a path means.
+
+        Example:
+          >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
+
+        Args:
+          path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`), the output folder of a
+            run or `best` in it, the prefix of a checkpoint in one of these (`out/model.ckpt-1000`), or a folder of
+            Hugging Face's (`config.json` and `model.safetensors`). Heads that are there, too, are left alone.
+          bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
+          **options: see the constructor.
+
+        Raises:
+          UserError: a file is missing or damaged, the two do not belong together, or the model is too large for this
+            machine.
+        """
+        from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained  # imports TensorFlow
+
+        arrays, config = open_pretrained(path, bert_config)
+        encoder = cls(config, **options)
+        load_pretrained(arrays, encoder.checkpoint_variables(), required=is_of_encoder)
+        return encoder
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, but for `layout_maker`."""
+        return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
+
+    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Symbolic outputs; see `call`."""
+        shape = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)["input_ids"].shape
+        embedded = keras.KerasTensor(self.embeddings.compute_output_shape(shape), self.compute_dtype)
+        layers = self.transformer.compute_output_spec(embedded)
+        return self._outputs(embedded, layers, keras.KerasTensor((shape[0], embedded.shape[2]), self.compute_dtype))
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Encodes sequences.
 
         Args:
-          input_ids: int32 [B, S].
+          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
           input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
           segment_ids: int32 [B, S]; all 0 if not given.
           training: whether to drop out.
@@ -89,13 +168,22 @@ class BertEncoder(keras.layers.Layer):
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], what enters the first layer.
             attention_probabilities: list of L float [B, N, S, S].
+
+        Raises:
+          UserError: the sequences are longer than `max_length`, or the inputs are not these.
         """
         embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training)
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
-        contexts = [layout.unpack(layer.context) for layer in layers]  # [B, S, D]
+        layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
+        return self._outputs(embedding_output, layers, self.pooler(layers[-1].context[:, 0]))
+
+    @staticmethod
+    def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
+        """The results by name, whether tensors or symbolic ones."""
+        contexts = [layer.context for layer in layers]
         return {
             "sequence_output": contexts[-1],
-            "pooled_output": self.pooler(contexts[-1][:, 0]),
+            "pooled_output": pooled_output,
             "encoder_layers": contexts,
             "embedding_output": embedding_output,
             "attention_probabilities": [layer.probabilities for layer in layers],
@@ -113,15 +201,11 @@ class BertEncoder(keras.layers.Layer):
         layers = self.transformer(
             layout.pack(embedding_output), bias, layout=layout, first_only=True, training=training
         )
-        return self.pooler(ops.reshape(layers[-1].context, (-1, self._config.hidden_size)))
+        return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
     def _embed(self, input_ids, input_mask, segment_ids, training):
         """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout to work in."""
-        input_ids = ops.convert_to_tensor(input_ids, dtype="int32")
-        if input_mask is None:
-            input_mask = ops.ones_like(input_ids)
-        if segment_ids is None:
-            segment_ids = ops.zeros_like(input_ids)
-        embedding_output = self.embeddings(input_ids, segment_ids, training=training)
-        layout = self._layout_maker(input_mask, self._config.num_attention_heads)
-        return embedding_output, attention_bias(input_mask), layout
+        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        embedding_output = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)
+        layout = self._layout_maker(inputs["input_mask"], self.config.num_attention_heads)
+        return embedding_output, attention_bias(inputs["input_mask"]), layout

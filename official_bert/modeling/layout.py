@@ -1,7 +1,7 @@
 """How the vectors of a batch are laid out between attention, which mixes them, and all else, which does not.
 
 The plain layout is `PaddedSequences`. Another one, made from the mask of a batch, can leave padding out; it does not
-belong here, since it needs more than Keras: see `export.token_row`.
+belong here, since it needs more than Keras: see `serving.unpadding`.
 """
 
 from collections.abc import Callable
@@ -55,6 +55,8 @@ class PaddedSequences:
         return ops.reshape(joined, (*ops.shape(joined)[:2], heads.shape[1] * heads.shape[3]))
 
 
+PADDED = PaddedSequences()
+
 # Makes the layout of a batch, given its mask, int32 [B, S], and the number of heads.
 LayoutMaker = Callable[[Any, int], Layout]
 
@@ -62,4 +64,4 @@ LayoutMaker = Callable[[Any, int], Layout]
 def padded_sequences(input_mask, num_heads) -> Layout:
     """The `LayoutMaker` that changes nothing."""
     del input_mask, num_heads
-    return PaddedSequences()
+    return PADDED

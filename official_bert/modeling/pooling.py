@@ -1,10 +1,11 @@
 """One vector for a whole sequence, for tasks that judge sentences."""
 
+import numpy as np
 from keras import ops
 
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
-# Choices of `--feature_layers`: which layers, from the end, and how they become one.
+# Choices of `feature_layers`: which layers, from the end, and how they become one.
 LAST, SECOND_TO_LAST = "last", "second_to_last"
 SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_four", "weighted_sum"
 
@@ -23,17 +24,34 @@ def mean_over_positions(sequence, input_mask):
     return ops.sum(ops.cast(sequence, "float32") * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1)
 
 
-def num_vectors(feature_layers: str | None, num_hidden_layers: int) -> int:
+def max_over_positions(sequence, input_mask):
+    """Takes the largest of each component over the real positions.
+
+    Args:
+      sequence: float [B, S, D].
+      input_mask: int32 [B, S], 1 for a real position; each sequence has one.
+
+    Returns:
+      float32 [B, D].
+    """
+    is_real = ops.expand_dims(ops.cast(input_mask, "bool"), axis=-1)  # [B, S, 1]
+    return ops.max(ops.where(is_real, ops.cast(sequence, "float32"), -np.inf), axis=1)
+
+
+def num_vectors(feature_layers: str | None, num_hidden_layers: int, *, parameter: str = "feature_layers") -> int:
     """How many vectors of width D `sequence_features` gives for a choice of layers.
+
+    Args:
+      feature_layers: the choice; others than those above need one layer.
+      num_hidden_layers: of the model.
+      parameter: what the user calls the choice, for messages.
 
     Raises:
       UserError: the model has too few layers.
     """
     num_needed = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4}.get(feature_layers, 1)
     if num_hidden_layers < num_needed:
-        raise UserError(
-            f"--feature_layers={feature_layers} needs {num_needed} layers, the model has {num_hidden_layers}"
-        )
+        raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, the model has {num_hidden_layers}")
     return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM: num_hidden_layers}.get(feature_layers, 1)
 
 

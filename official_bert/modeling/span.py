@@ -1,68 +1,58 @@
-"""The question-answering model: the encoder, and two scores a position."""
+"""The question-answering model: an encoder, and two scores a position."""
 
 import keras
-from keras import ops
 
-from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import initializer
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.layout import LayoutMaker, padded_sequences
+from official_bert.modeling.blocks import OutputProjection
+from official_bert.modeling.encoder_model import EncoderModel
+from official_bert.modeling.inputs import named_inputs
+from official_bert.modeling.model import Encoder
 
 HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
 
 
-class SpanModel(keras.Model):
+@keras.saving.register_keras_serializable(package="official_bert")
+class SpanModel(EncoderModel):
     """Encoder and span head: how well an answer would start, and end, at each position.
 
     Source: BERT paper, section 4.2.
     """
 
-    def __init__(
-        self, config: BertConfig, *, use_one_hot_embeddings: bool = False, layout_maker: LayoutMaker = padded_sequences
-    ):
-        """Creates all variables under the names of the reference's checkpoints.
+    def __init__(self, encoder: Encoder, *, name: str = "span", **kwargs):
+        """Creates the head under the names of the reference's checkpoints.
 
         Args:
-          config: the architecture.
-          use_one_hot_embeddings: see `BertEncoder`.
-          layout_maker: see `BertEncoder`.
+          encoder: the encoder.
+          name: the model's.
+          **kwargs: see `keras.Model`: dtype, trainable.
         """
-        super().__init__(name="span")
-        self.encoder = BertEncoder(config, use_one_hot_embeddings=use_one_hot_embeddings, layout_maker=layout_maker)
-        self.head = SpanHead(config)
-        with keras.name_scope("cls"):
-            self.head.build()
-        self.built = True  # nothing waits for a first call, whose name scope would change the variables' paths
+        super().__init__(encoder, name=name, **kwargs)
+        with keras.name_scope("cls"), keras.name_scope("squad"):
+            self.head = OutputProjection(
+                encoder.config.hidden_size, 2, initializer_range=HEAD_INITIALIZER_RANGE, name="start_and_end"
+            )
+        self.build_for_any_length()
 
-    def call(self, inputs, training=False):
+    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Symbolic outputs; see `call`."""
+        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
+        shape = self.encoder.compute_output_spec(**inputs)["sequence_output"].shape[:2]
+        return {name: keras.KerasTensor(shape, "float32") for name in ("start_logits", "end_logits")}
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Scores positions.
 
         Args:
-          inputs: dict of int32 tensors input_ids, input_mask and segment_ids [B, S].
+          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
+          segment_ids: int32 [B, S]; all 0 if not given.
           training: whether to drop out.
 
         Returns:
           A dict: start_logits and end_logits, float32 [B, S].
+
+        Raises:
+          UserError: see `BertEncoder.call`.
         """
-        encoded = self.encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"], training=training)
-        return self.head(encoded["sequence_output"])
-
-
-class SpanHead(keras.layers.Layer):
-    """Two scores a position, from its vector alone."""
-
-    def __init__(self, config: BertConfig):
-        super().__init__(name="squad", dtype="float32")
-        self._hidden_size = config.hidden_size
-
-    def build(self):
-        """Creates the weights, stored transposed as in the reference."""
-        self.output_weights = self.add_weight(
-            name="output_weights", shape=(2, self._hidden_size), initializer=initializer(HEAD_INITIALIZER_RANGE)
-        )
-        self.output_bias = self.add_weight(name="output_bias", shape=(2,), initializer="zeros")
-
-    def call(self, sequence_output):
-        """Maps float [B, S, D] to a dict of start_logits and end_logits, float32 [B, S]."""
-        logits = ops.matmul(sequence_output, ops.transpose(self.output_weights)) + self.output_bias  # [B, S, 2]
+        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
+        logits = self.head(self.encoder(**inputs, training=training)["sequence_output"])  # [B, S, 2]
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

@@ -4,56 +4,78 @@ import keras
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.attention import AttentionBlock, AttentionOutput
-from official_bert.modeling.blocks import ACTIVATIONS, ResidualOutput, dense
+from official_bert.modeling.blocks import ACTIVATIONS, Configured, ResidualOutput, dense
+from official_bert.modeling.layout import PADDED, Layout
 
 
-class Intermediate(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="official_bert")
+class Intermediate(Configured, keras.layers.Layer):
     """The wide half of the feed-forward block."""
 
-    def __init__(self, config: BertConfig):
-        super().__init__(name="intermediate")
-        self._hidden_size = config.hidden_size
+    def __init__(self, config: BertConfig, *, name: str = "intermediate", **kwargs):
+        """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
         self.dense = dense(
-            config.intermediate_size, config.initializer_range, activation=ACTIVATIONS[config.hidden_act]
+            config.intermediate_size,
+            config.initializer_range,
+            dtype=self.dtype_policy,
+            activation=ACTIVATIONS[config.hidden_act],
         )
 
-    def build(self):
-        """Creates the projection."""
-        self.dense.build((None, self._hidden_size))
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.dense.build((None, self.config.hidden_size))
+
+    def compute_output_shape(self, input_shape):
+        """The shape of x with I as its last dimension."""
+        return (*input_shape[:-1], self.config.intermediate_size)
 
     def call(self, x):
         """Maps float [..., D] to float [..., I]."""
         return self.dense(x)
 
 
-class TransformerLayer(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="official_bert")
+class TransformerLayer(Configured, keras.layers.Layer):
     """Attention and feed-forward, each with residual and normalization after it."""
 
-    def __init__(self, config: BertConfig, *, name: str):
-        super().__init__(name=name)
-        self.attention = AttentionBlock(config)
-        self.intermediate = Intermediate(config)
+    def __init__(self, config: BertConfig, *, name: str = "layer_0", **kwargs):
+        """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
+        self.attention = AttentionBlock(config, dtype=self.dtype_policy)
+        self.intermediate = Intermediate(config, dtype=self.dtype_policy)
         self.residual_output = ResidualOutput(
             config.intermediate_size,
             config.hidden_size,
             initializer_range=config.initializer_range,
             dropout=config.hidden_dropout_prob,
+            dtype=self.dtype_policy,
         )
 
-    def build(self):
-        """Creates the parts."""
-        self.attention.build()
-        self.intermediate.build()
-        self.residual_output.build()
+    def build(self, input_shape=None):
+        """Creates the variables of the parts."""
+        hidden = (None, None, self.config.hidden_size)
+        self.attention.build(hidden)
+        self.intermediate.build(hidden)
+        self.residual_output.build((None, None, self.config.intermediate_size))
 
-    def call(self, x, bias, *, layout, first_only=False, training=False):
+    @property
+    def output_shape(self):
+        """The shape of the context, which stands for both outputs in `summary()`."""
+        return (None, None, self.config.hidden_size)
+
+    def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
+        """Symbolic outputs; see `call`."""
+        return self.attention.compute_output_spec(x, bias, first_only=first_only)
+
+    def call(self, x, bias=None, *, layout: Layout = PADDED, first_only=False, training=False):
         """Transforms sequences.
 
         Args:
           x: float [..., D].
-          bias: float, added to the attention scores.
+          bias: float, added to the attention scores; None adds nothing.
           layout: the `Layout` of `x`.
-          first_only: whether to transform only the first vector of each sequence, which looks at all.
+          first_only: whether to transform only the first vector of each sequence, which attends to all.
           training: whether to drop out.
 
         Returns:
@@ -64,24 +86,42 @@ class TransformerLayer(keras.layers.Layer):
         return AttentionOutput(output, probabilities)
 
 
-class TransformerStack(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="official_bert")
+class TransformerStack(Configured, keras.layers.Layer):
     """All layers, one after the other."""
 
-    def __init__(self, config: BertConfig):
-        super().__init__(name="encoder")
-        self.layers = [TransformerLayer(config, name=f"layer_{index}") for index in range(config.num_hidden_layers)]
+    def __init__(self, config: BertConfig, *, name: str = "encoder", **kwargs):
+        """Creates the layers; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
+        self.layers = [
+            TransformerLayer(config, name=f"layer_{index}", dtype=self.dtype_policy)
+            for index in range(config.num_hidden_layers)
+        ]
 
-    def build(self):
-        """Creates the layers."""
+    def build(self, input_shape=None):
+        """Creates the variables of the layers."""
         for layer in self.layers:
-            layer.build()
+            layer.build((None, None, self.config.hidden_size))
 
-    def call(self, x, bias, *, layout, first_only=False, training=False):
+    @property
+    def output_shape(self):
+        """The shape of the last layer's output, which stands for all in `summary()`."""
+        return (None, None, self.config.hidden_size)
+
+    def compute_output_spec(self, x, bias=None, *, first_only=False, **options):
+        """Symbolic outputs; see `call`."""
+        *lower, last = self.layers
+        return [
+            *(layer.compute_output_spec(x) for layer in lower),
+            last.compute_output_spec(x, first_only=first_only),
+        ]
+
+    def call(self, x, bias=None, *, layout: Layout = PADDED, first_only=False, training=False):
         """Transforms sequences.
 
         Args:
           x: float [..., D].
-          bias: float, added to the attention scores.
+          bias: float, added to the attention scores; None adds nothing.
           layout: the `Layout` of `x`.
           first_only: whether the last layer is wanted of the first vector of each sequence alone.
           training: whether to drop out.

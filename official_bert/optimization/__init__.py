@@ -1,1 +1,6 @@
-"""How weights move: the reference's Adam with weight decay, its schedule and its clipping."""
+"""How weights move: optimizers, schedules and clipping; these two classes also for Keras's `compile`."""
+
+from official_bert.optimization.adam_weight_decay import AdamWeightDecay
+from official_bert.optimization.schedules import LinearWarmupThenDecay
+
+__all__ = ["AdamWeightDecay", "LinearWarmupThenDecay"]

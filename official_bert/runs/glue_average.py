@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from official_bert import files
 from official_bert.config.run_configs import GlueAverageConfig
-from official_bert.errors import UserError
-from official_bert.results import RESULTS_FILE, read_results
-from official_bert.tasks.datasets import DATASETS, GLUE_NAMES, Dataset, part_suffix
-from official_bert.text_tables import format_table, mean_and_deviation
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.text_tables import format_table, mean_and_deviation
+from official_bert.tasks.classification.datasets.labels import Dataset
+from official_bert.tasks.classification.datasets.layouts import split_suffix
+from official_bert.tasks.classification.datasets.published import DATASETS, GLUE_NAMES
+from official_bert.training.results import RESULTS_FILE, read_results
 from official_bert.training.run_folder import RUN_CONFIG_FILE, differing_flags, read_run_config
 
 _HEADER = ("task", "runs", "score", "std", "counts", "metrics")
@@ -50,10 +52,10 @@ class _Run(NamedTuple):
         written = [read_run_config(part) for part in (folder, os.path.join(folder, "eval"))]
         written = [run.flags for run in written if run is not None]
         if not written:
-            raise UserError(f"{folder} holds no {RUN_CONFIG_FILE}, which would tell the task")
+            raise UserError(f"{folder} has no {RUN_CONFIG_FILE}, which names the task")
         names = {str(flags.get("task_name")).lower() for flags in written}
         if len(names) > 1:
-            raise UserError(f"{folder} holds runs of {' and '.join(sorted(names))}; evaluate each in its own folder")
+            raise UserError(f"{folder} has runs of {' and '.join(sorted(names))}; evaluate each in its own folder")
         name = names.pop()
         if name not in GLUE_NAMES:
             raise UserError(f"{folder}: the task {name} is not one of GLUE's: {', '.join(GLUE_NAMES)}")
@@ -65,13 +67,13 @@ class _Run(NamedTuple):
             for suffix in finished.suffixes
         }
         if wrong := sorted(results.keys() ^ expected):
-            state = "lacks" if wrong[0] in expected else "holds the unknown key"
+            state = "lacks" if wrong[0] in expected else "has the unknown key"
             raise UserError(f"{os.path.join(folder, RESULTS_FILE)} {state} {wrong[0]}; evaluate {name} again")
         return finished
 
     @property
     def suffixes(self) -> list[str]:
-        return [part_suffix(split) for split in self.dataset.eval_splits]
+        return [split_suffix(split) for split in self.dataset.eval_splits]
 
     def percent(self, metric: str, suffixes: Sequence[str]) -> float:
         """The mean of a metric over parts, times 100."""
@@ -82,7 +84,7 @@ def _rows(runs: dict[str, list[_Run]], uncounted: Sequence[str]) -> list[tuple[s
     rows, counted, missing = [_HEADER], [], []
     for name, of_task in runs.items():
         _warn_of_differences(of_task)
-        scores = [finished.percent(finished.dataset.headline, finished.suffixes) for finished in of_task]
+        scores = [finished.percent(finished.dataset.primary_metric, finished.suffixes) for finished in of_task]
         is_counted = name not in uncounted
         if is_counted and scores:
             counted.append(statistics.mean(scores))

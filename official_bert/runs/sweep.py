@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from official_bert import files
 from official_bert.checkpoints.names import delete_checkpoints
 from official_bert.config.flag_binding import to_arguments
 from official_bert.config.run_configs import ClassifierConfig, SweepConfig
-from official_bert.errors import UserError
-from official_bert.progress import format_seconds
-from official_bert.results import RESULTS_FILE, read_results
-from official_bert.tasks.datasets import CUSTOM, CUSTOM_METRICS, named_dataset
-from official_bert.text_tables import format_table, mean_and_deviation
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.progress import format_seconds
+from official_bert.support.text_tables import format_table, mean_and_deviation
+from official_bert.tasks.classification.datasets.custom import CUSTOM, CUSTOM_METRICS
+from official_bert.tasks.classification.datasets.published import named_dataset
+from official_bert.training.results import RESULTS_FILE, read_results
 from official_bert.training.run_folder import differing_flags, read_run_config
 
 _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
@@ -41,7 +42,7 @@ def run(config: SweepConfig) -> None:
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     files.make_folders(config.output_dir)
-    _keep_books(config, combinations)
+    _record_progress(config, combinations)
     clock = _Clock(sum(trial.config.num_train_epochs for trial in pending))
     for trial in pending:
         name = os.path.basename(trial.config.output_dir)
@@ -51,14 +52,14 @@ def run(config: SweepConfig) -> None:
             # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
             is_stopped = exit_code <= 0 or exit_code == 130
             advice = (
-                "the same command goes on from there"
+                "the same command resumes from there"
                 if is_stopped
-                else ("correct what its message above says, then give the command again; finished runs are kept")
+                else ("fix the error above and run the command again; finished runs are kept")
             )
-            raise UserError(f"{name} ended with exit code {exit_code} and without {trial.headline}; {advice}")
-        logging.info("%s = %.*f", trial.headline, _DECIMALS, trial.score)
+            raise UserError(f"{name} ended with exit code {exit_code} and without {trial.primary_metric}; {advice}")
+        logging.info("%s = %.*f", trial.primary_metric, _DECIMALS, trial.score)
         clock.add(trial.config.num_train_epochs)
-        _keep_books(config, combinations)
+        _record_progress(config, combinations)
     sys.stdout.write(format_table(_rows(combinations)))
     sys.stdout.write(f"best on dev: {_best(combinations).description}\n")
 
@@ -67,16 +68,16 @@ class _Trial(NamedTuple):
     """One run: its flags, and the key of `eval_results.txt` that ranks it."""
 
     config: ClassifierConfig
-    headline: str
+    primary_metric: str
 
     @property
     def score(self) -> float | None:
         """What it reached; None if it is not finished."""
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
-        return read_results(path).get(self.headline) if files.exists(path) else None
+        return read_results(path).get(self.primary_metric) if files.exists(path) else None
 
     def check_folder(self) -> None:
-        """Raises if its folder holds a run with other flags: to go on with that would mix two runs."""
+        """Raises if its folder has a run with other flags: resuming that would mix two runs."""
         folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
         run = read_run_config(folder)
         if run is None and self.score is None:
@@ -87,7 +88,7 @@ class _Trial(NamedTuple):
         if names:
             values = [flags_there.get(names[0]) for flags_there in (found, flags)]
             raise UserError(
-                f"{folder} holds a run with --{names[0]}={values[0]}, not {values[1]}; "
+                f"{folder} has a run with --{names[0]}={values[0]}, not {values[1]}; "
                 "delete that folder or give another --output_dir"
             )
 
@@ -111,11 +112,11 @@ class _Combination(NamedTuple):
     def description(self) -> str:
         flags = " ".join(f"--{name}={value}" for name, value in self.settings.items())
         mean, deviation = mean_and_deviation(self.scores, _DECIMALS)
-        return f"{flags}, {self.trials[0].headline} {mean}" + (f" (std {deviation})" if deviation else "")
+        return f"{flags}, {self.trials[0].primary_metric} {mean}" + (f" (std {deviation})" if deviation else "")
 
 
 def _combinations(config: SweepConfig) -> list[_Combination]:
-    headline = f"eval_{_headline(config)}"
+    primary_metric = f"eval_{_primary_metric(config)}"
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(ClassifierConfig)}
     grid = [_parse_list(config, name, kind) for name, kind in _SETTINGS.items()]
     seeds = _parse_list(config, "random_seed", int)
@@ -127,15 +128,15 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
             batch_size, rate, epochs = map(_show, values)
             folder = f"batch_{batch_size}-rate_{rate}-epochs_{epochs}-seed_{seed}"
             changes = {**settings, "random_seed": seed, "output_dir": os.path.join(config.output_dir, folder)}
-            trials.append(_Trial(ClassifierConfig(**{**fields, **changes}), headline))
+            trials.append(_Trial(ClassifierConfig(**{**fields, **changes}), primary_metric))
         combinations.append(_Combination({name: _show(value) for name, value in settings.items()}, trials))
     return combinations
 
 
-def _headline(config: SweepConfig) -> str:
+def _primary_metric(config: SweepConfig) -> str:
     if config.task_name.lower() == CUSTOM:
         return CUSTOM_METRICS[config.problem][0]
-    return named_dataset(config.task_name).headline
+    return named_dataset(config.task_name).primary_metric
 
 
 def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:
@@ -143,9 +144,9 @@ def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> l
     try:
         values = [kind(text) for text in given.split(",")]
     except ValueError as error:
-        raise UserError(f"--{name}={given}: must be numbers with commas between them") from error
+        raise UserError(f"--{name}={given}: must be a comma-separated list of numbers") from error
     if len(set(map(_show, values))) < len(values):
-        raise UserError(f"--{name}={given} names a number twice")
+        raise UserError(f"--{name}={given} contains a number twice")
     return values
 
 
@@ -169,7 +170,8 @@ class _Clock:
     """Estimates the time left; a run takes about as long as it has epochs."""
 
     def __init__(self, num_epochs: float):
-        self._num_epochs, self._num_done = num_epochs, 0.0
+        self._num_epochs = num_epochs
+        self._num_done = 0.0
         self._began = time.monotonic()
 
     def add(self, num_epochs: float) -> None:
@@ -182,8 +184,8 @@ class _Clock:
         return f", {format_seconds(seconds)} left"
 
 
-def _keep_books(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
-    """Writes `sweep.tsv`; if wished, deletes the checkpoints of those that cannot win any more."""
+def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
+    """Writes `sweep.tsv`; if asked to, deletes the checkpoints of combinations that can no longer win."""
     with files.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
         sink.write(format_table(_rows(combinations), "tsv"))
     finished = [combination for combination in combinations if combination.is_finished]
@@ -197,7 +199,9 @@ def _keep_books(config: SweepConfig, combinations: Sequence[_Combination]) -> No
 
 def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:
     first = combinations[0].trials
-    rows = [[*_SETTINGS, *(f"seed_{trial.config.random_seed}" for trial in first), f"mean_{first[0].headline}", "std"]]
+    rows = [
+        [*_SETTINGS, *(f"seed_{trial.config.random_seed}" for trial in first), f"mean_{first[0].primary_metric}", "std"]
+    ]
     for combination in combinations:
         scores = [trial.score for trial in combination.trials]
         cells = ["" if score is None else f"{score:.{_DECIMALS}f}" for score in scores]

@@ -1,1 +1,1 @@
-"""What is learnt: each task joins records, a model, losses and scores."""
+"""The tasks: each combines records, a model, losses and scores."""

@@ -1,49 +1,62 @@
-"""Checks that `--do_lower_case` fits the vocabulary and the checkpoint."""
+"""Checks that `do_lower_case` fits the vocabulary and the checkpoint."""
 
 import os
 
 from absl import logging
 
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.wordpiece import CONTINUATION
 
 # The released checkpoints whose names do not say it.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
-_CASED_SHARE = 0.01  # of the pieces with Latin letters; a few upper-case ones may be placeholders
+_CASED_FRACTION = 0.01  # of the wordpieces with Latin letters; a few upper-case ones may be placeholders
 
 
 def check_casing(vocabulary: Vocabulary, *, do_lower_case: bool, init_checkpoint: str | None) -> None:
-    """Raises if lower-casing is certainly wrong; warns if not lower-casing probably is.
+    """Raises if lowercasing the text is certainly wrong; warns if not lowercasing it probably is.
 
     Args:
       vocabulary: the vocabulary.
-      do_lower_case: the flag.
-      init_checkpoint: the flag; the names of released checkpoints tell their casing.
+      do_lower_case: whether the tokenizer lowercases.
+      init_checkpoint: prefix of the checkpoint; the names of released ones give their casing.
 
     Raises:
-      UserError: the vocabulary is cased and the text would be lower-cased, or the checkpoint's name says otherwise.
+      UserError: the vocabulary is cased and the text would be lowercased, or the checkpoint's name says otherwise.
     """
     folder, name = os.path.split(init_checkpoint or "")
     if name.startswith("bert_model.ckpt"):
         released = os.path.basename(folder)
-        is_uncased = released.removeprefix("wwm_").startswith("uncased_L-") or released in _UNCASED_NAMES
-        is_cased = released.removeprefix("wwm_").startswith(("cased_L-", "multi_cased_L-"))
-        if (is_uncased and not do_lower_case) or (is_cased and do_lower_case):
+        named_uncased = released.removeprefix("wwm_").startswith("uncased_L-") or released in _UNCASED_NAMES
+        named_cased = released.removeprefix("wwm_").startswith(("cased_L-", "multi_cased_L-"))
+        if (named_uncased and not do_lower_case) or (named_cased and do_lower_case):
             raise UserError(
-                f"--do_lower_case={_written(do_lower_case)}, but --init_checkpoint={init_checkpoint} is "
-                f"{'an uncased' if is_uncased else 'a cased'} model; give --do_lower_case={_written(is_uncased)}"
+                f"do_lower_case={_written(do_lower_case)}, but init_checkpoint={init_checkpoint} is "
+                f"{'an uncased' if named_uncased else 'a cased'} model; give do_lower_case={_written(named_uncased)}"
             )
-    letters = [piece for piece in vocabulary.pieces if piece.isascii() and piece.removeprefix("##").isalpha()]
-    num_upper = sum(piece != piece.lower() for piece in letters)
-    if do_lower_case and num_upper > _CASED_SHARE * len(letters):
+    num_upper, num_with_letters = _count_upper(vocabulary)
+    if do_lower_case and is_cased(vocabulary):
         raise UserError(
-            f"--do_lower_case=true, but {vocabulary.source} is cased ({num_upper:,} pieces have capital letters, which "
-            "lower-cased text never has); give --do_lower_case=false"
+            f"do_lower_case=true, but {vocabulary.source} is cased ({num_upper:,} wordpieces have capital letters, "
+            "which lowercased text never has); give do_lower_case=false"
         )
-    if not do_lower_case and letters and not num_upper:
+    if not do_lower_case and num_with_letters and not num_upper:
         logging.warning(
-            "--do_lower_case=false, but %s has no capital letters: words that do become [UNK]", vocabulary.source
+            "do_lower_case=false, but %s has no capital letters: words that have them become [UNK]", vocabulary.source
         )
+
+
+def is_cased(vocabulary: Vocabulary) -> bool:
+    """Tells whether a vocabulary was made from text that kept its capital letters."""
+    num_upper, num_with_letters = _count_upper(vocabulary)
+    return num_upper > _CASED_FRACTION * num_with_letters
+
+
+def _count_upper(vocabulary: Vocabulary) -> tuple[int, int]:
+    """How many wordpieces have capital Latin letters, and how many have Latin letters at all."""
+    words = [token.removeprefix(CONTINUATION) for token in vocabulary.token_to_id if token.isascii()]
+    words = [word for word in words if word.isalpha()]
+    return sum(word != word.lower() for word in words), len(words)
 
 
 def _written(value: bool) -> str:

@@ -1,6 +1,6 @@
 """What BERT's basic tokenizer does to each character, as one table.
 
-Every step of the reference's basic tokenizer (cleaning, spaces around CJK and punctuation, lower-casing, accent
+Every step of the reference's basic tokenizer (cleaning, spaces around CJK and punctuation, lowercasing, accent
 stripping) looks at one character at a time, with two exceptions that `rewrite` notices. So the steps compose into a map
 from a character to a string, which `str.translate` applies in C; the words are then what white space separates.
 """
@@ -11,16 +11,16 @@ import itertools
 import unicodedata
 
 _CJK_RANGES = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+    (0x3400, 0x4DBF),  # Extension A
+    (0x4E00, 0x9FFF),  # Unified Ideographs
+    (0xF900, 0xFAFF),  # Compatibility Ideographs
+    (0x20000, 0x2A6DF),  # Extension B
+    (0x2A700, 0x2B73F),  # Extension C
+    (0x2B740, 0x2B81F),  # Extension D
+    (0x2B820, 0x2CEAF),  # Extension E
+    (0x2F800, 0x2FA1F),  # Compatibility Ideographs Supplement
 )
-_CJK_BOUNDARIES = sorted(boundary for first, last in _CJK_RANGES for boundary in (first, last + 1))
+_CJK_BOUNDARIES = [boundary for first, last in _CJK_RANGES for boundary in (first, last + 1)]
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
@@ -41,6 +41,7 @@ def is_punctuation(character: str) -> bool:
 
 def is_cjk(character: str) -> bool:
     """Tells whether a character is a CJK ideograph; Hangul, Hiragana and Katakana are not."""
+    # Inside a range, an odd number of boundaries lie at or before the character.
     return bisect.bisect(_CJK_BOUNDARIES, ord(character)) % 2 == 1
 
 
@@ -71,7 +72,7 @@ def _plain_rewrite(text: str, *, do_lower_case: bool) -> _Traced:
 
 
 def _lower(traced: _Traced) -> _Traced:
-    """Lower-cases: one character may give two (`"İ"`), but how many does not depend on its neighbours."""
+    """Lowercases: one character may give two (`"İ"`), but how many does not depend on its neighbours."""
     lowered = iter(_untraced(traced).lower())
     return [(next(lowered), index) for character, index in traced for _ in character.lower()]
 
@@ -93,7 +94,7 @@ _NEEDS_NEIGHBOURS = "\0"  # stands in for such a character; text cannot hold it 
 
 
 def _needs_neighbours(character: str) -> bool:
-    """Tells whether lower-casing and decomposition depend on what stands beside a character.
+    """Tells whether lowercasing and decomposition depend on what stands beside a character.
 
     A capital sigma becomes "ς" at the end of a word and "σ" elsewhere. Decomposition sorts a run of combining
     characters by class; accents (Mn) go anyway, but some spacing marks (U+302E, say) stay and may change places.
@@ -102,7 +103,7 @@ def _needs_neighbours(character: str) -> bool:
 
 
 def sorting_class(character: str) -> int:
-    """By what decomposition sorts a combining character that it does not drop; 0 for all other characters."""
+    """The class by which decomposition sorts a combining character that it keeps; 0 for all other characters."""
     return unicodedata.combining(character) if unicodedata.category(character) != "Mn" else 0
 
 
@@ -156,7 +157,7 @@ def rewrite(text: str, *, do_lower_case: bool) -> str:
 
     Args:
       text: any string, lone surrogates included.
-      do_lower_case: whether to lower-case and strip accents.
+      do_lower_case: whether to lowercase and strip accents.
 
     Returns:
       For example `"don't"` becomes `"don ' t"`.
@@ -168,11 +169,11 @@ def rewrite(text: str, *, do_lower_case: bool) -> str:
 
 
 def rewrite_traced(text: str, *, do_lower_case: bool) -> tuple[str, list[int]]:
-    """Rewrites text and tells where each character of the result came from.
+    """Rewrites text, and finds where each character of the result came from.
 
     Args:
       text: any string, lone surrogates included.
-      do_lower_case: whether to lower-case and strip accents.
+      do_lower_case: whether to lowercase and strip accents.
 
     Returns:
       What `rewrite` returns, and for each of its characters the index of one in `text`: `"İ'"` gives `"i ' "` and

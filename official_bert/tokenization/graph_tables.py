@@ -32,7 +32,7 @@ class CharacterRule(NamedTuple):
 
     Attributes:
       letters: the letters that it becomes; none if it is deleted or an accent.
-      sigma_context: what a capital sigma makes of the character, if the tokenizer lower-cases.
+      sigma_context: what a capital sigma makes of the character, if the tokenizer lowercases.
       is_sigma: whether it is the capital sigma, which becomes another letter at the end of a word.
       is_accent: whether it belongs to the character before it and is dropped.
       ends_sorting: whether it is dropped but no combining characters are sorted across it.
@@ -66,7 +66,7 @@ def make_character_table(letters: dict[str, int], *, do_lower_case: bool) -> Cha
 
     Args:
       letters: letters of the vocabulary's characters.
-      do_lower_case: whether the tokenizer lower-cases.
+      do_lower_case: whether the tokenizer lowercases.
 
     Returns:
       The table; it is shared and must not be changed.
@@ -131,9 +131,9 @@ class PieceTable(NamedTuple):
     piece_lengths: np.ndarray
 
 
-def letters_of(pieces: Iterable[str]) -> dict[str, int]:
-    """Numbers the characters of pieces from `FIRST_LETTER`."""
-    return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*pieces)))}
+def letters_of(tokens: Iterable[str]) -> dict[str, int]:
+    """Numbers the characters of tokens from `FIRST_LETTER`."""
+    return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*tokens)))}
 
 
 def sorting_classes(letters: dict[str, int]) -> list[int]:
@@ -144,11 +144,11 @@ def sorting_classes(letters: dict[str, int]) -> list[int]:
     return classes
 
 
-def make_piece_table(pieces: dict[str, int], letters: dict[str, int]) -> PieceTable:
+def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int]) -> PieceTable:
     """Makes the table of a vocabulary.
 
     Args:
-      pieces: piece to id.
+      token_to_id: the vocabulary.
       letters: what `letters_of` gives.
 
     Returns:
@@ -157,7 +157,7 @@ def make_piece_table(pieces: dict[str, int], letters: dict[str, int]) -> PieceTa
     namer = _Namer(letters)
     num_strides = 0
     beginnings: dict[int, tuple[str, str]] = {}  # name -> "" or CONTINUATION, and the letters
-    for piece in pieces:
+    for piece in token_to_id:
         # No word begins with CONTINUATION, as punctuation stands alone: a piece is of one kind only.
         prefix = CONTINUATION if piece.startswith(CONTINUATION) else ""
         text = piece.removeprefix(prefix)
@@ -167,8 +167,8 @@ def make_piece_table(pieces: dict[str, int], letters: dict[str, int]) -> PieceTa
     piece_ids, piece_lengths = np.zeros((2, namer.num_names), np.int32)
     for name, (prefix, text) in beginnings.items():
         for length in range(len(text), 0, -1):
-            if prefix + text[:length] in pieces:
-                piece_ids[name], piece_lengths[name] = pieces[prefix + text[:length]], length
+            if prefix + text[:length] in token_to_id:
+                piece_ids[name], piece_lengths[name] = token_to_id[prefix + text[:length]], length
                 break
     return PieceTable(
         joins=np.array([(*sides, name) for sides, name in namer.joins.items()], np.int64).reshape(-1, 3),
@@ -191,9 +191,12 @@ class _Namer:
         self._blocks = dict(letters)
 
     def name_beginnings(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
-        """Goes through a piece in strides: the powers of 2 that its length consists of, the largest first."""
+        """Goes through a piece in strides: the powers of 2 that add up to its length, the largest first."""
         name, start = self.starts[prefix], 0
-        for stride in (1 << bit for bit in reversed(range(len(text).bit_length())) if len(text) >> bit & 1):
+        for bit in reversed(range(len(text).bit_length())):
+            stride = 1 << bit
+            if not len(text) & stride:
+                continue
             end = start + stride
             name = self._join(name, self._name_block(text[start:end]))
             yield end, name

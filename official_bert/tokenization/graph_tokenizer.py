@@ -1,7 +1,8 @@
 """`FullTokenizer` as TensorFlow operations, for models that are saved with it and read text themselves.
 
 All texts of a batch are handled at once, as one row of letters (see `graph_tables`), in a fixed number of steps
-whatever they hold. Only operations of TensorFlow itself are used, so every runtime that loads the SavedModel has them.
+regardless of their content. Only TensorFlow's own operations are used, so every runtime that loads the SavedModel has
+them.
 """
 
 from typing import NamedTuple
@@ -11,16 +12,15 @@ import tensorflow as tf
 
 from official_bert.tokenization import graph_tables
 from official_bert.tokenization.characters import SigmaContext
+from official_bert.tokenization.full_tokenizer import FullTokenizer
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, PAGE_SIZE, SEPARATOR, UNKNOWN_LETTER
-from official_bert.tokenization.vocab import UNKNOWN
-from official_bert.tokenization.wordpiece import FullTokenizer
 
 # B: texts, C: characters, M: letters and separators, W: words, Q: pieces; C to Q count those of the whole batch.
 _TEXTS = tf.TensorSpec([None], tf.string, name="texts")
 
 
-class PlacedPieces(NamedTuple):
-    """The pieces of texts and where each stands; all are int32 [B, (pieces)].
+class RaggedEncodingWithOffsets(NamedTuple):
+    """The wordpieces of texts and where each stands; all are int32 [B, (wordpieces)].
 
     Attributes:
       ids: ids of the pieces.
@@ -68,7 +68,7 @@ class _Pieces(NamedTuple):
 
 
 class GraphTokenizer(tf.Module):
-    """Gives the ids that a `FullTokenizer` gives.
+    """Produces the ids that a `FullTokenizer` produces.
 
     Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it. Like all
     functions of a `tf.Module`, `encode` alone does not keep its tables alive: hold on to the object.
@@ -78,7 +78,7 @@ class GraphTokenizer(tf.Module):
         """Makes the tables, which takes some seconds.
 
         Args:
-          tokenizer: whose ids are wanted.
+          tokenizer: the tokenizer whose ids are reproduced.
         """
         super().__init__(name="graph_tokenizer")
         letters = graph_tables.letters_of(tokenizer.vocab)
@@ -104,14 +104,14 @@ class GraphTokenizer(tf.Module):
             return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
-    def encode_with_offsets(self, texts: tf.Tensor) -> PlacedPieces:
-        """Splits texts into wordpieces and tells where each stands.
+    def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
+        """Splits texts into wordpieces with their offsets.
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
 
         Returns:
-          What `alignment.align` returns for each.
+          What `FullTokenizer.encode_with_offsets` returns for each.
         """
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(_ended(texts), "UTF-8", errors="ignore")
@@ -123,7 +123,7 @@ class GraphTokenizer(tf.Module):
             ids = tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
             before_text = tf.gather(codes.row_splits, ids.value_rowids())
             starts, ends = (tf.cast(places - before_text, tf.int32) for places in (starts, ends))
-            return PlacedPieces(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
+            return RaggedEncodingWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
 
 
 class _CharacterOps(tf.Module):
@@ -191,6 +191,7 @@ class _CharacterOps(tf.Module):
         dropped = tf.gather(starts, tf.where(tf.gather(self._ends_sorting, rules))[:, 0])  # the letter behind each
         num_dropped = tf.math.unsorted_segment_sum(tf.ones_like(dropped), dropped, num_letters)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64) + num_dropped)
+        # One key for both, since classes are below 256: runs stay in order, and are sorted inside.
         return tf.cast(tf.argsort(run * 256 + classes, stable=True), tf.int64)
 
     def places(self, letters: _Letters) -> tuple[tf.Tensor, tf.Tensor]:
@@ -227,7 +228,7 @@ class _PieceOps(tf.Module):
         self._num_strides = table.num_strides
         self._ids = tf.constant(table.piece_ids, tf.int32)
         self._lengths = tf.constant(table.piece_lengths, tf.int64)
-        self._unknown = tokenizer.vocab[UNKNOWN]
+        self._unknown = tokenizer.unk_id
         self._max_letters = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
 
     def split(self, letters: tf.Tensor, text_starts: tf.Tensor) -> _Pieces:
@@ -240,7 +241,7 @@ class _PieceOps(tf.Module):
         Returns:
           The pieces.
         """
-        is_letter = letters != SEPARATOR  # [M]; the last is none, so that a roll brings a separator before the first
+        is_letter = letters != SEPARATOR  # [M]; the last is not one, so that a roll brings a separator before the first
         is_start = is_letter & ~_shifted(is_letter, 1)
         is_last = is_letter & ~_shifted(is_letter, -1)
         word_firsts, word_lasts = tf.where(is_start)[:, 0], tf.where(is_last)[:, 0]  # [W]
@@ -266,7 +267,8 @@ class _PieceOps(tf.Module):
         blocks = [letters]
         for bit in range(self._num_strides - 1):
             blocks.append(self._join(blocks[-1], _shifted(blocks[-1], -(1 << bit))))
-        names = tf.where(is_start, *(tf.constant(start, tf.int64) for start in (self._word_start, self._inner_start)))
+        word_start, inner_start = tf.constant(self._word_start, tf.int64), tf.constant(self._inner_start, tf.int64)
+        names = tf.where(is_start, word_start, inner_start)
         ends = tf.range(tf.size(letters, tf.int64))
         for bit in reversed(range(self._num_strides)):
             longer = self._join(names, tf.gather(blocks[bit], ends))
@@ -297,6 +299,7 @@ def _shifted(values: tf.Tensor, places: int) -> tf.Tensor:
 
 
 def _pair(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    """One int64 key for two names, which are below 2 ** 32."""
     return left * (1 << 32) + right
 
 

@@ -6,67 +6,74 @@ from typing import Any
 
 from absl import logging
 
-from official_bert import files
-from official_bert.errors import UserError
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 
-def read_pieces(folder: str) -> list[str]:
+def read_tokens(folder: str) -> list[str]:
     """Reads the vocabulary, from `vocab.txt` or, if there is none, from `tokenizer.json`.
 
     Returns:
-      The lines of a `vocab.txt`: the piece with id n is the n-th, from 0.
+      The lines of a `vocab.txt`: the token with id n is the n-th, from 0.
 
     Raises:
       UserError: both files are missing, or what they hold is not a vocabulary of wordpieces.
     """
     vocab_file, tokenizer_file = os.path.join(folder, "vocab.txt"), os.path.join(folder, "tokenizer.json")
     if files.exists(vocab_file):
-        return list(files.LineReader(vocab_file))
+        return list(text_files.LineReader(vocab_file))
     if not files.exists(tokenizer_file):
-        raise UserError(f"{folder} holds no vocabulary: neither vocab.txt nor tokenizer.json is there")
-    model = files.read_json(tokenizer_file, "tokenizer").get("model")
+        raise UserError(f"{folder} has no vocabulary: neither vocab.txt nor tokenizer.json exists")
+    model = text_files.read_json(tokenizer_file, "tokenizer").get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict):
-        raise UserError(f"{tokenizer_file} holds no WordPiece vocabulary; only that of a BERT can be converted")
-    for piece, index in ids.items():
+        raise UserError(f"{tokenizer_file} has no WordPiece vocabulary; only that of a BERT model can be used")
+    for token, index in ids.items():
         if type(index) is not int:  # true and 1.0 would be equal to 1
-            raise UserError(f"{tokenizer_file}: the id of the piece {piece!r:.80} is {index!r:.80}, no whole number")
-        if not _is_line(piece):
-            raise UserError(f"{tokenizer_file}: the piece {piece!r:.80} cannot be a line of a vocab.txt")
-    pieces = {index: piece for piece, index in ids.items()}
-    if sorted(pieces) != list(range(len(ids))):
-        raise UserError(f"{tokenizer_file}: the ids of the {len(ids)} pieces are not the numbers from 0 on, each once")
-    return [pieces[index] for index in range(len(ids))]
+            raise UserError(f"{tokenizer_file}: the id of the token {token!r:.80} is {index!r:.80}, not a whole number")
+        if not _is_line(token):
+            raise UserError(f"{tokenizer_file}: the token {token!r:.80} cannot be a line of a vocab.txt")
+    id_to_token = {index: token for token, index in ids.items()}
+    if sorted(id_to_token) != list(range(len(ids))):
+        raise UserError(
+            f"{tokenizer_file}: the ids of the {len(ids)} tokens are not 0 to {len(ids) - 1}, each exactly once"
+        )
+    return [id_to_token[index] for index in range(len(ids))]
 
 
-def _is_line(piece: str) -> bool:
-    """Whether a piece is the same after being written to a file of lines and read again."""
-    return not set(piece) & set("\r\n") and not re.search("[\ud800-\udfff]", piece)
+def _is_line(token: str) -> bool:
+    """Whether a token is the same after being written to a file of lines and read again."""
+    return not set(token) & set("\r\n") and not re.search("[\ud800-\udfff]", token)
 
 
 def read_do_lower_case(folder: str) -> bool | None:
-    """Reads from `tokenizer_config.json` whether text is lower-cased; warns of settings that have no flag here.
+    """Reads from `tokenizer_config.json` whether text is lowercased; warns of settings that are not supported.
 
     Returns:
-      The value for `--do_lower_case`; None if the file is missing or does not say.
+      The value of `do_lower_case`; None if the file is missing or does not say.
 
     Raises:
       UserError: the file is malformed.
     """
-    path = os.path.join(folder, "tokenizer_config.json")
+    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
     if not files.exists(path):
         return None
-    settings = files.read_json(path, "tokenizer config")
+    settings = text_files.read_json(path, "tokenizer config")
     for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         if not isinstance(settings.get(name), bool | None):
             raise UserError(f"{path}: {name} is {settings[name]!r:.80}; it must be true, false or null")
     do_lower_case = settings.get("do_lower_case")
     if settings.get("strip_accents") not in (None, do_lower_case):
         logging.warning(
-            "%s: strip_accents is not do_lower_case; here accents go with capitals, so ids may differ", path
+            "%s: strip_accents differs from do_lower_case; here do_lower_case controls both, so ids may differ",
+            path,
         )
     if settings.get("tokenize_chinese_chars") is False:
-        logging.warning("%s: tokenize_chinese_chars is false; here each such character is a word, so ids differ", path)
+        logging.warning(
+            "%s: tokenize_chinese_chars is false; here each Chinese character is a word, so ids may differ", path
+        )
     return do_lower_case
 
 
@@ -74,8 +81,8 @@ def make_tokenizer_config(*, do_lower_case: bool, max_length: int) -> dict[str, 
     """Makes the content of a `tokenizer_config.json`.
 
     Args:
-      do_lower_case: whether text is lower-cased and stripped of accents.
-      max_length: most wordpieces of a sequence.
+      do_lower_case: whether text is lowercased and stripped of accents.
+      max_length: maximum number of tokens per sequence.
 
     Returns:
       Keys and values.

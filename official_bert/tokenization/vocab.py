@@ -6,53 +6,69 @@ from collections.abc import Iterable
 
 from absl import logging
 
-from official_bert import files
-from official_bert.errors import UserError
+from official_bert.support import text_files
+from official_bert.support.errors import UserError
 
-PAD, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
-    r"""Reads a vocabulary file: one piece a line, its id is the line's number from 0.
+    r"""Reads a vocabulary file: one token per line, whose id is the number of the line, from 0.
 
     As in the reference, a line ends at `\n` alone and is stripped of white space, so a line of only U+2028 (the
-    released Chinese vocabulary has one) is the empty piece; of pieces that occur twice the last id counts, with a
+    released Chinese vocabulary has one) is the empty token; of tokens that occur twice the last id counts, with a
     warning.
 
     Returns:
-      Piece to id, in the order of the file.
+      Token to id, in the order of the file.
 
     Raises:
       UserError: the file is missing, empty or not UTF-8.
     """
-    vocab: dict[str, int] = {}
+    return number_tokens(text_files.LineReader(vocab_file), vocab_file)
+
+
+def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
+    """Numbers the lines of a vocabulary; see `load_vocab`.
+
+    Args:
+      lines: a token each.
+      source: the file, for messages.
+
+    Returns:
+      Token to id.
+
+    Raises:
+      UserError: there are no lines.
+    """
+    token_to_id: dict[str, int] = {}
     repeated = []
-    for index, line in enumerate(files.LineReader(vocab_file)):
-        piece = line.strip()
-        if piece in vocab:
-            repeated.append(f"{piece!r} (lines {vocab[piece] + 1} and {index + 1})")
-        vocab[piece] = index
-    if not vocab:
-        raise UserError(f"the vocabulary {vocab_file} is empty; it must hold one wordpiece a line")
+    for index, line in enumerate(lines):
+        token = line.strip()
+        if token in token_to_id:
+            repeated.append(f"{token!r} (lines {token_to_id[token] + 1} and {index + 1})")
+        token_to_id[token] = index
+    if not token_to_id:
+        raise UserError(f"the vocabulary {source} is empty; it must have one wordpiece per line")
     if repeated:
         logging.warning(
-            "%s holds %d pieces twice; the last line counts: %s", vocab_file, len(repeated), ", ".join(repeated[:5])
+            "%s contains %d wordpieces twice; the last line is used: %s", source, len(repeated), ", ".join(repeated[:5])
         )
-    return vocab
+    return token_to_id
 
 
 class Vocabulary:
-    """Pieces, ids and the ids of the special pieces.
+    """Tokens, which are wordpieces and special tokens such as [CLS], and their ids.
 
     Attributes:
-      pieces: dict, piece to id.
-      inverse: dict, id to piece.
+      token_to_id: dict.
+      id_to_token: dict.
       source: the file, for messages.
     """
 
-    def __init__(self, pieces: dict[str, int], source: str = "the vocabulary"):
-        self.pieces = pieces
-        self.inverse = {index: piece for piece, index in pieces.items()}
+    def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
+        self.token_to_id = token_to_id
+        self.id_to_token = {index: token for token, index in token_to_id.items()}
         self.source = source
 
     @classmethod
@@ -63,46 +79,46 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """Number of ids: the highest one plus 1, which counts repeated lines too."""
-        return max(self.inverse) + 1
+        return max(self.id_to_token) + 1
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all pieces and their ids: equal for vocabularies that give every text the same ids."""
-        return hashlib.sha256(json.dumps(list(self.pieces.items())).encode()).hexdigest()
+        """A hash of all tokens and their ids: equal for vocabularies that give every text the same ids."""
+        return hashlib.sha256(json.dumps(list(self.token_to_id.items())).encode()).hexdigest()
 
     def require(self, *specials: str) -> list[int]:
-        """Looks up special pieces.
+        """Looks up special tokens.
 
         Returns:
           Their ids, in order.
 
         Raises:
-          UserError: one is missing; the message gives the line of a piece that differs only in case.
+          UserError: one is missing; the message gives the line of a token that differs only in case.
         """
-        missing = [special for special in specials if special not in self.pieces]
+        missing = [special for special in specials if special not in self.token_to_id]
         if missing:
             advice = "is this a BERT vocabulary?"
-            for piece, index in self.pieces.items():
-                if piece.upper() == missing[0]:
-                    advice = f"line {index + 1} holds {piece!r}: special pieces are written in capitals"
+            for token, index in self.token_to_id.items():
+                if token.upper() == missing[0]:
+                    advice = f"line {index + 1} holds {token!r}: special tokens are written in capitals"
             raise UserError(f"{self.source} lacks {', '.join(missing)}; {advice}")
-        return [self.pieces[special] for special in specials]
+        return [self.token_to_id[special] for special in specials]
 
-    def ids(self, pieces: Iterable[str]) -> list[int]:
-        """Looks up pieces.
+    def ids(self, tokens: Iterable[str]) -> list[int]:
+        """Looks up tokens.
 
         Raises:
-          KeyError: a piece is not in the vocabulary.
+          KeyError: a token is not in the vocabulary.
         """
-        return self._look_up(self.pieces, pieces)
+        return self._look_up(self.token_to_id, tokens)
 
-    def pieces_of(self, ids: Iterable[int]) -> list[str]:
+    def tokens(self, ids: Iterable[int]) -> list[str]:
         """Looks up ids.
 
         Raises:
           KeyError: an id is not in the vocabulary.
         """
-        return self._look_up(self.inverse, ids)
+        return self._look_up(self.id_to_token, ids)
 
     def _look_up(self, table: dict, keys: Iterable) -> list:
         try:

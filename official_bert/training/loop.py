@@ -1,6 +1,5 @@
 """`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,47 +12,18 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, UNLOGGED_STEPS, Checkp
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import LoadReport, load_initial, restore
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
-from official_bert.errors import UserError
-from official_bert.progress import Progress
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+from official_bert.training.plan import TrainingPlan
 from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.step import TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
 
-# On CPU and GPU a compiled call is cut to about this long, so that the progress stays fresh and SIGTERM is heeded.
+# On CPU and GPU a compiled call is cut to about this long, so that progress is shown and SIGTERM is handled in time.
 _SECONDS_PER_CALL = 1.0
-_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for --log_steps to show life
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingPlan:
-    """How long and how fast to train, and what to leave behind.
-
-    Attributes:
-      batch_size: examples in a step, over all replicas.
-      num_train_steps: steps in all, those before a resume included.
-      num_warmup_steps: steps of rising learning rate.
-      learning_rate: its peak.
-      seed: of dropout.
-      iterations_per_loop: most steps in one compiled call.
-      save_checkpoints_steps: steps between checkpoints.
-      keep_checkpoint_max: checkpoints to keep, 0 for all.
-      log_steps: steps between log lines.
-      eval_steps: steps between evaluations, None for none.
-      bias_correction: see `AdamWeightDecay`.
-    """
-
-    batch_size: int
-    num_train_steps: int
-    num_warmup_steps: int
-    learning_rate: float
-    seed: int
-    iterations_per_loop: int
-    save_checkpoints_steps: int
-    keep_checkpoint_max: int
-    log_steps: int
-    eval_steps: int | None = None
-    bias_correction: bool = False
+_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
 
 
 class Trainer:
@@ -72,7 +42,8 @@ class Trainer:
           strategy: where to compute.
           seed: of the random weights.
         """
-        self._task, self._strategy = task, strategy
+        self._task = task
+        self._strategy = strategy
         self.num_replicas = strategy.num_replicas_in_sync
         keras.utils.set_random_seed(seed)
         with strategy.scope():
@@ -93,7 +64,7 @@ class Trainer:
         Args:
           plan: how to train.
           batches: called with the number of examples used so far; gives the batches from there on, without end.
-          output_dir: where checkpoints, events and `metrics.jsonl` go.
+          output_dir: where checkpoints, events and `metrics.jsonl` go; created if it is not there.
           init_checkpoint: where the first weights come from; None for random ones.
           evaluate: called with the step every `eval_steps` steps and at the end, and again at the start with the step
             where an earlier run was stopped, should that be such a step; returns whether to stop early.
@@ -104,6 +75,7 @@ class Trainer:
         Raises:
           UserError: a checkpoint does not fit, or a loss is not finite.
         """
+        files.make_folders(output_dir)
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
         with SigtermNotice() as sigterm:
             try:
@@ -126,16 +98,7 @@ class Trainer:
         evaluate: Callable[[int], bool] | None,
         sigterm: SigtermNotice,
     ) -> None:
-        steps = TrainingSteps(
-            self._task,
-            self.model,
-            self._strategy,
-            learning_rate=plan.learning_rate,
-            num_train_steps=plan.num_train_steps,
-            num_warmup_steps=plan.num_warmup_steps,
-            seed=plan.seed,
-            bias_correction=plan.bias_correction,
-        )
+        steps = TrainingSteps(self._task, self.model, self._strategy, plan)
         window = _Window(plan.batch_size)
         if folder.latest:
             restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
@@ -150,7 +113,9 @@ class Trainer:
         if start and _is_evaluated(plan, start, evaluate) and _evaluate(evaluate, start, sigterm):
             return
         if start >= plan.num_train_steps:
-            logging.warning("%s is there already: nothing to train up to step %d", folder.latest, plan.num_train_steps)
+            logging.warning(
+                "%s exists already: nothing left to train up to step %d", folder.latest, plan.num_train_steps
+            )
             return
 
         logging.info(
@@ -202,7 +167,7 @@ class Trainer:
             if not all(np.isfinite(values[-1]) for values in history.values()):
                 raise UserError(
                     f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}; the "
-                    f"last good checkpoint is {folder.latest}; try a lower --learning_rate or a longer warm-up"
+                    f"last good checkpoint is {folder.latest}; try a lower learning_rate or a longer warm-up"
                 )
             is_over = step == plan.num_train_steps
             is_logged = is_over or step % plan.log_steps == 0
@@ -236,7 +201,7 @@ class Trainer:
         return {variable.path: variable.value for variable in self.model.weights}
 
     def load_initial(self, path: str) -> LoadReport:
-        """Sets the weights from `--init_checkpoint`, logs and returns what came; see `checkpoints.loading`."""
+        """Sets the weights from an initial checkpoint, logs and returns what came; see `checkpoints.loading`."""
         report = load_initial(path, self.model.weights, required=lambda name: name.startswith("bert/"))
         report.log()
         return report
@@ -265,7 +230,7 @@ class Trainer:
           label: what it is for, for the progress.
 
         Returns:
-          Name to array, one row a record, in the order of the records.
+          Name to array, one row per record, in the order of the records.
         """
         return self._compute(self._predictions, batches, num_records, label)
 
@@ -281,7 +246,7 @@ class Trainer:
         return self._compute(self._on_replicas(function), batches, num_records, label)
 
     def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
-        """Compiles a function of a batch; what it returns is put together again, with what tells the rows apart."""
+        """Compiles a function of a batch; concatenates the results of the replicas, with what identifies the rows."""
 
         @tf.autograph.experimental.do_not_convert
         def on_replica(part):
@@ -315,15 +280,20 @@ class Trainer:
         return {name: values[order] for name, values in columns.items()}
 
 
-def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> None:
+def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str) -> None:
     """Raises unless the replicas of a strategy can share a batch evenly.
 
+    Args:
+      batch_size: examples in a step, over all replicas.
+      strategy: has the replicas.
+      parameter: what the user calls the batch size, such as "train_batch_size".
+
     Raises:
-      UserError: they cannot; the message names the flag.
+      UserError: they cannot; the message names the parameter.
     """
     num_replicas = strategy.num_replicas_in_sync
     if batch_size % num_replicas:
-        raise UserError(f"{flag}={batch_size} is not a multiple of the {num_replicas} devices")
+        raise UserError(f"{parameter}={batch_size} is not a multiple of the {num_replicas} devices")
 
 
 class _Pace:
@@ -335,7 +305,8 @@ class _Pace:
     """
 
     def __init__(self, limit: int, *, is_cut_short: bool):
-        self._limit, self._is_cut_short = limit, is_cut_short
+        self._limit = limit
+        self._is_cut_short = is_cut_short
         self.num_steps = 1 if is_cut_short else limit
         self.is_first_call = True
 
@@ -353,7 +324,9 @@ class _Window:
     def __init__(self, batch_size: int):
         self._batch_size = batch_size
         self._histories: list[dict[str, np.ndarray]] = []
-        self._timed_steps, self._timed_tokens, self._seconds = 0, 0.0, 0.0
+        self._timed_steps = 0
+        self._timed_tokens = 0.0
+        self._seconds = 0.0
 
     def restore(self, prefix: str) -> None:
         """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""
@@ -397,7 +370,7 @@ def _is_evaluated(plan: TrainingPlan, step: int, evaluate: Callable[[int], bool]
 
 
 def _evaluate(evaluate: Callable[[int], bool], step: int, sigterm: SigtermNotice) -> bool:
-    """Tells whether to stop early; not if SIGTERM came, whereupon the next start evaluates this step."""
+    """Whether to stop early; not after SIGTERM, when the next start evaluates this step."""
     try:
         with sigterm.raised():
             return evaluate(step)

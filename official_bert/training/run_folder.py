@@ -15,9 +15,12 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from official_bert import files
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.errors import UserError
+from official_bert.config.run_configs import FinetuningOptions, TrainingOptions
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
@@ -42,11 +45,13 @@ class RunConfig(NamedTuple):
 
     Attributes:
       path: the file that says so.
+      task: name of its task; None in folders of earlier versions.
       flags: name to value, defaults included.
       vocabulary: `Vocabulary.fingerprint` of its vocabulary; None if it is not known.
     """
 
     path: str
+    task: str | None
     flags: dict[str, Any]
     vocabulary: str | None
 
@@ -60,15 +65,15 @@ def read_run_config(folder: str) -> RunConfig | None:
     path = os.path.join(folder, RUN_CONFIG_FILE)
     if not files.exists(path):
         return None
-    settings = files.read_json(path, "settings of a run", finite=False)
-    flags, vocabulary = settings.get("flags"), settings.get("vocabulary")
-    if not isinstance(flags, dict) or not isinstance(vocabulary, str | None):
-        raise UserError(f"{path} is not what a run writes; restore it or delete the folder")
-    return RunConfig(path, flags, vocabulary)
+    settings = text_files.read_json(path, "settings of a run", finite=False)
+    task, flags, vocabulary = (settings.get(key) for key in ("task", "flags", "vocabulary"))
+    if not isinstance(flags, dict) or not isinstance(vocabulary, str | None) or not isinstance(task, str | None):
+        raise UserError(f"{path} is not the file of a run; restore it or delete the folder")
+    return RunConfig(path, task, flags, vocabulary)
 
 
-def write_run_config(folder: str, config: Any, vocabulary: Vocabulary | None = None) -> None:
-    """Writes `run_config.json`: the command line, the flags with their defaults, and the versions at work.
+def write_run_config(folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None) -> None:
+    """Writes `run_config.json`: the task, the command line, the flags with their defaults, and the versions at work.
 
     Args:
       folder: folder to write to; created if it is missing.
@@ -78,6 +83,7 @@ def write_run_config(folder: str, config: Any, vocabulary: Vocabulary | None = N
     files.make_folders(folder)
     packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
     settings = {
+        "task": config.task,
         "command": sys.argv,
         "flags": dataclasses.asdict(config),
         "vocabulary": vocabulary.fingerprint if vocabulary else None,
@@ -124,7 +130,7 @@ def check_room_for_model_files(folder: str, *, bert_config_file: str, vocab_file
         target = os.path.join(folder, name)
         if source is not None and files.exists(target) and not _is_same_content(source, target):
             raise UserError(
-                f"{target} is not {source}, of which the run keeps a copy under that name; give another output folder"
+                f"{target} differs from {source}, which the run would copy to that name; use another output folder"
             )
 
 
@@ -138,7 +144,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
     """Compares a model's files with those that the checkpoints of a folder were trained with.
 
     A vocabulary of the same length, another activation or another number of heads fit the variables, and would be
-    wrong without a word. Other dropout rates are only warned of.
+    silently wrong. Other dropout rates only give a warning.
 
     Args:
       folder: output folder of the run that made the checkpoints.
@@ -174,3 +180,24 @@ def _content(path: str) -> bytes:
 
 def _is_same_content(first: str, second: str) -> bool:
     return files.exists(second) and _content(first) == _content(second)
+
+
+def checkpoint_folder(config: TrainingOptions) -> str:
+    """The folder whose last checkpoint is evaluated, predicts and is exported."""
+    is_best = isinstance(config, FinetuningOptions) and config.use_best_checkpoint
+    return os.path.join(config.output_dir, BEST_FOLDER) if is_best else config.output_dir
+
+
+def check_has_checkpoint(config: TrainingOptions) -> None:
+    """Raises if there are no weights to evaluate, to predict with or to export.
+
+    Raises:
+      UserError: there is neither a checkpoint in the output folder nor an initial one, and none is trained.
+    """
+    folder = checkpoint_folder(config)
+    if config.do_train or latest_checkpoint(folder):
+        return
+    if folder != config.output_dir:
+        raise UserError(f"use_best_checkpoint: no checkpoint in {folder}; train with eval_steps first")
+    if not config.init_checkpoint:
+        raise UserError(f"no checkpoint in output_dir={config.output_dir} and no init_checkpoint; give one")

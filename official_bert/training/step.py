@@ -6,8 +6,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.optimization.adam_weight_decay import CLIP_NORM, AdamWeightDecay
-from official_bert.optimization.schedules import linear_warmup_then_decay
+from official_bert.optimization import replicas
+from official_bert.optimization.registry import create_optimizer, slots_by_name
+from official_bert.optimization.schedules import create_schedule
+from official_bert.training.plan import TrainingPlan
 from official_bert.training.task import Task
 
 _SEED_STATE = "seed_generator_state"  # how Keras names the state of a dropout layer
@@ -18,46 +20,36 @@ class TrainingSteps:
     """Takes training steps; holds what they change beside the weights.
 
     Attributes:
-      step: int64 variable, steps taken.
+      step: int64 variable, steps taken; the optimizer counts them.
       slots: name to variable, the optimizer's.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        model: keras.Model,
-        strategy: tf.distribute.Strategy,
-        *,
-        learning_rate: float,
-        num_train_steps: int,
-        num_warmup_steps: int,
-        seed: int,
-        bias_correction: bool = False,
-    ):
+    def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
         """Creates the optimizer.
 
         Args:
           task: gives the losses.
           model: what to train; created in the scope of the strategy.
           strategy: where to compute.
-          learning_rate: peak of the schedule.
-          num_train_steps: where the schedule ends.
-          num_warmup_steps: where its peak is.
-          seed: of dropout.
-          bias_correction: see `AdamWeightDecay`.
+          plan: names the optimizer and the schedule, and has their numbers.
+
+        Raises:
+          UserError: there is no such optimizer or schedule, or it does not take the plan's options.
         """
-        self._task, self._model, self._strategy, self._seed = task, model, strategy, seed
-        self._schedule = {
-            "peak": learning_rate,
-            "num_train_steps": num_train_steps,
-            "num_warmup_steps": num_warmup_steps,
-        }
+        self._task = task
+        self._model = model
+        self._strategy = strategy
+        self._seed = plan.seed
+        schedule = create_schedule(
+            plan.schedule,
+            plan.learning_rate,
+            num_train_steps=plan.num_train_steps,
+            num_warmup_steps=plan.num_warmup_steps,
+        )
         with strategy.scope():
-            self._optimizer = AdamWeightDecay(
-                model.trainable_variables, frozen=model.non_trainable_weights, bias_correction=bias_correction
-            )
-            self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
-        self.slots = self._optimizer.slots
+            self._optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
+        self.step = self._optimizer.iterations
+        self.slots = slots_by_name(self._optimizer, model.trainable_variables)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
         self._scalar_names: list[str] = []
 
@@ -91,7 +83,6 @@ class TrainingSteps:
         while num_taken < num_steps and is_finite:
             scalars = self._strategy.run(self._replica_step, args=(next(iterator), self.step + 1))
             row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
-            self.step.assign_add(1)
             history = history.write(num_taken, row)
             num_taken += 1
             is_finite = tf.reduce_all(tf.math.is_finite(row))
@@ -100,36 +91,34 @@ class TrainingSteps:
     @tf.autograph.experimental.do_not_convert
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
         """Takes one step on one replica; `step` counts from 1."""
-        context = tf.distribute.get_replica_context()
+        gradients, sums = self._gradients(batch, step)
+        learning_rate = self._optimizer.learning_rate  # of this step, since the optimizer has not counted it yet
+        norm = replicas.take_step(self._optimizer, self._model.trainable_variables, gradients)
+        scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate, "gradient_norm": norm}
+        self._scalar_names = list(scalars)
+        return tf.stack(list(scalars.values()))
 
-        def sum_over_replicas(tensors):
-            return context.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+    def _gradients(
+        self, batch: Mapping[str, tf.Tensor], step: tf.Tensor
+    ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
+        """Computes this replica's part of the gradients and of what is reported; both are to be summed over replicas.
 
-        variables = self._model.trainable_variables
+        Returns:
+          A gradient for each trainable variable, None if no loss depends on it; and name to float32 scalar.
+        """
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with tf.GradientTape() as tape:
-            with keras.StatelessScope(self._dropout_seeds(step, context.replica_id_in_sync_group)):
+            with keras.StatelessScope(self._dropout_seeds(step, replica)):
                 outputs = self._model(batch, training=True)
             losses = self._task.losses(outputs, batch)
-            weights = sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
+            weights = replicas.sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
             # This replica's part of each mean over the whole batch.
             means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
             total = tf.add_n(list(means.values()))
-        gradients = tape.gradient(total, [variable.value for variable in variables])
-        used = [index for index, gradient in enumerate(gradients) if gradient is not None]
-        # Dense first, so that a word's gradient counts once in the norm however often the word occurs.
-        reduced = sum_over_replicas([tf.convert_to_tensor(gradients[index]) for index in used])
-        clipped, norm = tf.clip_by_global_norm(reduced, CLIP_NORM)
-        learning_rate = linear_warmup_then_decay(step, **self._schedule)
-        self._optimizer.apply([variables[index] for index in used], clipped, learning_rate, step)
-
+        gradients = tape.gradient(total, [variable.value for variable in self._model.trainable_variables])
         # Features that were computed before have no tokens.
         tokens = tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)
-        scalars = sum_over_replicas(
-            {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}, "tokens": tokens}
-        )
-        scalars = {**scalars, "learning_rate": learning_rate, "gradient_norm": norm}
-        self._scalar_names = list(scalars)
-        return tf.stack(list(scalars.values()))
+        return gradients, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}, "tokens": tokens}
 
     def _dropout_seeds(self, step: tf.Tensor, replica: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:
         """Seeds that depend on the run's seed, the layer, the step and the replica, and on nothing that came before."""

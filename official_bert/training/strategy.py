@@ -7,7 +7,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.config.run_configs import DeviceOptions
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 _SECONDS_TO_ANSWER = 10
 
@@ -28,8 +28,8 @@ def create_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
         return _tpu_strategy(devices)
     if devices.master:
         raise UserError(
-            f"--master={devices.master}: TensorFlow 2 has no session masters; with --use_tpu the flag is the TPU's "
-            "address, otherwise leave it out"
+            f"master={devices.master}: TensorFlow 2 has no session masters; it is the TPU's address with "
+            "use_tpu; otherwise leave it out"
         )
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
@@ -51,7 +51,7 @@ def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStr
 
 def _gpu_strategy(num_gpus: int, num_replicas: int) -> tf.distribute.Strategy:
     if num_replicas > num_gpus:
-        raise UserError(f"--num_replicas={num_replicas}: this machine has {num_gpus} GPUs")
+        raise UserError(f"num_replicas={num_replicas}: this machine has {num_gpus} GPUs")
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
     num_replicas = num_replicas or num_gpus
@@ -77,13 +77,13 @@ def _tpu_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
         raise UserError(
-            f"--use_tpu: no TPU answers at {address or 'this machine'} ({_first_line(error)}); check --tpu_name, "
-            "--tpu_zone and --gcp_project, or leave --use_tpu out"
+            f"use_tpu: no TPU answers at {address or 'this machine'} ({_first_line(error)}); check tpu_name, "
+            "tpu_zone and gcp_project, or leave use_tpu out"
         ) from error
     strategy = tf.distribute.TPUStrategy(resolver)
     num_cores = strategy.num_replicas_in_sync
     if num_cores != devices.num_tpu_cores:
-        raise UserError(f"--num_tpu_cores={devices.num_tpu_cores}, but the TPU has {num_cores}")
+        raise UserError(f"num_tpu_cores={devices.num_tpu_cores}, but the TPU has {num_cores}")
     logging.info("TPU with %d cores at %s", num_cores, address or "this machine")
     return strategy
 

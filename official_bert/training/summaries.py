@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_bert import files
+from official_bert.support import files
 
 _METRICS_FILE = "metrics.jsonl"
 
@@ -26,7 +26,7 @@ class ScalarLog:
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def forget_after(self, step: int) -> None:
-        """Drops the lines of `metrics.jsonl` beyond a step, for a run that goes on from there."""
+        """Drops the lines of `metrics.jsonl` beyond a step, for a run that resumes from there."""
         self._drop(lambda line: line["step"] > step)
 
     def replace(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
@@ -70,7 +70,7 @@ class ScalarLog:
 
 
 def _parsed(line: bytes) -> dict | None:
-    """A line of the metrics; None for what is none, such as the last line of a killed run."""
+    """A line of the metrics; None for a damaged one, such as the last line of a killed run."""
     try:
         scalars = json.loads(line)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply

@@ -1,4 +1,4 @@
-"""What the Trainer needs to know of a task."""
+"""What the Trainer needs to know about a task."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol

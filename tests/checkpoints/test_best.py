@@ -8,7 +8,7 @@ import pytest
 from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 def test_the_first_of_equals_is_the_best(tmp_path):

@@ -9,8 +9,8 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.errors import UserError
-from tests.test_files import recorded
+from official_bert.support.errors import UserError
+from tests.recording import recorded
 
 ARRAYS = {
     "bert/embeddings/word_embeddings": np.arange(12, dtype=np.float32).reshape(4, 3),
@@ -104,19 +104,19 @@ def test_the_last_whole_checkpoint_before_a_damaged_one_is_named(tmp_path):
     found = message(tmp_path / "model.ckpt-3000")
     line = 'model_checkpoint_path: "model.ckpt-9"'
     assert found.endswith(
-        "; to resume from model.ckpt-9, the last before it that is whole, replace the content of "
-        f"{tmp_path}/checkpoint by the line {line}"
+        "; to resume from model.ckpt-9, the last intact checkpoint before it, replace the content of "
+        f"{tmp_path}/checkpoint with the line {line}"
     )
     (tmp_path / "checkpoint").write_text(line)  # as told
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-9")
     assert message(tmp_path / "model.ckpt-3000", "--init_checkpoint").endswith(
-        f"; {tmp_path}/model.ckpt-9, from before it, is whole"
+        f"; the earlier checkpoint {tmp_path}/model.ckpt-9 is intact"
     )
     damage(9)
-    assert message(tmp_path).endswith("; there is no earlier checkpoint beside it that is whole")
+    assert message(tmp_path).endswith("; no earlier checkpoint in its folder is intact")
     (tmp_path / "model.ckpt-3000.index").write_bytes(b"nonsense")
     assert "cannot be read as a checkpoint" in message(tmp_path / "model.ckpt-3000")
-    assert message(tmp_path / "model.ckpt-3000").endswith("; there is no earlier checkpoint beside it that is whole")
+    assert message(tmp_path / "model.ckpt-3000").endswith("; no earlier checkpoint in its folder is intact")
 
 
 def test_the_v1_saver_reads_what_we_write(tmp_path):
@@ -144,7 +144,10 @@ def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
     write_checkpoint(prefix, ARRAYS)
     for path in (prefix, prefix + ".index", prefix + ".data-00000-of-00001"):
         assert CheckpointReader(path).prefix == prefix
-    with pytest.raises(UserError, match="is a folder without a readable `checkpoint` file"):
+    assert CheckpointReader(str(tmp_path)).prefix == prefix  # as models were released, without a state file
+    write_checkpoint(str(tmp_path / "model.ckpt-8"), ARRAYS)
+    match = "is a folder without a readable `checkpoint` file; it holds 'model.ckpt-7', 'model.ckpt-8'; name a"
+    with pytest.raises(UserError, match=match):
         CheckpointReader(str(tmp_path))
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     assert CheckpointReader(str(tmp_path)).prefix == prefix
@@ -152,7 +155,7 @@ def test_any_of_its_file_names_or_its_folder_names_a_checkpoint(tmp_path):
 
 def test_missing_and_damaged_checkpoints_are_refused(tmp_path):
     prefix = str(tmp_path / "model.ckpt-7")
-    with pytest.raises(UserError, match=r"--init_checkpoint .*model\.ckpt-7: no such checkpoint"):
+    with pytest.raises(UserError, match=r"init_checkpoint .*model\.ckpt-7: no such checkpoint"):
         CheckpointReader(prefix, "--init_checkpoint")
     write_checkpoint(prefix, ARRAYS)
     data = tmp_path / "model.ckpt-7.data-00000-of-00001"
@@ -165,4 +168,6 @@ def test_missing_and_damaged_checkpoints_are_refused(tmp_path):
 
 
 def test_training_state_is_slots_and_step():
-    assert [name for name in ARRAYS if is_training_state(name)] == list(ARRAYS)[1:]
+    assert [name for name in ARRAYS if is_training_state(name, ARRAYS)] == list(ARRAYS)[1:]
+    momentum = "bert/embeddings/word_embeddings/momentum"  # of another optimizer
+    assert is_training_state(momentum, ARRAYS) and not is_training_state(momentum, {momentum})

@@ -9,8 +9,8 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.errors import UserError
-from tests.test_files import recorded
+from official_bert.support.errors import UserError
+from tests.recording import recorded
 
 ARRAYS = {"bert/kernel": np.zeros([2], np.float32)}
 
@@ -112,7 +112,7 @@ def test_a_damaged_state_file_is_as_good_as_none(tmp_path, state):
 def test_a_path_that_could_be_written_but_not_read_is_refused(tmp_path):
     for name in ("a[x]", "a*", "a?"):
         (tmp_path / name).mkdir()
-        with pytest.raises(UserError, match="TensorFlow cannot read checkpoints whose path holds"):
+        with pytest.raises(UserError, match="TensorFlow cannot read checkpoints whose path contains"):
             CheckpointFolder(str(tmp_path / name), keep_max=2)
 
 

@@ -9,8 +9,9 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial, restore
 from official_bert.config.bert_config import BertConfig
-from official_bert.errors import UserError
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.support.errors import UserError
 
 
 def of_encoder(name):
@@ -19,7 +20,7 @@ def of_encoder(name):
 
 @pytest.fixture
 def model(model_dir):
-    return PretrainingModel(BertConfig.from_json_file(str(model_dir / "bert_config.json")))
+    return PretrainingModel(BertEncoder(BertConfig.from_json_file(str(model_dir / "bert_config.json"))))
 
 
 @pytest.fixture
@@ -65,13 +66,13 @@ def test_an_initial_checkpoint_sets_weights_and_reports(model, arrays, write, ca
 
 def test_a_missing_encoder_variable_is_an_error(model, arrays, write):
     del arrays["bert/encoder/layer_1/output/dense/kernel"]
-    with pytest.raises(UserError, match="lacks 1 variables of the encoder: bert/encoder/layer_1/output/dense/kernel"):
+    with pytest.raises(UserError, match="lacks 1 of the model's variables: bert/encoder/layer_1/output/dense/kernel"):
         load_initial(write(arrays), model.trainable_variables, required=of_encoder)
 
 
 def test_another_shape_is_an_error_that_names_both(model_dir, arrays, write):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    smaller = PretrainingModel(dataclasses.replace(config, vocab_size=1000))
+    smaller = PretrainingModel(BertEncoder(dataclasses.replace(config, vocab_size=1000)))
     with pytest.raises(UserError, match=r"word_embeddings is \[1182, 32\] there and \[1000, 32\] here"):
         load_initial(write(arrays), smaller.trainable_variables, required=of_encoder)
 
@@ -88,7 +89,7 @@ def test_restoring_sets_slots_and_step_too(model, arrays, write):
 def test_restoring_a_stripped_checkpoint_says_what_to_do(model, arrays, write):
     step = {"global_step": tf.Variable(0, dtype=tf.int64)}
     del arrays["global_step"]
-    with pytest.raises(UserError, match="lacks global_step: it was stripped .* use it as --init_checkpoint"):
+    with pytest.raises(UserError, match="lacks global_step: it was stripped .* use it as init_checkpoint"):
         restore(write(arrays), model.trainable_variables, step)
 
 

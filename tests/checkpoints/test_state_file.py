@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.state_file import find_checkpoint, quoted, read_state, step_of
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 @pytest.mark.parametrize("name", ["model.ckpt-7", 'Zoë\'s "best" model', "back\\slash", "tab\there", "雪.ckpt-1"])
@@ -45,7 +45,7 @@ def test_a_checkpoint_is_found_by_any_of_its_names(tmp_path):
     prefix = str(tmp_path / "model.ckpt-3")
     for path in (tmp_path, prefix, prefix + ".index", prefix + ".data-00000-of-00001", prefix + ".meta"):
         assert find_checkpoint(str(path), "--init_checkpoint") == prefix
-    with pytest.raises(UserError, match="--init_checkpoint .*absent: no such checkpoint"):
+    with pytest.raises(UserError, match="init_checkpoint .*absent: no such checkpoint"):
         find_checkpoint(str(tmp_path / "absent"), "--init_checkpoint")
 
 

@@ -9,7 +9,7 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config import bert_config
 from official_bert.config.bert_config import BertConfig
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 def read(tmp_path, text):
@@ -58,7 +58,7 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
     ("text", "message"),
     [
         ('{"vocab_size": 9', r"bert_config\.json is not JSON: .* line 1 column"),
-        ("[1]", "holds a JSON list"),
+        ("[1]", "contains a JSON list"),
         ('{"hidden_size": 8}', "the key 'vocab_size' is missing"),
         ('{"vocab_size": 9, "architectures": []}', "unknown key 'architectures'"),
         ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),
@@ -95,8 +95,12 @@ def test_a_missing_file_is_refused(tmp_path):
 
 def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
     config = BertConfig(vocab_size=1000)
-    with pytest.raises(UserError, match="vocab.txt has 1001 wordpieces, c.json a vocab_size of 1000; use the two that"):
+    with pytest.raises(
+        UserError, match="vocab.txt has 1001 wordpieces, c.json a vocab_size of 1000; use a vocabulary and a model that"
+    ):
         config.check_vocab_size(1001, "vocab.txt", "c.json")
+    with pytest.raises(UserError, match="vocab.txt has 0 wordpieces, c.json a vocab_size of 1000"):
+        config.check_vocab_size(0, "vocab.txt", "c.json")
     for size in (1000, 500):
         config.check_vocab_size(size, "vocab.txt", "c.json")
     assert not caplog.text
@@ -152,5 +156,5 @@ def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
 def test_a_length_beyond_the_position_table_names_both_numbers():
     config = BertConfig(vocab_size=9, max_position_embeddings=64)
     config.check_length(64, "c.json")
-    with pytest.raises(UserError, match="--max_seq_length=65 exceeds max_position_embeddings=64 of c.json"):
+    with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64 of c.json"):
         config.check_length(65, "c.json")

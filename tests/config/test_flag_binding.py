@@ -9,7 +9,7 @@ from official_bert.config.flag_binding import define_flags, parse_flags
 from official_bert.config.run_configs import AnswerConfig, ClassifierConfig, PretrainingConfig, SquadConfig
 from official_bert.config.scripts import SCRIPTS
 from official_bert.config.unknown_flags import _ADVICE, _OTHER_NAMES
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 def parse(config_class, *arguments):
@@ -31,18 +31,18 @@ def parse(config_class, *arguments):
         ("--max_seq_length", "Missing value for flag --max_seq_length"),
         ("train", "unexpected argument 'train'; flags are written --name=value, booleans --name or --noname"),
         (os.fsdecode(b"--task_name=\xff"), r"the argument '--task_name=\\udcff' is not UTF-8"),
-        ("--flagfile=", "--flagfile= names no file; name one"),
+        ("--flagfile=", "--flagfile= is empty; name a file"),
         ("--flagfile=absent", "--flagfile: cannot read absent: No such file or directory"),
         ("--max_seq_lenght=8", "there is no flag --max_seq_lenght; did you mean --max_seq_length"),
         ("--num_train_epoch=8", "there is no flag --num_train_epoch; did you mean --num_train_epochs"),
         ("--nodo_trian", "there is no flag --nodo_trian; did you mean --do_train"),
         ("--bake", "there is no flag --bake; --help lists the flags"),
-        ("--seed=3", "there is no flag --seed; it is --random_seed here"),
-        ("--lr=3", "it is --learning_rate here"),
-        ("--per_device_eval_batch_size=3", "it is --eval_batch_size here"),
+        ("--seed=3", "there is no flag --seed; use --random_seed"),
+        ("--lr=3", "; use --learning_rate"),
+        ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
         ("--model_name_or_path=bert-base-uncased", "a model is given by --bert_config_file, --vocab_file and --init_"),
-        ("--nofp16", "there is no flag --nofp16; everything is computed in float32"),
-        ("--use_gpu", "GPUs are used where TensorFlow finds them; --num_replicas says how many"),
+        ("--nofp16", "there is no flag --nofp16; the scripts compute in float32"),
+        ("--use_gpu", "GPUs are used if TensorFlow finds any; --num_replicas sets how many"),
         ("--gradient_accumulation_steps=2", "gradients are not accumulated; lower --train_batch_size"),
     ],
 )
@@ -53,8 +53,8 @@ def test_mistakes(argument, message):
 
 def test_what_a_flag_is_called_depends_on_the_script():
     for config_class, argument, message in (
-        (SquadConfig, "--per_device_eval_batch_size=3", "it is --predict_batch_size here"),
-        (PretrainingConfig, "--epochs=3", "it is --num_train_steps here"),
+        (SquadConfig, "--per_device_eval_batch_size=3", "; use --predict_batch_size"),
+        (PretrainingConfig, "--epochs=3", "; use --num_train_steps"),
         (AnswerConfig, "--epochs=3", "there is no flag --epochs; --help lists the flags"),
     ):
         with pytest.raises(UserError, match=message):
@@ -75,7 +75,7 @@ def test_the_tables_of_other_names_name_flags_that_exist_and_none_that_would_wor
         (b"--task_name=m\xff", "flags.txt: the file, or one that it names, is not UTF-8"),
         (b"\x00\x01", r"unexpected argument '\\x00\\x01' in a file of --flagfile=.*flags.txt"),
         (b"--task_name=mrpc\nbake\n", "unexpected argument 'bake' in a file of --flagfile="),
-        (b"--seed=3", "it is --random_seed here"),
+        (b"--seed=3", "; use --random_seed"),
     ],
 )
 def test_flag_files_of_nonsense(tmp_path, content, message):

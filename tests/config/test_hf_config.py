@@ -6,7 +6,7 @@ import pytest
 
 from official_bert.config.bert_config import ACTIVATION_NAMES, BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 HF = {
     "architectures": ["BertModel"],
@@ -88,8 +88,8 @@ def test_what_is_written():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta'; this BERT knows only 'bert'"),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; this BERT knows only 1e-12"),
+        ({"model_type": "roberta"}, "model_type is 'roberta'; only 'bert' is supported"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; only 1e-12 is supported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
         ({"add_cross_attention": True}, "add_cross_attention is True"),
@@ -111,7 +111,7 @@ def test_models_of_another_kind_are_refused(read, changes, message):
     ("text", "message"),
     [
         ('{"vocab_size": 9', r"config\.json is not JSON"),
-        ("[]", "holds a JSON list; the model config must be an object"),
+        ("[]", "contains a JSON list; the model config must be an object"),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, text, message):

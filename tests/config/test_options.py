@@ -7,7 +7,7 @@ import pytest
 from official_bert.config.options import UNLIMITED, check_options, option
 from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SweepConfig
 from official_bert.config.scripts import SCRIPTS
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def test_pretraining_data_flags_are_checked(values, message):
 
 
 def test_pretraining_needs_something_to_do():
-    with pytest.raises(UserError, match="give --do_train, --do_eval, --do_export or several"):
+    with pytest.raises(UserError, match="give at least one of --do_train, --do_eval and --do_export"):
         PretrainingConfig(**TRAINING)
     PretrainingConfig(**TRAINING, do_eval=True)
 
@@ -85,7 +85,7 @@ CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_f
     ("values", "message"),
     [
         *(
-            ({name: value}, f"--{name} has no use without --task_name=custom; leave it out")
+            ({name: value}, f"--{name} has no effect without --task_name=custom; leave it out")
             for name, value in {
                 "eval_file": "e",
                 "predict_file": "e",
@@ -98,15 +98,15 @@ CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_f
                 "has_header": False,
             }.items()
         ),
-        ({"train_file": "e"}, "--train_file has no use without --task_name=custom or xnli"),
-        ({"xnli_language": "de"}, "--xnli_language has no use without --task_name=xnli"),
-        ({**CUSTOM, "xnli_language": "de"}, "--xnli_language has no use without --task_name=xnli"),
-        ({**CUSTOM, "regression": True, "labels": "x,y"}, "--labels has no use with --regression"),
+        ({"train_file": "e"}, "--train_file has no effect without --task_name=custom or xnli"),
+        ({"xnli_language": "de"}, "--xnli_language has no effect without --task_name=xnli"),
+        ({**CUSTOM, "xnli_language": "de"}, "--xnli_language has no effect without --task_name=xnli"),
+        ({**CUSTOM, "regression": True, "labels": "x,y"}, "--labels has no effect with --regression"),
         *(
-            ({name: value}, f"--{name} has no use without --long_text=window; leave it out")
+            ({name: value}, f"--{name} has no effect without --long_text=window; leave it out")
             for name, value in {"doc_stride": 9, "max_windows": 9, "window_pooling": "max"}.items()
         ),
-        ({"glue_submission": True}, "--glue_submission has no use without --do_predict"),
+        ({"glue_submission": True}, "--glue_submission has no effect without --do_predict"),
         ({"num_train_epochs": 0.0}, "--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train"),
         ({**CUSTOM, "eval_steps": 5}, "--task_name=custom needs --eval_file for --eval_steps"),
         ({**CUSTOM, "do_eval": True}, "--task_name=custom needs --eval_file for --do_eval"),
@@ -134,7 +134,7 @@ def test_classifier_flags_in_their_place_are_accepted():
 
 
 def test_a_sweep_refuses_flags_that_would_be_ignored_too():
-    with pytest.raises(UserError, match="--eval_file has no use without --task_name=custom"):
+    with pytest.raises(UserError, match="--eval_file has no effect without --task_name=custom"):
         SweepConfig(**CLASSIFIER, eval_file="e")
 
 
@@ -144,6 +144,13 @@ SMALLEST = {
     "run_pretraining": {**TRAINING, "do_train": True},
     "run_classifier": {**CLASSIFIER, "do_train": True},
     "run_squad": {"output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "do_train": True, "train_file": "e"},
+    "extract_features": {
+        "input_file": "a",
+        "output_file": "b",
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+    },
     "answer": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "context_file": "f"},
     "score_answers": {"squad_file": "a", "predictions_file": "b"},
     "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},

@@ -7,7 +7,7 @@ import pytest
 
 from official_bert.config.run_configs import ClassifierConfig, SquadConfig
 from official_bert.config.saved_flags import config_from_saved
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 FILES = {"bert_config_file": "b", "vocab_file": "v", "output_dir": "o"}
 

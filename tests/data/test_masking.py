@@ -6,7 +6,7 @@ import random
 import pytest
 
 from official_bert.data.masking import Masker
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]

@@ -92,7 +92,9 @@ def test_evaluation_stops_after_the_given_batches(paths):
 
 LENGTHS = [4, 8, 16]
 TEXT_SCHEMA = RecordSchema(
-    Field("number", (), "int32"), Field("input_ids", (16,), "int32"), Field("input_mask", (16,), "int32")
+    Field("number", (), "int32"),
+    Field("input_ids", (16,), "int32", is_per_position=True),
+    Field("input_mask", (16,), "int32", is_per_position=True),
 )
 
 

@@ -16,8 +16,8 @@ from official_bert.data.records import (
     write_cached,
 )
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.errors import UserError
-from tests.test_files import recorded
+from official_bert.support.errors import UserError
+from tests.recording import recorded
 
 SCHEMA = RecordSchema(Field("ids", (4,), "int32", below=100))
 
@@ -122,7 +122,7 @@ def test_a_cut_off_file_is_noticed_with_the_record(tmp_path, lost):
     path = tmp_path / "a"
     write(path, [b"x" * length for length in (5, 10, 3000)])
     path.write_bytes(path.read_bytes()[:-lost])
-    with pytest.raises(UserError, match=r"record 2 \(counted from 0\) is damaged or cut off"):
+    with pytest.raises(UserError, match=r"record 2 \(counted from 0\) is damaged or truncated"):
         count_records(str(path))
 
 
@@ -158,7 +158,7 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
     assert write_cached(str(path), "settings", lambda: records) == 3  # its size does not tell
     with (
         pytest.raises(
-            UserError, match=r"train\.tf_record: record [02] .* is damaged or cut off; delete it; it is made a"
+            UserError, match=r"train\.tf_record: record [02] .* is damaged or truncated; delete it; it will be"
         ),
         explained_damage([str(path)]),
     ):
@@ -208,7 +208,7 @@ def test_a_record_that_does_not_fit_is_found(tmp_path):
     path = tmp_path / "a"
     write(path, [SCHEMA.encode({"ids": [1]}), SCHEMA.encode({"ids": [1, 100]})])
     with (
-        pytest.raises(UserError, match=r"record 1 \(counted from 0\): ids holds 100"),
+        pytest.raises(UserError, match=r"record 1 \(counted from 0\): ids contains 100"),
         explained_damage([str(path)], SCHEMA),
     ):
         list(tf.data.TFRecordDataset([str(path)]).batch(2).map(SCHEMA.decode))

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 SCHEMA = RecordSchema(
     Field("ids", ("S",), "int32", below="V"), Field("weights", ("P",), "float32"), Field("label", (), "int32")
@@ -64,7 +64,7 @@ def test_decode_refuses_ids_beyond_the_limit(bad_id):
     record = as_example({"ids": [1, 2, 3, bad_id, 5, 6], "weights": [0.0] * 3, "label": [0]}).SerializeToString()
     with pytest.raises(tf.errors.InvalidArgumentError, match="ids must be from 0 to 999"):
         SCHEMA.decode(tf.constant([record]))
-    with pytest.raises(UserError, match=f"ids holds {bad_id}, which is not from 0 to 999"):
+    with pytest.raises(UserError, match=f"ids contains {bad_id}, which is not in the range from 0 to 999"):
         SCHEMA.check(record)
 
 

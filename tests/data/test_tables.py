@@ -5,7 +5,7 @@ import json
 import pytest
 
 from official_bert.data import tables
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 
 
 def rows_of(read, path, content, **arguments):
@@ -64,9 +64,9 @@ def test_jsonl_gives_texts_then_label(tmp_path):
     ("line", "mistake"),
     [
         ('{"a": "A", "b" "B"}', "not JSON: Expecting ':' delimiter at character 16"),
-        ('["A", "B", "x"]', "a JSON array begins here; write one object a line, without brackets around or commas"),
-        ("[", "a JSON array begins here; write one object a line"),
-        (' [{"a": "A", "b": "B", "l": "x"},', "a JSON array begins here; write one object a line"),
+        ('["A", "B", "x"]', "a JSON array begins here; write one object per line, without brackets or commas"),
+        ("[", "a JSON array begins here; write one object per line"),
+        (' [{"a": "A", "b": "B", "l": "x"},', "a JSON array begins here; write one object per line"),
         ('"A"', "a JSON str; write an object with keys on each line"),
         ('{"a": "A", "l": "x"}', "no key 'b'; the keys are 'a', 'l'"),
         ('{"a": "A", "b": "B"}', "no key 'l'; the keys are 'a', 'b'"),
@@ -119,7 +119,7 @@ def test_review_folders_are_read_in_a_fixed_order(tmp_path):
 
 def test_review_folders_must_hold_both_classes(tmp_path):
     (tmp_path / "neg").mkdir()
-    with pytest.raises(UserError, match="there is no folder .*/pos; .* must hold the folders neg and pos"):
+    with pytest.raises(UserError, match="there is no folder .*/pos; .* must contain the folders neg and pos"):
         list(tables.read_review_folders(str(tmp_path)))
 
 

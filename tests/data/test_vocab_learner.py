@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from official_bert.data.vocab_learner import SPECIAL_PIECES, count_words, learn_vocab
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 from official_bert.tokenization import BasicTokenizer, WordpieceTokenizer
 
 
@@ -26,7 +26,7 @@ def test_a_learnt_vocabulary_can_spell_its_text(lines, caplog):
     caplog.set_level("INFO", logger="absl")
     counts = count_words(lines, do_lower_case=True)
     pieces = learn_vocab(counts, vocab_size=400)
-    assert f"learning wordpieces from {len(counts)} words, in up to " in caplog.text
+    assert f"learning wordpieces from {len(counts)} distinct words in up to " in caplog.text
     assert len(pieces) <= 400
     assert pieces[:5] == list(SPECIAL_PIECES)
     assert len(set(pieces)) == len(pieces)
@@ -47,7 +47,7 @@ def test_a_larger_size_gives_more_pieces(lines):
 
 
 def test_too_small_a_size_is_refused(lines):
-    with pytest.raises(UserError, match="--vocab_size=20 is too small: the single characters"):
+    with pytest.raises(UserError, match="vocab_size=20 is too small: the single characters"):
         learn_vocab(count_words(lines, do_lower_case=True), vocab_size=20)
     with pytest.raises(UserError, match="no words"):
         learn_vocab(Counter(), vocab_size=100)

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from official_bert.errors import UserError
 from official_bert.metrics.span import (
     NORMALIZATIONS,
     best_null_thresholds,
@@ -15,6 +14,7 @@ from official_bert.metrics.span import (
     score_answers_with_null,
     threshold_of_best_f1,
 )
+from official_bert.support.errors import UserError
 from tests.metrics.plain_squad_2 import plain_squad_2
 
 SQUAD, KORQUAD = NORMALIZATIONS["squad"], NORMALIZATIONS["korquad"]
@@ -153,7 +153,7 @@ def test_scores_are_added_up_one_by_one():
 
 
 def test_data_that_cannot_be_scored_are_refused():
-    with pytest.raises(UserError, match="question q2 has no answer.*--version_2_with_negative"):
+    with pytest.raises(UserError, match="question q2 has no answer.*version_2_with_negative"):
         score_answers({"q1": ["cat"], "q2": []}, {}, normalization=SQUAD)
     for score in (score_answers, score_answers_with_null):
         with pytest.raises(UserError, match="no questions to score"):

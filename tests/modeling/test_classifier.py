@@ -7,8 +7,9 @@ import pytest
 
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.errors import UserError
 from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays
 
 PADDING_TOLERANCE = 1e-5
@@ -20,8 +21,8 @@ def config(model_dir):
     return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
 
 
-def make_model(config, **options):
-    model = ClassificationModel(config, num_outputs=3, **options)
+def make_model(config, *, trainable=True, **options):
+    model = ClassificationModel(BertEncoder(config, trainable=trainable), num_outputs=3, **options)
     load_initial(
         str(GOLDEN / "classifier" / "model.ckpt"), model.weights, required=lambda name: name.startswith("bert/")
     )
@@ -77,7 +78,7 @@ def test_windows_are_scored_one_by_one_and_pooled(config, batch, pooling):
 @pytest.mark.parametrize("feature_layers", FEATURE_LAYERS)
 def test_features_are_means_of_the_layers_over_real_positions(config, batch, feature_layers):
     deeper = dataclasses.replace(config, num_hidden_layers=5)
-    model = ClassificationModel(deeper, num_outputs=3, feature_layers=feature_layers, trainable_encoder=False)
+    model = ClassificationModel(BertEncoder(deeper, trainable=False), num_outputs=3, feature_layers=feature_layers)
     encoded = model.encoder(**batch)
     mask = batch["input_mask"][:, :, None]
     means = [(np.asarray(layer) * mask).sum(axis=1) / mask.sum(axis=1) for layer in encoded["encoder_layers"]]
@@ -93,19 +94,19 @@ def test_features_are_means_of_the_layers_over_real_positions(config, batch, fea
 
 
 def test_a_model_must_have_the_layers_that_are_read(config):
-    with pytest.raises(UserError, match="--feature_layers=concat_last_four needs 4 layers, the model has 3"):
-        ClassificationModel(config, num_outputs=3, feature_layers="concat_last_four")
+    with pytest.raises(UserError, match="feature_layers=concat_last_four needs 4 layers, the model has 3"):
+        ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers="concat_last_four")
 
 
 def test_the_weighted_sum_begins_as_the_mean_of_the_layers(config, batch):
-    model = ClassificationModel(config, num_outputs=3, feature_layers="weighted_sum")
+    model = ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers="weighted_sum")
     features = np.asarray(model.features(batch))
-    expected = features.mean(axis=1) @ np.asarray(model.output_weights).T
+    expected = features.mean(axis=1) @ np.asarray(model.head.output_weights).T
     np.testing.assert_allclose(model(batch), expected, atol=1e-5)
 
 
 def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, batch):
-    model = make_model(config, trainable_encoder=False)
+    model = make_model(config, trainable=False)
     assert [variable.path for variable in model.trainable_variables] == ["output_weights", "output_bias"]
     assert len(model.weights) == len(make_model(config).trainable_variables)
     features = np.asarray(model.features(batch))
@@ -117,7 +118,7 @@ def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, ba
 def test_training_drops_out_a_tenth_of_what_the_head_reads(config, batch):
     model = make_model(config)
     ones = np.ones([4000, 1, config.hidden_size], np.float32)
-    model.output_weights.assign(np.ones(model.output_weights.shape))
-    model.output_bias.assign(np.zeros(model.output_bias.shape))
+    model.head.output_weights.assign(np.ones(model.head.output_weights.shape))
+    model.head.output_bias.assign(np.zeros(model.head.output_bias.shape))
     kept = np.asarray(model.classify(ones, training=True))[:, 0] * 0.9 / config.hidden_size
     assert abs(kept.mean() - 0.9) < 0.01

@@ -25,7 +25,7 @@ def config(model_dir):
 
 
 def golden_model(config, model_dir, **options):
-    model = PretrainingModel(config, **options)
+    model = PretrainingModel(BertEncoder(config, **options))
     load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
     return model
 
@@ -120,7 +120,7 @@ def test_dropout_acts_in_training_alone(config, batch):
 
 def test_weights_begin_as_the_reference_begins_them(config):
     keras.utils.set_random_seed(2)
-    model = PretrainingModel(dataclasses.replace(config, hidden_size=128, intermediate_size=256))
+    model = PretrainingModel(BertEncoder(dataclasses.replace(config, hidden_size=128, intermediate_size=256)))
     for variable in model.trainable_variables:
         values = np.asarray(variable)
         if variable.path.endswith("gamma"):
@@ -152,11 +152,12 @@ import sys
 import numpy as np
 import keras
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 
 assert keras.backend.backend() == "jax"
 weights = np.load(sys.argv[2])
-model = PretrainingModel(BertConfig.from_json_file(sys.argv[1]))
+model = PretrainingModel(BertEncoder(BertConfig.from_json_file(sys.argv[1])))
 for variable in model.trainable_variables:
     variable.assign(weights[variable.path])
 golden = np.load(sys.argv[3])

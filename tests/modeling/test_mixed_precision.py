@@ -9,6 +9,7 @@ from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.embeddings import Embeddings
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pooling import WEIGHTED_SUM, mean_over_positions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
@@ -41,7 +42,7 @@ def batch(golden):
 
 
 def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
-    model = PretrainingModel(config)
+    model = PretrainingModel(BertEncoder(config))
     load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
     encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     assert encoded["sequence_output"].dtype == tf.bfloat16
@@ -60,9 +61,9 @@ def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
 def test_variables_and_logits_are_float32(config, batch):
     inputs = {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
     models = (
-        SpanModel(config),
-        ClassificationModel(config, num_outputs=3),
-        ClassificationModel(config, num_outputs=3, feature_layers=WEIGHTED_SUM),
+        SpanModel(BertEncoder(config)),
+        ClassificationModel(BertEncoder(config), num_outputs=3),
+        ClassificationModel(BertEncoder(config), num_outputs=3, feature_layers=WEIGHTED_SUM),
     )
     for model in models:
         assert {variable.dtype for variable in model.trainable_variables} == {"float32"}

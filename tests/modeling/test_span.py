@@ -5,6 +5,7 @@ import pytest
 
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
 from tests.conftest import GOLDEN, golden_arrays
 
@@ -19,7 +20,7 @@ def config(model_dir):
 
 @pytest.fixture(scope="module")
 def model(config):
-    model = SpanModel(config)
+    model = SpanModel(BertEncoder(config))
     report = load_initial(str(GOLDEN / "squad" / "model.ckpt"), model.weights, required=lambda name: True)
     assert not report.missing and not report.unused
     assert {"cls/squad/output_weights", "cls/squad/output_bias"} <= set(report.matched)
@@ -55,7 +56,7 @@ def test_padding_changes_no_logit_of_a_real_position(model, batch):
 
 
 def test_one_hot_embeddings_give_the_same_logits(config, model, batch):
-    other = SpanModel(config, use_one_hot_embeddings=True)
+    other = SpanModel(BertEncoder(config, use_one_hot_embeddings=True))
     for target, source in zip(other.weights, model.weights, strict=True):
         target.assign(source)
     for name in NAMES:
@@ -63,7 +64,7 @@ def test_one_hot_embeddings_give_the_same_logits(config, model, batch):
 
 
 def test_a_new_head_begins_with_the_references_spread_and_no_bias(config):
-    head = SpanModel(config).head
+    head = SpanModel(BertEncoder(config)).head
     weights = np.asarray(head.output_weights)
     assert weights.shape == (2, config.hidden_size)
     assert 0 < np.abs(weights).max() <= 0.04  # a normal distribution of 0.02, cut at twice that

@@ -1,12 +1,24 @@
-"""The optimizer against its formula, and the schedule against numbers worked out by hand."""
+"""The optimizer against its formula, in Keras's `fit` against the reference's trajectory, and on several devices."""
+
+import subprocess
+import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load_initial
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
-from official_bert.optimization.schedules import linear_warmup_then_decay
+from official_bert.optimization.registry import slots_by_name
+from official_bert.optimization.schedules import LinearWarmupThenDecay
+from official_bert.support.errors import UserError
+from tests.conftest import script_environment
+from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
+
+# The fused kernel takes 1 - 0.999 in float32, which is 1.3e-5 off 0.001.
+TOLERANCE = 5e-5
 
 
 def variable(values, *scopes, name):
@@ -24,60 +36,212 @@ def make_variables():
     ]
 
 
-# The fused kernel takes 1 - 0.999 in float32, which is 1.3e-5 off 0.001.
-TOLERANCE = 5e-5
+@keras.saving.register_keras_serializable(package="tests")
+class Rates(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return keras.ops.take(keras.ops.convert_to_tensor([0.1, 0.01, 0.3]), step)
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "another"])
 @pytest.mark.parametrize("bias_correction", [False, True])
-def test_updates_follow_the_formula(bias_correction):
+def test_updates_follow_the_formula(bias_correction, backend, monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)  # another than TensorFlow has no fused kernel
     variables = make_variables()
-    optimizer = AdamWeightDecay(variables, bias_correction=bias_correction)
+    optimizer = AdamWeightDecay(Rates(), bias_correction=bias_correction)
     rng = np.random.default_rng(1)
     expected = [np.asarray(v).astype(np.float64) for v in variables]
     first = [np.zeros_like(w) for w in expected]
     second = [np.zeros_like(w) for w in expected]
     for step, rate in enumerate((0.1, 0.01, 0.3), start=1):
-        gradients = [rng.normal(size=w.shape).astype(np.float32) for w in expected]
-        optimizer.apply(variables, [tf.constant(g) for g in gradients], tf.constant(rate), tf.constant(step))
+        gradients = [3 * rng.normal(size=w.shape).astype(np.float32) for w in expected]
+        optimizer.apply([tf.constant(gradient) for gradient in gradients], variables)
+        norm = np.sqrt(sum(np.sum(gradient**2) for gradient in gradients))
+        assert norm > 2  # so that clipping acts
         for index, gradient in enumerate(gradients):
-            first[index] = 0.9 * first[index] + 0.1 * gradient
-            second[index] = 0.999 * second[index] + 0.001 * gradient**2
+            first[index] = 0.9 * first[index] + 0.1 * gradient / norm
+            second[index] = 0.999 * second[index] + 0.001 * (gradient / norm) ** 2
             update = first[index] / (np.sqrt(second[index]) + 1e-6)
             if bias_correction:
                 update *= np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
             if index == 0:  # the kernel alone decays
                 update += 0.01 * expected[index]
             expected[index] -= rate * update
+    assert int(optimizer.iterations) == 3
+    slots = slots_by_name(optimizer, variables)
+    assert len(slots) == 6
     for index, weights in enumerate(expected):
-        np.testing.assert_allclose(variables[index], weights, rtol=TOLERANCE, err_msg=variables[index].path)
         path = variables[index].path
-        np.testing.assert_allclose(optimizer.slots[f"{path}/adam_m"], first[index], rtol=TOLERANCE)
-        np.testing.assert_allclose(optimizer.slots[f"{path}/adam_v"], second[index], rtol=TOLERANCE)
+        np.testing.assert_allclose(variables[index], weights, rtol=TOLERANCE, err_msg=path)
+        np.testing.assert_allclose(slots[f"{path}/adam_m"], first[index], rtol=TOLERANCE)
+        np.testing.assert_allclose(slots[f"{path}/adam_v"], second[index], rtol=TOLERANCE)
 
 
-def test_a_variable_without_gradient_stays():
-    variables = make_variables()
-    optimizer = AdamWeightDecay(variables)
-    optimizer.apply(variables[1:], [tf.ones(2), tf.ones(2)], tf.constant(0.1), tf.constant(1))
-    np.testing.assert_array_equal(variables[0], [[1.0, -2.0], [0.5, 3.0]])
-    assert np.abs(np.asarray(variables[1]) - [1.0, -2.0]).min() > 0.1
+def test_a_word_s_gradient_counts_once_however_often_it_occurs():
+    changes = []
+    rows = tf.IndexedSlices(tf.constant([[3.0, 0.0], [4.0, 0.0], [1.0, 2.0]]), [1, 1, 0], dense_shape=[2, 2])
+    for gradient in (rows, tf.constant([[1.0, 2.0], [7.0, 0.0]])):
+        words = variable(np.ones([2, 2]), name="words")
+        optimizer = AdamWeightDecay(1.0, no_decay=())
+        optimizer.apply([gradient], [words])
+        changes.append([np.asarray(values) for values in (words, *optimizer.variables[-2:])])
+    for sparse, dense in zip(*changes, strict=True):
+        np.testing.assert_array_equal(sparse, dense)
+    np.testing.assert_allclose(changes[0][1], 0.1 / np.sqrt(54) * np.array([[1.0, 2.0], [7.0, 0.0]]), rtol=1e-5)
 
 
 def test_a_pattern_that_matches_nothing_is_an_error():
-    with pytest.raises(ValueError, match="no variable path matches 'LayerNorm'"):
-        AdamWeightDecay(make_variables()[:2])
+    trained, frozen = make_variables()[:2], make_variables()[2:]
+    with pytest.raises(ValueError, match="no variable path matches 'LayerNorm' of no_decay"):
+        AdamWeightDecay().build(trained)
+    AdamWeightDecay(no_decay=["bias"]).build(trained)
+    optimizer = AdamWeightDecay(frozen=frozen)
+    optimizer.build(trained)
+    AdamWeightDecay.from_config(optimizer.get_config()).build(trained)  # a saved one does not know of the frozen ones
 
 
-@pytest.mark.parametrize(
-    ("step", "rate"), [(0, 0.0), (1, 0.1), (5, 0.5), (9, 0.9), (10, 0.9), (50, 0.5), (99, 0.01), (100, 0.0), (200, 0.0)]
-)
-def test_warmup_and_decay(step, rate):
-    computed = linear_warmup_then_decay(tf.constant(step, tf.int64), peak=1.0, num_train_steps=100, num_warmup_steps=10)
-    assert computed.dtype == tf.float32
-    np.testing.assert_allclose(computed, rate, atol=1e-6)
+def test_keras_s_decay_of_all_variables_is_refused():
+    with pytest.raises(ValueError, match="use weight_decay_rate"):
+        AdamWeightDecay(weight_decay=0.1)
 
 
-@pytest.mark.parametrize(("step", "rate"), [(0, 2.0), (50, 1.0), (100, 0.0)])
-def test_decay_without_warmup(step, rate):
-    computed = linear_warmup_then_decay(tf.constant(step, tf.int64), peak=2.0, num_train_steps=100, num_warmup_steps=0)
-    np.testing.assert_allclose(computed, rate, atol=1e-6)
+class PretrainingModel(keras.Model):
+    """The golden model with its losses, as a Keras user would train it."""
+
+    def __init__(self, task):
+        super().__init__()
+        self.task, self.model = task, task.build_model()
+
+    def call(self, batch, training=False):
+        return self.model(batch, training=training)
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return tf.add_n([loss.total / loss.weight for loss in self.task.losses(y_pred, x).values()])
+
+
+def test_fit_follows_the_reference(model_dir):
+    golden = golden_trajectory()
+    plan = golden_plan(golden)
+    model = PretrainingModel(golden_task(model_dir))
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    schedule = LinearWarmupThenDecay(
+        plan.learning_rate, num_train_steps=plan.num_train_steps, num_warmup_steps=plan.num_warmup_steps
+    )
+    model.compile(optimizer=AdamWeightDecay(schedule))
+    losses = []
+    log = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: losses.append(logs["loss"]))
+    model.fit(golden_batches(golden), callbacks=[log], verbose=0)
+
+    # Keras reports the mean since the epoch began.
+    means = np.cumsum(golden["loss"]) / np.arange(1, NUM_STEPS + 1)
+    np.testing.assert_allclose(losses, means, rtol=1e-4)
+    reference = CheckpointReader(str(model_dir / "trained_model.ckpt-12"))
+    slots = slots_by_name(model.optimizer, model.trainable_variables)
+    ours = {**{variable.path: variable for variable in model.trainable_variables}, **slots}
+    assert set(reference.shapes) == {*ours, "global_step"}
+    for name, values in ours.items():
+        expected = reference.read(name)
+        np.testing.assert_allclose(values, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
+
+
+def small_model():
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input([3])
+    hidden = keras.layers.LayerNormalization(name="LayerNorm")(keras.layers.Dense(4)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(1)(hidden))
+
+
+def small_batches():
+    rng = np.random.default_rng(1)
+    numbers = rng.normal(size=[24, 3]).astype(np.float32)
+    # Large, so that clipping acts.
+    return numbers, 100 * numbers.sum(axis=1, keepdims=True)
+
+
+def optimizer_for_fit(**options):
+    return AdamWeightDecay(LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3), **options)
+
+
+def fitted(model, epochs=1, optimizer=None):
+    if optimizer is not None:
+        model.compile(optimizer=optimizer, loss="mse")
+    model.fit(*small_batches(), batch_size=4, epochs=epochs, shuffle=False, verbose=0)
+    return model
+
+
+def assert_same_weights(model, expected, tolerance):
+    for ours, theirs in zip(model.trainable_variables, expected.trainable_variables, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance, err_msg=ours.path)
+
+
+@pytest.fixture(scope="module")
+def twelve_small_steps():
+    return fitted(small_model(), epochs=2, optimizer=optimizer_for_fit(bias_correction=True))
+
+
+def test_a_saved_model_goes_on_as_if_nothing_happened(twelve_small_steps, tmp_path):
+    model = fitted(small_model(), optimizer=optimizer_for_fit(bias_correction=True))
+    model.save(tmp_path / "half.keras")
+    loaded = keras.models.load_model(tmp_path / "half.keras")
+    assert isinstance(loaded.optimizer, AdamWeightDecay)
+    assert loaded.optimizer.get_config() == model.optimizer.get_config()
+    assert_same_weights(fitted(loaded), twelve_small_steps, 1e-6)
+
+
+def test_several_devices_clip_the_sum_of_their_gradients(twelve_small_steps, two_devices):
+    with two_devices.scope():
+        model = small_model()
+        model.compile(optimizer=optimizer_for_fit(bias_correction=True), loss="mse")
+    assert_same_weights(fitted(model, epochs=2), twelve_small_steps, 1e-5)
+
+
+def test_what_several_devices_would_not_do_is_refused(two_devices):
+    with two_devices.scope():
+        model = small_model()
+        model.compile(optimizer=optimizer_for_fit(use_ema=True), loss="mse")
+    with pytest.raises(UserError, match="use_ema is not supported"):
+        fitted(model)
+
+
+def test_a_scaled_loss_gives_the_same_steps(twelve_small_steps):
+    # A scale that is a power of two leaves gradients as they are.
+    scaled = keras.optimizers.LossScaleOptimizer(optimizer_for_fit(bias_correction=True), initial_scale=2.0**10)
+    model = fitted(small_model(), epochs=2, optimizer=scaled)
+    assert float(scaled.dynamic_scale) == 2.0**10  # no gradient was too large
+    assert_same_weights(model, twelve_small_steps, 1e-5)
+
+
+JAX_PROGRAM = """
+import sys
+import keras
+import numpy as np
+from official_bert.optimization.adam_weight_decay import AdamWeightDecay
+from official_bert.optimization.schedules import LinearWarmupThenDecay
+
+given = np.load(sys.argv[1])
+model = keras.Sequential([
+    keras.Input([3]), keras.layers.Dense(4), keras.layers.LayerNormalization(name="LayerNorm"), keras.layers.Dense(1),
+])
+model.set_weights([given[f"weights{number}"] for number in range(6)])
+schedule = LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3)
+model.compile(optimizer=AdamWeightDecay(schedule, bias_correction=True), loss="mse")
+model.fit(given["numbers"], given["sums"], batch_size=4, epochs=2, shuffle=False, verbose=0)
+assert "tensorflow" not in sys.modules
+np.savez(sys.argv[2], *model.get_weights())
+"""
+
+
+def test_jax_takes_the_same_steps(twelve_small_steps, tmp_path):
+    numbers, sums = small_batches()
+    weights = {f"weights{number}": values for number, values in enumerate(small_model().get_weights())}
+    np.savez(tmp_path / "given.npz", numbers=numbers, sums=sums, **weights)
+    arguments = [str(tmp_path / "given.npz"), str(tmp_path / "trained.npz")]
+    process = subprocess.run(
+        [sys.executable, "-c", JAX_PROGRAM, *arguments],
+        env={**script_environment(), "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    with np.load(tmp_path / "trained.npz") as trained:
+        for name, expected in zip(trained.files, twelve_small_steps.get_weights(), strict=True):
+            np.testing.assert_allclose(trained[name], expected, atol=1e-4)

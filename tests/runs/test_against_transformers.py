@@ -15,10 +15,10 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import HfConversionConfig
-from official_bert.errors import UserError
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.runs import hf_conversion
+from official_bert.runs import convert_hf_checkpoint
+from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import golden_arrays
 
@@ -56,7 +56,7 @@ def save(model, folder):
 
 
 def from_hf(hf_dir, output_dir):
-    hf_conversion.run(HfConversionConfig(hf_dir=str(hf_dir), output_dir=str(output_dir)))
+    convert_hf_checkpoint.run(HfConversionConfig(hf_dir=str(hf_dir), output_dir=str(output_dir)))
     return str(output_dir / "bert_model.ckpt"), BertConfig.from_json_file(str(output_dir / "bert_config.json"))
 
 
@@ -68,7 +68,7 @@ def to_hf(folder, output_dir):
         vocab_file=str(folder / "vocab.txt"),
         output_dir=str(output_dir),
     )
-    hf_conversion.run(config)
+    convert_hf_checkpoint.run(config)
 
 
 def make_batch(vocab_size):
@@ -117,7 +117,7 @@ def test_both_pretraining_heads_are_equal(tmp_path):
     model = make_model("BertForPreTraining")
     save(model, tmp_path)
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
-    ours = PretrainingModel(config)
+    ours = PretrainingModel(BertEncoder(config))
     load_initial(checkpoint, ours.trainable_variables, required=lambda name: True)
     batch = make_batch(len(PIECES))
     outputs = run_transformers(model, batch)
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_the_reference_gives_its_activations_in_transformers(tmp
         vocab_file=vocab_file,
         output_dir=str(tmp_path),
     )
-    hf_conversion.run(config)
+    convert_hf_checkpoint.run(config)
     model = transformers.AutoModelForPreTraining.from_pretrained(tmp_path).eval()
     golden = golden_arrays("pretraining_model/activations.npz")
     outputs = run_transformers(
@@ -198,7 +198,7 @@ def test_the_tokenizer_is_loaded_with_its_casing(tmp_path, model_dir, vocab_file
         do_lower_case=do_lower_case,
         output_dir=str(tmp_path),
     )
-    hf_conversion.run(config)
+    convert_hf_checkpoint.run(config)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     ours = FullTokenizer(vocab_file=vocab_file, do_lower_case=do_lower_case)
     text = "The cat, Émile's, sat unbelievably near THE town."
@@ -206,7 +206,7 @@ def test_the_tokenizer_is_loaded_with_its_casing(tmp_path, model_dir, vocab_file
     # What transformers writes itself has no vocab.txt.
     theirs.save_pretrained(tmp_path / "theirs")
     make_model("BertModel").save_pretrained(tmp_path / "theirs")
-    with pytest.raises(UserError, match=r"the vocabulary of .*theirs has 1182 pieces, the model's vocab_size is 40"):
+    with pytest.raises(UserError, match=r"theirs has 1182 wordpieces, .*config.json a vocab_size of 40"):
         from_hf(tmp_path / "theirs", tmp_path / "out")
 
 
@@ -215,7 +215,7 @@ def test_what_we_say_of_pickles_works(tmp_path):
     save(model, tmp_path)
     (tmp_path / "model.safetensors").unlink()
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(UserError, match="To make model.safetensors of it") as error:
+    with pytest.raises(UserError, match="To convert it to model.safetensors") as error:
         from_hf(tmp_path, tmp_path / "out")
     program = re.search(r'python -c "(.*)"$', str(error.value))[1]
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)

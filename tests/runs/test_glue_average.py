@@ -100,7 +100,7 @@ def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders
     ("task_name", "results", "parts"),
     [
         ("imdb", {"eval_accuracy": 0.5}, ["run: the task imdb is not one of GLUE's: cola, sst-2"]),
-        ("rte", {"eval_f1": 0.5, "eval_accuracy": 0.5}, ["eval_results.txt holds the unknown key eval_f1"]),
+        ("rte", {"eval_f1": 0.5, "eval_accuracy": 0.5}, ["eval_results.txt has the unknown key eval_f1"]),
         ("mnli", {"eval_accuracy": 0.5}, ["eval_results.txt lacks eval_accuracy_mismatched"]),
         ("rte", {"eval_accuracy": "high"}, ["eval_results.txt, line 4: 'eval_accuracy = high'"]),
     ],
@@ -115,11 +115,11 @@ def test_a_folder_without_results_or_flags_is_a_mistake(folders):
     result = run_script("tools/glue_average.py", output_dirs=f"{folders}/mrpc1,{folders}/mrpc2")
     assert_fails(result, "no file matches", "mrpc2/eval_results.txt")
     (folders / "mrpc1" / "run_config.json").unlink()
-    assert_fails(run_script("tools/glue_average.py", output_dirs=folders / "mrpc1"), "mrpc1 holds no run_config.json")
+    assert_fails(run_script("tools/glue_average.py", output_dirs=folders / "mrpc1"), "mrpc1 has no run_config.json")
 
 
 def test_a_folder_of_two_tasks_is_a_mistake(folders):
     # AX evaluated with the model of MNLI, in the same folder: eval_results.txt is of one of them.
     write_run(folders / "mnli", "ax", {"eval_matthews_correlation": 0.3, "eval_accuracy": 0.4}, "eval")
     result = run_script("tools/glue_average.py", output_dirs=folders / "mnli")
-    assert_fails(result, "mnli holds runs of ax and mnli; evaluate each in its own folder")
+    assert_fails(result, "mnli has runs of ax and mnli; evaluate each in its own folder")

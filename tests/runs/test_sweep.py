@@ -12,9 +12,9 @@ import time
 import pytest
 
 from official_bert.config.run_configs import ClassifierConfig, SweepConfig
-from official_bert.errors import UserError
-from official_bert.results import read_results
 from official_bert.runs import sweep
+from official_bert.support.errors import UserError
+from official_bert.training.results import read_results
 from official_bert.training.run_folder import read_run_config
 from tests.conftest import assert_fails, run_cold, run_script, script_command, script_environment
 
@@ -129,11 +129,11 @@ def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "changes", "parts"),
     [
-        ([], {"max_seq_length": 64}, ["seed_7 holds a run with --max_seq_length=128, not 64; delete that folder or"]),
-        ([], {"learning_rate": "5e-5,high"}, ["--learning_rate=5e-5,high: must be numbers with commas"]),
-        ([], {"train_batch_size": "16,8.5"}, ["--train_batch_size=16,8.5: must be numbers"]),
+        ([], {"max_seq_length": 64}, ["seed_7 has a run with --max_seq_length=128, not 64; delete that folder or"]),
+        ([], {"learning_rate": "5e-5,high"}, ["--learning_rate=5e-5,high: must be a comma-separated list"]),
+        ([], {"train_batch_size": "16,8.5"}, ["--train_batch_size=16,8.5: must be a comma-separated list"]),
         ([], {"train_batch_size": "16,0"}, ["--train_batch_size=0: must be at least 1"]),
-        ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 names a number twice"]),
+        ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 contains a number twice"]),
         ([], {"task_name": "colour"}, ["--task_name=colour: must be custom or one of cola"]),
         (["--nodo_train"], {}, ["a sweep trains and evaluates"]),
         (["--nodo_eval"], {}, ["a sweep trains and evaluates"]),
@@ -146,7 +146,7 @@ def test_mistakes_are_found_before_any_run(paper_grid, tmp_path, arguments, chan
 
 def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
     (tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json").unlink()
-    assert_fails(run_script("tools/sweep.py", **paper_grid), "holds a run with --adam_bias_correction=None, not Fals")
+    assert_fails(run_script("tools/sweep.py", **paper_grid), "has a run with --adam_bias_correction=None, not Fals")
 
 
 def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
@@ -201,10 +201,10 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     result = run_script("tools/sweep.py", **flags, output_dir=tmp_path)
     assert_fails(
         result,
-        "seed_1 ended with exit code 1 and without eval_matthews_correlation; correct what its message above says, "
-        "then give the command again",
+        "seed_1 ended with exit code 1 and without eval_matthews_correlation; fix the error above and run the command "
+        "again; finished runs are kept",
     )
-    assert "goes on" not in result.last_error_line
+    assert "resumes" not in result.last_error_line
     assert (
         "python -m official_bert run_classifier: error: --init_checkpoint absent.ckpt: no such checkpoint"
         in result.errors
@@ -224,6 +224,6 @@ def test_sigterm_ends_the_run_too(flags, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 1
-    stopped = "seed_1 ended with exit code 0 and without eval_matthews_correlation; the same command goes on from there"
+    stopped = "seed_1 ended with exit code 0 and without eval_matthews_correlation; the same command resumes from there"
     assert stopped in errors.splitlines()[-1]
     assert (run / "checkpoint").read_text().splitlines()[0] != 'model_checkpoint_path: "model.ckpt-0"'

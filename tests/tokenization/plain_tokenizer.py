@@ -3,56 +3,57 @@
 The tests compare the library's tokenizer with this one. It shares no code with it.
 """
 
+import string
 import unicodedata
+
+# The blocks of which BERT takes each character for a word.
+IDEOGRAPHS = {
+    "Unified Ideographs": range(0x4E00, 0xA000),
+    "Extension A": range(0x3400, 0x4DC0),
+    "Extension B": range(0x20000, 0x2A6E0),
+    "Extension C": range(0x2A700, 0x2B740),
+    "Extension D": range(0x2B740, 0x2B820),
+    "Extension E": range(0x2B820, 0x2CEB0),
+    "Compatibility Ideographs": range(0xF900, 0xFB00),
+    "Compatibility Ideographs Supplement": range(0x2F800, 0x2FA20),
+}
 
 
 def plain_words(text, do_lower_case):
     """Splits a text into words."""
-    cleaned = ""
-    for character in text:
-        category = unicodedata.category(character)
-        if character in "\t\n\r" or category == "Zs":
-            cleaned += " "
-        elif character in "\x00\ufffd" or category in ("Cc", "Cf"):
-            continue
-        elif is_ideograph(ord(character)):
-            cleaned += " " + character + " "
-        else:
-            cleaned += character
     words = []
-    for word in cleaned.split():
+    for word in "".join(map(cleaned, text)).split():
         if do_lower_case:
-            word = unicodedata.normalize("NFD", word.lower())
-            word = "".join(character for character in word if unicodedata.category(character) != "Mn")
-        words.extend(split_at_punctuation(word))
+            letters = unicodedata.normalize("NFD", word.lower())
+            word = "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
+        words += split_at_punctuation(word)
     return " ".join(words).split()
+
+
+def cleaned(character):
+    """What is left of a character: a space for white space, nothing of controls, spaces around ideographs."""
+    kind = unicodedata.category(character)
+    if kind == "Zs" or character in "\t\n\r":
+        return " "
+    if kind in ("Cc", "Cf") or character in "\x00\ufffd":
+        return ""
+    return f" {character} " if is_ideograph(character) else character
 
 
 def split_at_punctuation(word):
     """Splits a word before and after each punctuation character."""
     parts = [""]
     for character in word:
-        code = ord(character)
-        is_ascii_symbol = 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
-        if is_ascii_symbol or unicodedata.category(character)[0] == "P":
+        if character in string.punctuation or unicodedata.category(character)[0] == "P":
             parts += [character, ""]
         else:
             parts[-1] += character
     return [part for part in parts if part]
 
 
-def is_ideograph(code):
-    """Tells whether a code point lies in the CJK blocks that BERT splits."""
-    return (
-        0x4E00 <= code <= 0x9FFF
-        or 0x3400 <= code <= 0x4DBF
-        or 0x20000 <= code <= 0x2A6DF
-        or 0x2A700 <= code <= 0x2B73F
-        or 0x2B740 <= code <= 0x2B81F
-        or 0x2B820 <= code <= 0x2CEAF
-        or 0xF900 <= code <= 0xFAFF
-        or 0x2F800 <= code <= 0x2FA1F
-    )
+def is_ideograph(character):
+    """Tells whether a character lies in one of the blocks that BERT splits."""
+    return any(ord(character) in block for block in IDEOGRAPHS.values())
 
 
 def plain_pieces(text, vocab, do_lower_case):

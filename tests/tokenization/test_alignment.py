@@ -1,35 +1,15 @@
 """Places of wordpieces in the text: by hand, against a plain implementation, and what must hold for every text."""
 
-import gc
+import pickle
 import random
 import unicodedata
 
 import pytest
 
-from official_bert.tokenization import FullTokenizer, alignment
-from official_bert.tokenization.alignment import AlignedPieces, align, pieces_of_range
+from official_bert.tokenization import EncodingWithOffsets, FullTokenizer, full_tokenizer
+from official_bert.tokenization.alignment import wordpieces_in_range
+from tests.tokenization.hard_texts import BOTH_CASINGS, SCRIPTS, SPACING_MARKS, TORTURE, random_text, write_vocabulary
 from tests.tokenization.plain_tokenizer import plain_alignment, plain_words
-from tests.tokenization.test_wordpiece import BOTH_CASINGS, SPACING_MARKS, TORTURE, random_text
-
-SCRIPTS = (
-    "서울은 대한민국의 수도이다. (ㅎㅎ) \u1112\u1161\u11ab 각\u11a8",
-    "人中國한국어 mixed 中文text東京都とうきょう、が\u3099。",
-    "مُحَمَّدٌ رَسُولُ اللّٰه، لِلْعَالَمِ ١٢٣",
-    "สวัสดีชาวโลก น้ำ กำลัง",
-    "नमस्ते दुनिया क़",
-    "👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 👍🏽 1\ufe0f\u20e3 🏴\U000e0067\U000e0062\U000e007f",
-    "İstanbul ISPARTA ığdır İİ",
-    "ΟΔΟΣ ΣΟΦΟΣ. ΟΔΟΣ.Α ᾼΣ Άρης",
-    "ﬁne eﬀect ﬆ ǅ ß ẞ",
-    "ＦＵＬＬ　ｗｉｄｔｈ！ ｶﾞ",
-    "Zoe\u0301 e\u0301\u0323 \u0301abc !\u0301 中\u0301 a \u0301",
-    "≠ ≮ \u037e \u1fef \u0344 \u0f73 Å ½",
-)
-
-
-def write_vocabulary(path, pieces):
-    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]))
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +45,7 @@ def has_letters_that_move(text):
 
 
 def aligned_rows(text, tokenizer):
-    aligned = align(text, tokenizer)
+    aligned = tokenizer.encode_with_offsets(text)
     pieces = tokenizer.convert_ids_to_tokens(aligned.ids)
     return list(zip(pieces, aligned.starts, aligned.ends, strict=True))
 
@@ -134,7 +114,7 @@ def test_an_unknown_piece_is_its_whole_word(tokenizers):
 def test_ids_are_those_of_the_tokenizer(texts, tokenizers, letter_tokenizer):
     for tokenizer in (*tokenizers.values(), letter_tokenizer):
         for text in texts:
-            assert align(text, tokenizer).ids == tokenizer.encode(text), ascii(text)
+            assert tokenizer.encode_with_offsets(text).ids == tokenizer.encode(text), ascii(text)
 
 
 def test_places_are_those_of_the_plain_rules(texts, tokenizers, letter_tokenizer):
@@ -148,7 +128,7 @@ def test_places_are_those_of_the_plain_rules(texts, tokenizers, letter_tokenizer
 
 def test_places_ascend_and_are_not_empty(texts, letter_tokenizer):
     for text in texts:
-        _, starts, ends = align(text, letter_tokenizer)
+        _, starts, ends = letter_tokenizer.encode_with_offsets(text)
         assert starts == sorted(starts), ascii(text)
         assert ends == sorted(ends), ascii(text)
         assert all(0 <= start < end <= len(text) for start, end in zip(starts, ends, strict=True)), ascii(text)
@@ -157,7 +137,7 @@ def test_places_ascend_and_are_not_empty(texts, letter_tokenizer):
 def test_every_character_that_counts_is_in_a_place(texts, letter_tokenizer):
     do_lower_case = letter_tokenizer.basic_tokenizer.do_lower_case
     for text in texts:
-        _, starts, ends = align(text, letter_tokenizer)
+        _, starts, ends = letter_tokenizer.encode_with_offsets(text)
         covered = {index for start, end in zip(starts, ends, strict=True) for index in range(start, end)}
         for index, character in enumerate(text):
             if plain_words(character, do_lower_case):
@@ -178,7 +158,7 @@ def test_a_place_holds_what_the_piece_was_made_from(texts, letter_tokenizer):
 def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, do_lower_case):
     rng = random.Random(3)
     for text in texts[:300]:
-        aligned = align(text, tokenizers[do_lower_case])
+        aligned = tokenizers[do_lower_case].encode_with_offsets(text)
         for _ in range(10):
             start, end = sorted(rng.choices(range(len(text) + 1), k=2))
             overlapping = [
@@ -187,23 +167,23 @@ def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, do_lower
                 if max(first, start) < min(last, end)
             ]
             expected = (overlapping[0], overlapping[-1]) if overlapping else None
-            assert pieces_of_range(aligned, start, end) == expected, (ascii(text), start, end)
+            assert wordpieces_in_range(aligned, start, end) == expected, (ascii(text), start, end)
 
 
 def test_pieces_of_ranges_by_hand():
-    aligned = AlignedPieces(ids=[5, 6, 7, 8], starts=[0, 3, 3, 7], ends=[3, 4, 4, 9])
-    assert pieces_of_range(aligned, 0, 9) == (0, 3)
-    assert pieces_of_range(aligned, 2, 3) == (0, 0)
-    assert pieces_of_range(aligned, 3, 4) == (1, 2)
-    assert pieces_of_range(aligned, 2, 8) == (0, 3)
-    assert pieces_of_range(aligned, 4, 7) is None
-    assert pieces_of_range(aligned, 9, 12) is None
-    assert pieces_of_range(aligned, 1, 1) is None
-    assert pieces_of_range(AlignedPieces([], [], []), 0, 5) is None
+    aligned = EncodingWithOffsets(ids=[5, 6, 7, 8], starts=[0, 3, 3, 7], ends=[3, 4, 4, 9])
+    assert wordpieces_in_range(aligned, 0, 9) == (0, 3)
+    assert wordpieces_in_range(aligned, 2, 3) == (0, 0)
+    assert wordpieces_in_range(aligned, 3, 4) == (1, 2)
+    assert wordpieces_in_range(aligned, 2, 8) == (0, 3)
+    assert wordpieces_in_range(aligned, 4, 7) is None
+    assert wordpieces_in_range(aligned, 9, 12) is None
+    assert wordpieces_in_range(aligned, 1, 1) is None
+    assert wordpieces_in_range(EncodingWithOffsets([], [], []), 0, 5) is None
 
 
-def test_words_are_remembered_for_each_tokenizer_and_within_bounds(vocab_file, tokenizers, monkeypatch):
-    monkeypatch.setattr(alignment, "MAX_REMEMBERED_WORDS", 3)
+def test_each_tokenizer_keeps_its_own_words_and_few_of_them(vocab_file, tokenizers, monkeypatch):
+    monkeypatch.setattr(full_tokenizer, "MAX_ALIGNED_WORDS", 3)
     text = "The harbour woke before the town did and the harbour slept" + "e" * 50
     tokenizer = FullTokenizer(vocab_file)
     expected = {casing: aligned_rows(text, tokenizers[casing]) for casing in (True, False)}
@@ -211,18 +191,28 @@ def test_words_are_remembered_for_each_tokenizer_and_within_bounds(vocab_file, t
     for _ in range(2):
         assert aligned_rows(text, tokenizer) == expected[True]
         assert aligned_rows(text, tokenizers[False]) == expected[False]
-        remembered = alignment._remembered_words[tokenizer]
-        assert 0 < len(remembered) <= 3
-        assert max(map(len, remembered)) <= alignment.MAX_REMEMBERED_LENGTH
-    num_tokenizers = len(alignment._remembered_words)
-    del tokenizer
-    gc.collect()
-    assert len(alignment._remembered_words) < num_tokenizers
+        assert 0 < len(tokenizer._aligned_words) <= 3
+        assert max(map(len, tokenizer._aligned_words)) <= full_tokenizer.MAX_ALIGNED_LENGTH
+
+
+def test_another_process_gets_the_tokenizer_without_its_words(vocab_file):
+    tokenizer = FullTokenizer(vocab_file, do_lower_case=False)
+    new = pickle.dumps(tokenizer)
+    encoding = tokenizer.encode_with_offsets("The harbour woke before the town did")
+    tokenizer.encode("The harbour woke before the town did")
+    assert len(pickle.dumps(tokenizer)) == len(new)
+    assert pickle.loads(new).encode_with_offsets("The harbour woke before the town did") == encoding
+
+
+def test_bytes_are_decoded_and_offsets_count_characters(tokenizers):
+    encoding = tokenizers[True].encode_with_offsets(b"the\xff caf\xc3\xa9 town")
+    assert encoding == tokenizers[True].encode_with_offsets("the café town")
+    assert encoding.starts[-1] == len("the café ")
 
 
 def test_aligning_again_does_not_change_what_was_returned(tokenizers):
-    first = align("harbour harbour", tokenizers[True])
+    first = tokenizers[True].encode_with_offsets("harbour harbour")
     starts = list(first.starts)
-    align("the harbour", tokenizers[True]).starts.append(99)
+    tokenizers[True].encode_with_offsets("the harbour").starts.append(99)
     assert first.starts == starts
-    assert align("harbour harbour", tokenizers[True]) == first
+    assert tokenizers[True].encode_with_offsets("harbour harbour") == first

@@ -1,8 +1,8 @@
-"""The casing flag against vocabulary and checkpoint."""
+"""`do_lower_case` against vocabulary and checkpoint."""
 
 import pytest
 
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -31,14 +31,16 @@ CASED = vocabulary("the", "The", "##ing")
 def test_released_checkpoints_are_known_by_name(checkpoint, is_lower):
     words = LOWER if is_lower else CASED
     check_casing(words, do_lower_case=is_lower, init_checkpoint=checkpoint)
-    with pytest.raises(UserError, match=f"give --do_lower_case={str(is_lower).lower()}"):
+    with pytest.raises(UserError, match=f"give do_lower_case={str(is_lower).lower()}"):
         check_casing(vocabulary(), do_lower_case=not is_lower, init_checkpoint=checkpoint)
     check_casing(vocabulary(), do_lower_case=not is_lower, init_checkpoint=checkpoint.replace("bert_", "my_"))
 
 
-def test_a_cased_vocabulary_is_not_for_lower_cased_text():
+def test_a_cased_vocabulary_is_not_for_lowercased_text():
     check_casing(CASED, do_lower_case=False, init_checkpoint=None)
-    with pytest.raises(UserError, match=r"vocab.txt is cased \(1 pieces have capital letters.*--do_lower_case=false"):
+    with pytest.raises(
+        UserError, match=r"vocab.txt is cased \(1 wordpieces have capital letters.* give do_lower_case=false"
+    ):
         check_casing(CASED, do_lower_case=True, init_checkpoint=None)
     many = vocabulary(*(f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(300)), "PLACEHOLDER")
     check_casing(many, do_lower_case=True, init_checkpoint=None)

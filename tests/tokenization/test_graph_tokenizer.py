@@ -9,15 +9,23 @@ import subprocess
 import sys
 import unicodedata
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.data.graph_joining import truncate_and_join
 from official_bert.tokenization import FullTokenizer, characters, graph_tables
-from official_bert.tokenization.alignment import align
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+from tests.tokenization.hard_texts import (
+    ACCENTS,
+    AWKWARD,
+    SCRIPTS,
+    SPACING_MARKS,
+    TORTURE,
+    random_text,
+    write_vocabulary,
+)
 from tests.tokenization.plain_tokenizer import plain_words
-from tests.tokenization.test_alignment import SCRIPTS, write_vocabulary
-from tests.tokenization.test_wordpiece import ACCENTS, AWKWARD, SPACING_MARKS, TORTURE, random_text
 
 BATCH_SIZE = 2_000
 # Unfinished, overlong, too large, continuations alone, surrogates, bytes that UTF-8 never has, and good neighbours.
@@ -51,13 +59,13 @@ class Pair:
             assert [row for row in zip(batch, found, expected, strict=True) if row[1] != row[2]] == []
 
     def assert_same_places(self, texts):
-        """The graph's places are those of `align`."""
+        """The graph's places are those of `encode_with_offsets`."""
         texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in texts]
         for start in range(0, len(texts), BATCH_SIZE):
             batch = texts[start : start + BATCH_SIZE]
             placed = [field.to_list() for field in self.graph.encode_with_offsets(tf.constant(batch))]
             for raw, ids, *places in zip(batch, *placed, strict=True):
-                assert (ids, *places) == tuple(align(raw.decode("utf-8", "ignore"), self.python)), raw
+                assert (ids, *places) == tuple(self.python.encode_with_offsets(raw)), raw
 
 
 def letter_pair(path, letters, do_lower_case):
@@ -195,6 +203,20 @@ def test_long_words(word_pair, number):
     texts = [word, f"{word} the {word}", f"{word},{word}", f"t{word}", f"{word}\u0378", "\u0301" * number, "." * number]
     word_pair.assert_same(texts)
     word_pair.assert_same_places(texts)
+
+
+def test_batches_are_those_that_the_graph_makes(word_pair):
+    texts = [case["text"] for case in TORTURE] + ["", "the harbour " * 40]
+    pairs = [*((text, None) for text in texts), *zip(texts, reversed(texts), strict=True)]
+    for max_seq_length in (3, 16, 128):
+        first, second = ([pair[side] or "" for pair in pairs] for side in (0, 1))
+        ids = [word_pair.graph.encode(tf.constant(side)) for side in (first, second)]
+        special = {"cls_id": word_pair.python.cls_id, "sep_id": word_pair.python.sep_id}
+        expected = truncate_and_join(*ids, max_seq_length=max_seq_length, **special)
+        found = word_pair.python(pairs, max_seq_length=max_seq_length)
+        assert found.keys() == expected.keys()
+        for name, values in found.items():
+            np.testing.assert_array_equal(values, expected[name].numpy(), err_msg=name)
 
 
 def test_no_texts_and_empty_texts(word_pair):

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from official_bert.errors import UserError
-from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_do_lower_case, read_pieces
+from official_bert.support.errors import UserError
+from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_do_lower_case, read_tokens
 
-PIECES = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
+TOKENS = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
 
 
 def word_piece(ids):
@@ -19,43 +19,43 @@ def write(folder, name, values):
 
 
 def test_vocab_txt_goes_first(tmp_path):
-    write(tmp_path, "tokenizer.json", word_piece({piece: index for index, piece in enumerate(PIECES)}))
-    assert read_pieces(str(tmp_path)) == PIECES
+    write(tmp_path, "tokenizer.json", word_piece({token: index for index, token in enumerate(TOKENS)}))
+    assert read_tokens(str(tmp_path)) == TOKENS
     (tmp_path / "vocab.txt").write_bytes("[PAD]\r\n[UNK]\nother\n\u2028\n".encode())
-    assert read_pieces(str(tmp_path)) == ["[PAD]", "[UNK]", "other", "\u2028"]
+    assert read_tokens(str(tmp_path)) == ["[PAD]", "[UNK]", "other", "\u2028"]
 
 
-def test_pieces_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
+def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
     write(tmp_path, "tokenizer.json", word_piece({"b": 1, "c": 2, "a": 0}))
-    assert read_pieces(str(tmp_path)) == ["a", "b", "c"]
+    assert read_tokens(str(tmp_path)) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model": {"type": "BPE", "vocab": {"a": 0}}}, "holds no WordPiece vocabulary"),
-        ({"model": None}, "holds no WordPiece vocabulary"),
-        (word_piece([["a", 0]]), "holds no WordPiece vocabulary"),
-        (word_piece({"a": 0, "b": 2}), "the ids of the 2 pieces are not the numbers from 0 on"),
-        (word_piece({"a": 0, "b": 0}), "the ids of the 2 pieces are not the numbers from 0 on"),
-        (word_piece({"a": 0, "b": -1}), "the ids of the 2 pieces are not the numbers from 0 on, each once"),
-        (word_piece({"a": 0, "b": 10**400}), "the ids of the 2 pieces are not the numbers from 0 on"),
-        (word_piece({"a": 0, "b": "1"}), "the id of the piece 'b' is '1', no whole number"),
-        (word_piece({"a": 0, "b": [1]}), r"the id of the piece 'b' is \[1\], no whole number"),
-        (word_piece({"a": 0, "b": None}), "the id of the piece 'b' is None, no whole number"),
-        (word_piece({"a": 0.0, "b": 1}), "the id of the piece 'a' is 0.0, no whole number"),
-        (word_piece({"a": 0, "b": True}), "the id of the piece 'b' is True, no whole number"),
-        (word_piece({"a": 0, "b\nc": 1}), r"the piece 'b\\nc' cannot be a line of a vocab.txt"),
-        (word_piece({"a": 0, "\ud800": 1}), r"the piece '\\ud800' cannot be a line of a vocab.txt"),
-        ([], "holds a JSON list; the tokenizer must be an object"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}}}, "has no WordPiece vocabulary"),
+        ({"model": None}, "has no WordPiece vocabulary"),
+        (word_piece([["a", 0]]), "has no WordPiece vocabulary"),
+        (word_piece({"a": 0, "b": 2}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
+        (word_piece({"a": 0, "b": 0}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
+        (word_piece({"a": 0, "b": -1}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
+        (word_piece({"a": 0, "b": 10**400}), "the ids of the 2 tokens are not 0 to 1, each exactly once"),
+        (word_piece({"a": 0, "b": "1"}), "the id of the token 'b' is '1', not a whole number"),
+        (word_piece({"a": 0, "b": [1]}), r"the id of the token 'b' is \[1\], not a whole number"),
+        (word_piece({"a": 0, "b": None}), "the id of the token 'b' is None, not a whole number"),
+        (word_piece({"a": 0.0, "b": 1}), "the id of the token 'a' is 0.0, not a whole number"),
+        (word_piece({"a": 0, "b": True}), "the id of the token 'b' is True, not a whole number"),
+        (word_piece({"a": 0, "b\nc": 1}), r"the token 'b\\nc' cannot be a line of a vocab.txt"),
+        (word_piece({"a": 0, "\ud800": 1}), r"the token '\\ud800' cannot be a line of a vocab.txt"),
+        ([], "contains a JSON list; the tokenizer must be an object"),
     ],
 )
 def test_other_vocabularies_are_refused(tmp_path, values, message):
-    with pytest.raises(UserError, match=r"neither vocab\.txt nor tokenizer\.json is there"):
-        read_pieces(str(tmp_path))
+    with pytest.raises(UserError, match=r"neither vocab\.txt nor tokenizer\.json exists"):
+        read_tokens(str(tmp_path))
     write(tmp_path, "tokenizer.json", values)
     with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}"):
-        read_pieces(str(tmp_path))
+        read_tokens(str(tmp_path))
 
 
 def test_casing_is_read_back(tmp_path):

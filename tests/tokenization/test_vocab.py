@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary, load_vocab
 
 

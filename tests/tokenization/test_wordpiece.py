@@ -1,38 +1,13 @@
 """The three tokenizers against the reference's output and against a plain implementation."""
 
-import json
 import random
-import unicodedata
 
 import pytest
 
-from official_bert.errors import UserError
-from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, wordpiece
-from tests.conftest import GOLDEN
+from official_bert.support.errors import UserError
+from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, full_tokenizer
+from tests.tokenization.hard_texts import BOTH_CASINGS, TORTURE, random_text
 from tests.tokenization.plain_tokenizer import plain_pieces, plain_words
-
-TORTURE = json.loads((GOLDEN / "tokenization" / "tokenization_torture.json").read_text())
-BOTH_CASINGS = pytest.mark.parametrize("do_lower_case", [True, False])
-
-# Where the rules depend on neighbours, or where str.split and the tokenizer disagree about white space.
-AWKWARD = "ΣσςΑα.'’:\u00ad\u0345\u1fb3ΌςİıẞßǅﬁÅ \x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\u200b\u3000\ufeff\ufffd\x00"
-SPACING_MARKS = "".join(
-    character
-    for character in map(chr, range(0x110000))
-    if unicodedata.combining(character) and unicodedata.category(character) == "Mc"
-)
-ACCENTS = "\u0300\u0323\u0327\u0345\u05b0\u0e31\u0e38\u1dce"
-
-
-def random_text(rng, alphabet_kind):
-    length = rng.randint(1, 14)
-    if alphabet_kind == 0:  # all planes
-        return "".join(chr(rng.randrange(0x110000)) for _ in range(length))
-    if alphabet_kind == 1:  # scripts in use, symbols, spaces
-        return "".join(chr(rng.randrange(0x3100)) for _ in range(length))
-    if alphabet_kind == 2:  # words of the vocabulary's alphabet
-        return "".join(rng.choice("abcdefghijklmnopqrstuvwxyzÀÉüABC019-.,' ") for _ in range(length))
-    return "".join(rng.choice(AWKWARD + SPACING_MARKS + ACCENTS + "aB中 ") for _ in range(length))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +57,7 @@ def test_separators_that_are_control_characters_do_not_split():
 
 
 def test_encode_forgets_nothing_when_its_memory_is_full(tokenizers, monkeypatch, vocab_file):
-    monkeypatch.setattr(wordpiece, "MAX_REMEMBERED_WORDS", 3)
+    monkeypatch.setattr(full_tokenizer, "MAX_CACHED_WORDS", 3)
     tokenizer = FullTokenizer(vocab_file=vocab_file)
     text = "the harbour woke before the town did and the harbour slept"
     assert tokenizer.encode(text) == tokenizers[True].encode(text)
@@ -96,9 +71,9 @@ def test_bytes_are_utf8_and_undecodable_ones_are_dropped(tokenizers):
 
 
 def test_wordpiece_takes_the_longest_piece_from_the_left():
-    vocab = dict.fromkeys(("un", "##aff", "##able", "##a", "want", "##ed"), 0)
-    tokenizer = WordpieceTokenizer(vocab)
-    assert tokenizer.tokenize("unaffable wanted unwantedX") == ["un", "##aff", "##able", "want", "##ed", "[UNK]"]
+    tokenizer = WordpieceTokenizer({"harbour", "har", "##bour", "##mast", "##ma", "##er", "##s", "boat"})
+    expected = ["harbour", "##mast", "##er", "##s", "boat", "##s", "[UNK]"]
+    assert tokenizer.tokenize("harbourmasters boats boatX") == expected
     assert tokenizer.tokenize("") == []
 
 

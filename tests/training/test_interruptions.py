@@ -12,11 +12,11 @@ import keras
 import pytest
 import tensorflow as tf
 
-from official_bert import files
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.config.run_configs import FinetuningOptions
 from official_bert.data.schema import RecordSchema
-from official_bert.runs.finetuning import best_keeper, has_stopped_early
+from official_bert.support import files
+from official_bert.training.finetuning import best_keeper, has_stopped_early
 from official_bert.training.loop import Trainer, TrainingPlan
 from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.summaries import ScalarLog
@@ -164,7 +164,7 @@ def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
     assert sorted(kept) == [
         f"unlogged_steps/{name}" for name in ("gradient_norm", "learning_rate", "loss", "squared_loss", "tokens")
     ]
-    assert all(values.shape == (3,) and is_training_state(name) for name, values in kept.items())
+    assert all(values.shape == (3,) and is_training_state(name, kept) for name, values in kept.items())
     assert [line["step"] for line in metrics(whole[0]) if line["split"] == "train"] == [4]
 
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches
-from official_bert.errors import UserError
-from official_bert.tasks.pretraining import PretrainingTask
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training.loop import Trainer, _Pace, _Window, check_divisible
 
 
@@ -47,9 +47,9 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
 
 
 def test_batches_must_divide_among_devices(two_devices):
-    check_divisible(6, two_devices, "--train_batch_size")
-    with pytest.raises(UserError, match="--train_batch_size=7 is not a multiple of the 2 devices"):
-        check_divisible(7, two_devices, "--train_batch_size")
+    check_divisible(6, two_devices, "train_batch_size")
+    with pytest.raises(UserError, match="^train_batch_size=7 is not a multiple of the 2 devices"):
+        check_divisible(7, two_devices, "train_batch_size")
 
 
 def test_calls_grow_to_a_second_but_not_beyond_the_limit():

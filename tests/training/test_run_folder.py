@@ -7,7 +7,7 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs import ClassifierConfig
-from official_bert.errors import UserError
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import (
     check_room_for_model_files,
@@ -58,7 +58,7 @@ def test_flags_are_read_as_they_were_written(tmp_path, vocabulary):
 @pytest.mark.parametrize("text", ["{}", '{"flags": 3}', '{"flags": {}, "vocabulary": 7}'])
 def test_damaged_flags_are_a_mistake(tmp_path, text):
     (tmp_path / "run_config.json").write_text(text)
-    with pytest.raises(UserError, match="run_config.json is not what a run writes"):
+    with pytest.raises(UserError, match="run_config.json is not the file of a run"):
         read_run_config(str(tmp_path))
 
 
@@ -84,7 +84,7 @@ def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, mo
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\na\r\nb")
     check_room_for_model_files(str(tmp_path), **model_files)  # the same content
     (tmp_path / "vocab.txt").write_text("precious")
-    with pytest.raises(UserError, match=r"vocab.txt is not .*given.txt, of which the run keeps a copy"):
+    with pytest.raises(UserError, match=r"vocab.txt differs from .*given.txt, which the run would copy"):
         check_room_for_model_files(str(tmp_path), **model_files)
     write_run_config(str(tmp_path), CONFIG)  # what an earlier run put there may be replaced
     check_room_for_model_files(str(tmp_path), **model_files)

@@ -1,59 +1,28 @@
 """The compiled step against the reference's trajectory."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load_initial
-from official_bert.config.bert_config import BertConfig
-from official_bert.tasks.pretraining import PretrainingTask
 from official_bert.training.step import TrainingSteps
-from tests.conftest import golden_arrays
-
-NUM_STEPS = 12
-# The gradient of a key bias is 0 but for rounding (softmax does not see it), so its slots are noise below this.
-NOISE = 1e-9
+from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
 
 @pytest.fixture(scope="module")
 def golden():
-    return golden_arrays("pretraining_model/trajectory.npz")
+    return golden_trajectory()
 
 
 def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, bias_correction=False):
     strategy = strategy or tf.distribute.get_strategy()
-    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    task = PretrainingTask(
-        config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=6, use_one_hot_embeddings=False
-    )
+    task = golden_task(model_dir, dropout=dropout)
     with strategy.scope():
         model = task.build_model()
     load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
-    steps = TrainingSteps(
-        task,
-        model,
-        strategy,
-        learning_rate=float(golden["learning_rate"]),
-        num_train_steps=int(golden["num_train_steps"]),
-        num_warmup_steps=int(golden["num_warmup_steps"]),
-        seed=seed,
-        bias_correction=bias_correction,
-    )
-    return model, steps
-
-
-def golden_batches(golden):
-    names = sorted({name.split("/")[1] for name in golden if name.startswith("batch")})
-    columns = {name: np.stack([golden[f"batch{number:02d}/{name}"] for number in range(NUM_STEPS)]) for name in names}
-    columns["next_sentence_labels"] = columns["next_sentence_labels"][:, :, 0]  # as RecordSchema.decode gives it
-    columns = {
-        name: values.astype(np.float32 if name == "masked_lm_weights" else np.int32) for name, values in columns.items()
-    }
-    return tf.data.Dataset.from_tensor_slices(columns)
+    plan = golden_plan(golden, seed=seed, optimizer_options={"bias_correction": bias_correction})
+    return model, TrainingSteps(task, model, strategy, plan)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,121 @@
+"""What somebody means who names a pretrained model by one path: its weights, and the architecture they belong to.
+
+`BertEncoder.from_checkpoint` and `save_checkpoint` are the two ways in; the command lines name each file by itself.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+import keras
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints import safetensors
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.loading import LoadReport, NamedArrays, load_arrays
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_config import read_hf_config
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+_CONFIG_FILE, _HF_CONFIG_FILE = "bert_config.json", "config.json"
+_CHECKPOINT = "bert_model.ckpt"  # as the released archives call it
+
+
+def open_pretrained(
+    path: str | os.PathLike, bert_config: BertConfig | str | os.PathLike | None = None
+) -> tuple[NamedArrays, BertConfig]:
+    """Finds the weights and the architecture of a model; nothing of the weights is read yet.
+
+    Args:
+      path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`), the output folder of a run or
+        `best` in it, the prefix of a checkpoint in one of these (`out/model.ckpt-1000`), or a folder of Hugging Face's
+        (`config.json` and `model.safetensors`).
+      bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
+
+    Returns:
+      The arrays under our names, and the architecture.
+
+    Raises:
+      UserError: one of the two is missing or damaged, or the model is too large for this machine.
+    """
+    path = os.fspath(path)
+    is_hf = files.is_folder(path) and safetensors.has_weights(path)
+    if path.endswith((".keras", ".h5")):
+        raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
+    reader = None if is_hf else CheckpointReader(path, "path")
+    if isinstance(bert_config, BertConfig):
+        config, config_file = bert_config, "bert_config"
+    elif bert_config is not None:
+        config_file = os.fspath(bert_config)
+        config = BertConfig.from_json_file(config_file)
+    elif is_hf:
+        config_file = os.path.join(path, _HF_CONFIG_FILE)
+        config = read_hf_config(config_file)
+    else:
+        config_file = _config_file(reader.prefix)
+        config = BertConfig.from_json_file(config_file)
+    config.check_memory(config_file, for_training=False)
+    if is_hf:
+        arrays = safetensors.from_hf(safetensors.read_folder(path), config, path).arrays
+        shapes = {name: array.shape for name, array in arrays.items()}
+        return NamedArrays(path, shapes, arrays.__getitem__), config
+    return NamedArrays(reader.prefix, reader.shapes, reader.read), config
+
+
+def _config_file(prefix: str) -> str:
+    """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it."""
+    folder = os.path.dirname(prefix)
+    folders = [folder]
+    if os.path.basename(os.path.abspath(folder)) == BEST_FOLDER:
+        folders.append(os.path.dirname(os.path.abspath(folder)))
+    for candidate in folders:
+        if files.exists(os.path.join(candidate, _CONFIG_FILE)):
+            return os.path.join(candidate, _CONFIG_FILE)
+    raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; say where it is: bert_config='{_CONFIG_FILE}'")
+
+
+def load_pretrained(
+    arrays: NamedArrays, variables: Mapping[str, keras.Variable], *, required: Callable[[str], bool]
+) -> LoadReport:
+    """Sets variables and warns of those that the checkpoint lacks; see `load_arrays`."""
+    report = load_arrays(arrays, variables, required=required)
+    report.log()
+    if report.missing:
+        logging.warning(
+            "%s lacks %s: newly initialized, to be trained before use", report.source, ", ".join(report.missing)
+        )
+    return report
+
+
+def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
+    """Writes a checkpoint, and `bert_config.json` beside it, as `open_pretrained` reads them.
+
+    Args:
+      path: a folder, in which the checkpoint will be called `bert_model.ckpt`; or a prefix, whose last part holds
+        `.ckpt`. Folders are made.
+      variables: name to variable.
+      config: the architecture.
+
+    Returns:
+      The checkpoint's prefix.
+
+    Raises:
+      UserError: beside it lies the `bert_config.json` of another model, or it cannot be written.
+    """
+    path = os.fspath(path)
+    prefix = path if ".ckpt" in os.path.basename(path) else os.path.join(path, _CHECKPOINT)
+    folder = os.path.dirname(prefix)
+    config_file = os.path.join(folder, _CONFIG_FILE)
+    has_config = files.exists(config_file)
+    if has_config and BertConfig.from_json_file(config_file) != config:
+        raise UserError(f"{config_file} describes another model than this one; save it in another folder")
+    files.make_folders(folder or ".")
+    write_checkpoint(
+        prefix, {name: np.asarray(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
+    )
+    if not has_config:
+        with files.atomic_write(config_file) as sink:
+            sink.write(config.to_json_string())
+    return prefix

@@ -1,0 +1,220 @@
+"""What an encoder makes of texts, as files: JSON lines as the reference writes them, NumPy's formats, TFRecord.
+
+Every writer takes a text after the other, holds none of them in memory, and lets its file appear under its name only
+when it is complete.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.data.records import RecordWriter
+from official_bert.data.text_inputs import STANDARD_STREAM
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+DECIMALS = 6  # in JSON lines, as in the reference
+_COPIED_BYTES = 1 << 20
+
+# K: chosen layers, S: wordpieces of a text, N: texts, T: wordpieces of all texts, D: hidden width.
+
+
+class TextFeatures(NamedTuple):
+    """What an encoder makes of a text.
+
+    Attributes:
+      index: the number of the text, from 0.
+      input_ids: its wordpieces, [CLS] and [SEP] included.
+      vectors: float [S, K, D], or pooled [K, D].
+    """
+
+    index: int
+    input_ids: Sequence[int]
+    vectors: np.ndarray
+
+
+class FeatureLayout(NamedTuple):
+    """What the vectors of all texts have in common.
+
+    Attributes:
+      layers: the K layers, as the user numbers them.
+      width: D.
+      is_pooled: whether there is one vector a text and layer, and not one a wordpiece.
+      dtype: "float32" or "float16", of NumPy's formats.
+    """
+
+    layers: Sequence[int]
+    width: int
+    is_pooled: bool
+    dtype: str = "float32"
+
+
+Write = Callable[[TextFeatures], None]
+
+
+@contextlib.contextmanager
+def feature_writer(
+    path: str, output_format: str, layout: FeatureLayout, tokens_of: Callable[[Sequence[int]], list[str]]
+) -> Iterator[Write]:
+    """Opens a file of features, which gets its name when the block ends without an error.
+
+    Args:
+      path: the file; "-" is standard output, for "jsonl".
+      output_format: a key of `FORMATS`.
+      layout: what all vectors have in common.
+      tokens_of: gives the wordpieces of ids, which JSON lines hold as text.
+
+    Yields:
+      A function that writes the features of the next text.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    with FORMATS[output_format](path, layout, tokens_of) as write:
+        yield write
+
+
+@contextlib.contextmanager
+def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
+    """A JSON object a line, with the reference's keys; pooled features have `layers` in the place of `features`."""
+    is_standard = path == STANDARD_STREAM
+    with contextlib.nullcontext(sys.stdout.buffer) if is_standard else files.atomic_write(path, "wb") as sink:
+
+        def write(features: TextFeatures) -> None:
+            # Of float32 the product with a million is exact in float64, so this rounds as Python's `round`.
+            values = np.round(features.vectors.astype(np.float64), DECIMALS).tolist()
+            line = {"linex_index": features.index}
+            if layout.is_pooled:
+                line["layers"] = _json_layers(layout.layers, values)
+            else:
+                line["features"] = [
+                    {"token": token, "layers": _json_layers(layout.layers, of_token)}
+                    for token, of_token in zip(tokens_of(features.input_ids), values, strict=True)
+                ]
+            sink.write(json.dumps(line).encode() + b"\n")
+
+        yield write
+        sink.flush()
+
+
+def _json_layers(layers: Sequence[int], values: list[list[float]]) -> list[dict]:
+    return [{"index": index, "values": of_layer} for index, of_layer in zip(layers, values, strict=True)]
+
+
+@contextlib.contextmanager
+def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
+    """One array, [N, K, D]."""
+    del tokens_of
+    if not layout.is_pooled:
+        raise UserError("output_format=npy holds a vector per text; choose a pooling, or output_format=npz")
+    with files.atomic_write(path, "wb") as sink, _Spool(path, (len(layout.layers), layout.width), layout.dtype) as rows:
+        yield lambda features: rows.append(features.vectors[np.newaxis])
+        rows.write_npy(sink)
+
+
+@contextlib.contextmanager
+def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
+    """Several arrays, uncompressed.
+
+    linex_index: int64 [N]; layers: int32 [K]; vectors: float [N, K, D], or, if they are not pooled, [T, K, D] with
+    token_ids, int32 [T], and offsets, int64 [N + 1]: text n has the wordpieces from offsets[n] to offsets[n + 1].
+    """
+    del tokens_of
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(files.atomic_write(path, "wb"))
+
+        def spool(row_shape, dtype):
+            return stack.enter_context(_Spool(path, row_shape, dtype))
+
+        arrays = {
+            "linex_index": spool((), "int64"),
+            "layers": spool((), "int32"),
+            "vectors": spool((len(layout.layers), layout.width), layout.dtype),
+        }
+        arrays["layers"].append(layout.layers)
+        if not layout.is_pooled:
+            arrays |= {"token_ids": spool((), "int32"), "offsets": spool((), "int64")}
+            arrays["offsets"].append([0])
+
+        def write(features: TextFeatures) -> None:
+            arrays["linex_index"].append([features.index])
+            if layout.is_pooled:
+                arrays["vectors"].append(features.vectors[np.newaxis])
+            else:
+                arrays["vectors"].append(features.vectors)
+                arrays["token_ids"].append(features.input_ids)
+                arrays["offsets"].append([len(arrays["token_ids"])])
+
+        yield write
+        with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
+            for name, rows in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    rows.write_npy(member)
+
+
+@contextlib.contextmanager
+def _tfrecord_writer(path, layout, tokens_of) -> Iterator[Write]:
+    """A `tf.train.Example` a text: linex_index, vectors (flat), their shape, and, if they are not pooled, token_ids."""
+    del tokens_of
+    with RecordWriter([path]) as writer:
+
+        def write(features: TextFeatures) -> None:
+            values = {"linex_index": _int64([features.index]), "shape": _int64(features.vectors.shape)}
+            values["vectors"] = tf.train.Feature(float_list=tf.train.FloatList(value=features.vectors.ravel()))
+            if not layout.is_pooled:
+                values["token_ids"] = _int64(features.input_ids)
+            example = tf.train.Example(features=tf.train.Features(feature=values))
+            writer.write(example.SerializeToString(deterministic=True))
+
+        yield write
+
+
+def _int64(values: Sequence[int]) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+FORMATS = {"jsonl": _jsonl_writer, "npz": _npz_writer, "tfrecord": _tfrecord_writer, "npy": _npy_writer}
+
+
+class _Spool:
+    """Rows of an array in a nameless file, until it is known how many there are."""
+
+    def __init__(self, path: str, row_shape: tuple[int, ...], dtype: str):
+        """Puts the file in the folder of `path`, on whose disk there must be room anyway."""
+        folder = None if files.is_remote(path) else os.path.dirname(os.path.realpath(path))
+        self._row_shape, self._dtype, self._length = row_shape, np.dtype(dtype), 0
+        self._folder = folder
+
+    def __enter__(self) -> "_Spool":
+        self._file = tempfile.TemporaryFile(dir=self._folder, buffering=_COPIED_BYTES)
+        return self
+
+    def __exit__(self, *_) -> None:
+        with contextlib.suppress(OSError):  # what a full disk had no room for is written again
+            self._file.close()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, rows: Sequence | np.ndarray) -> None:
+        """Adds rows, [any, *row_shape]."""
+        rows = np.asarray(rows, self._dtype)
+        self._file.write(rows.tobytes())
+        self._length += len(rows)
+
+    def write_npy(self, sink: IO[bytes]) -> None:
+        """Writes the whole array as NumPy stores it."""
+        description = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": description, "fortran_order": False, "shape": (self._length, *self._row_shape)}
+        np.lib.format.write_array_header_1_0(sink, header)
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, sink, _COPIED_BYTES)

@@ -1,0 +1,183 @@
+"""`tokenization.joining` as TensorFlow operations: batches of ids, from `GraphTokenizer`, become what the model reads.
+
+On a GPU each of these many small steps would wait for the one before, so all are pinned to the CPU.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# B: examples, W: windows of an example, R: rows, S: positions of a row.
+_PADDING_ID = 0
+_SMALLEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
+
+
+class Parts(NamedTuple):
+    """A part of a long row of ids for each of R rows.
+
+    Attributes:
+      ids: int32, the long row.
+      starts: int64 [R], where in it each part begins.
+      lengths: int64 [R].
+    """
+
+    ids: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+
+
+def join_parts(
+    first: Parts,
+    second: Parts,
+    *,
+    has_second: tf.Tensor,
+    cls_id: int,
+    sep_id: int,
+    is_real: tf.Tensor | bool = True,
+    length: int | None = None,
+) -> dict[str, tf.Tensor]:
+    """Lays out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pads.
+
+    Args:
+      first: the first parts.
+      second: the second parts.
+      has_second: bool [R], whether a row has a second part, be it empty.
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+      is_real: bool [R], whether a row is there; otherwise it is all padding.
+      length: positions of a row; None for those of the longest.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [R, S].
+    """
+    with tf.device("CPU:0"):
+        end_first = first.lengths + 2  # [CLS] and [SEP] are of the first segment
+        end = end_first + tf.where(has_second, second.lengths + 1, 0)
+        end = tf.where(is_real, end, 0)
+        longest = tf.reduce_max(tf.concat([end, [_SMALLEST_LENGTH]], axis=0)) if length is None else length
+        positions = tf.range(longest, dtype=tf.int64)  # [S]
+        end_first, end = end_first[:, tf.newaxis], end[:, tf.newaxis]
+
+        # All positions gather from one row of ids: the special tokens, then the first parts, then the second parts.
+        ids = tf.concat([[_PADDING_ID, cls_id, sep_id], first.ids, second.ids], axis=0)
+        first_places = (first.starts + 3)[:, tf.newaxis] + positions - 1
+        second_starts = second.starts + 3 + tf.size(first.ids, tf.int64)
+        second_places = second_starts[:, tf.newaxis] + positions - end_first
+        places = tf.where(positions < end_first, first_places, second_places)
+        places = tf.where(positions == 0, tf.constant(1, tf.int64), places)
+        places = tf.where((positions == end_first - 1) | (positions == end - 1), tf.constant(2, tf.int64), places)
+        places = tf.where(positions < end, places, 0)  # [R, S]
+        return {
+            "input_ids": tf.gather(ids, places),
+            "input_mask": tf.cast(positions < end, tf.int32),
+            "segment_ids": tf.cast((positions >= end_first) & (positions < end), tf.int32),
+        }
+
+
+def truncate_and_join(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    *,
+    max_seq_length: int,
+    cls_id: int,
+    sep_id: int,
+) -> dict[str, tf.Tensor]:
+    """Truncates, joins and pads texts or pairs of texts, as `TextJoiner` and the reader of the records do.
+
+    Args:
+      first: int32 [B, (pieces)], ids of the first texts.
+      second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      max_seq_length: maximum number of positions per example, at least 3.
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [B, S]; S is that of the longest example, and 2 if there is none.
+    """
+    with tf.device("CPU:0"):
+        second = _as_second(first, second)
+        num_first, num_second, room = _sizes(first, second, max_seq_length)
+        # What `joining.truncate_pair` leaves, without a loop: each may have half, and what the other leaves.
+        kept_first = tf.minimum(num_first, tf.maximum((room + 1) // 2, room - num_second))
+        kept_second = tf.minimum(num_second, tf.maximum(room // 2, room - num_first))
+    return join_parts(
+        Parts(first.flat_values, first.row_starts(), kept_first),
+        Parts(second.flat_values, second.row_starts(), kept_second),
+        has_second=kept_second > 0,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
+
+
+def join_windows(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    *,
+    max_seq_length: int,
+    max_windows: int,
+    doc_stride: int | None,
+    cls_id: int,
+    sep_id: int,
+) -> dict[str, tf.Tensor]:
+    """Cuts texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
+
+    Args:
+      first: int32 [B, (pieces)], ids of the first texts.
+      second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      max_seq_length: positions of a window.
+      max_windows: maximum number of windows per example.
+      doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window has
+        room for beside the other text.
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is that of the example with most.
+    """
+    with tf.device("CPU:0"):
+        second = _as_second(first, second)
+        num_first, num_second, room = _sizes(first, second, max_seq_length)
+        is_first_cut = num_first > num_second
+        longer = tf.maximum(num_first, num_second)
+        whole = tf.minimum(tf.minimum(num_first, num_second), room // 2)  # the shorter text is in every window
+        length = room - whole
+        stride = tf.minimum((length + 1) // 2 if doc_stride is None else tf.constant(doc_stride, tf.int64), length)
+        num_windows = tf.minimum(1 - tf.minimum(length - longer, 0) // stride, max_windows)  # rounds up
+        numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
+        starts = numbers * stride[:, tf.newaxis]  # [B, W]
+        lengths = tf.clip_by_value(longer[:, tf.newaxis] - starts, 0, length[:, tf.newaxis])
+
+        def parts(text: tf.RaggedTensor, is_cut: tf.Tensor) -> Parts:
+            is_cut = is_cut[:, tf.newaxis]
+            part_starts = text.row_starts()[:, tf.newaxis] + tf.where(is_cut, starts, 0)
+            part_lengths = tf.where(is_cut, lengths, whole[:, tf.newaxis])
+            return Parts(text.flat_values, tf.reshape(part_starts, [-1]), tf.reshape(part_lengths, [-1]))
+
+        is_real = numbers < num_windows[:, tf.newaxis]  # [B, W]
+        second_parts = parts(second, ~is_first_cut)
+        windows = join_parts(
+            parts(first, is_first_cut),
+            second_parts,
+            has_second=second_parts.lengths > 0,
+            is_real=tf.reshape(is_real, [-1]),
+            length=max_seq_length,
+            cls_id=cls_id,
+            sep_id=sep_id,
+        )
+        shape = tf.stack([tf.size(num_first), tf.size(numbers) * max_seq_length])
+        return {name: tf.reshape(values, shape) for name, values in windows.items()}
+
+
+def _as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.RaggedTensor:
+    if second is not None:
+        return second
+    nothing = tf.zeros_like(first.row_splits)
+    return tf.RaggedTensor.from_row_splits(first.flat_values[:0], nothing, validate=False)
+
+
+def _sizes(
+    first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """How many pieces the texts have, and for how many a sequence has room beside [CLS] and [SEP]; int64 [B]."""
+    num_first, num_second = first.row_lengths(), second.row_lengths()
+    return num_first, num_second, max_seq_length - tf.where(num_second > 0, tf.constant(3, tf.int64), 2)

@@ -1,0 +1,142 @@
+"""Checks of the files that a script runs before it imports TensorFlow, which takes seconds.
+
+Nothing is written and little is read; the run itself checks the contents.
+"""
+
+import os
+
+from official_bert.checkpoints.state_file import find_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_config import read_hf_config
+from official_bert.config.run_configs import (
+    AnswerConfig,
+    ClassifierConfig,
+    FeatureConfig,
+    FillMaskConfig,
+    FinetuningOptions,
+    HfConversionConfig,
+    PretrainingConfig,
+    PretrainingDataConfig,
+    SquadConfig,
+    StripCheckpointConfig,
+    VocabConfig,
+)
+from official_bert.data.text_inputs import TextSource
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.custom import CUSTOM
+from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.model_files import read_model_files
+from official_bert.training.run_folder import check_has_checkpoint
+
+
+def check_pretraining_data(config: PretrainingDataConfig) -> None:
+    """Checks the files of `create_pretraining_data.py`; see `check_classifier`."""
+    files.find(config.input_file)
+    FullTokenizer(config.vocab_file, config.do_lower_case)
+
+
+def check_pretraining(config: PretrainingConfig) -> None:
+    """Checks the files of `run_pretraining.py`; see `check_classifier`."""
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    if config.do_export:
+        read_model_files(config)
+    if config.do_train or config.do_eval:
+        files.find(config.input_file)
+    if config.init_checkpoint:
+        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    check_has_checkpoint(config)
+
+
+def check_classifier(config: ClassifierConfig) -> None:
+    """Checks the files of `run_classifier.py`.
+
+    Raises:
+      UserError: one is missing, or those of the model do not fit each other.
+    """
+    _check_finetuning(config)
+    if config.task_name.lower() == CUSTOM:
+        for name in config.custom_files:
+            _check_file(os.path.join(config.data_dir, getattr(config, name)), name)
+        return
+    is_xnli = config.task_name.lower() == "xnli"
+    dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)
+    splits = [
+        *(("train",) if config.do_train else ()),
+        *(dataset.eval_splits if config.is_evaluated else ()),
+        *(dataset.test_splits if config.do_predict else ()),
+    ]
+    for split in splits:
+        dataset.find(config.data_dir, split)
+
+
+def check_squad(config: SquadConfig) -> None:
+    """Checks the files of `run_squad.py`; see `check_classifier`."""
+    if not config.ensemble:
+        _check_finetuning(config)
+    else:
+        read_model_files(config)
+        for path in config.ensemble:
+            find_checkpoint(path, "ensemble_checkpoints")
+    if config.do_train:
+        _check_file(config.train_file, "train_file")
+    if config.do_predict or (config.do_train and config.eval_steps):
+        _check_file(config.predict_file, "predict_file")
+
+
+def check_extract_features(config: FeatureConfig) -> None:
+    """Looks at the files of `extract_features.py`; see `check_classifier`."""
+    TextSource.of(config).check()
+    bert_config, _ = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+
+
+def check_answer(config: AnswerConfig) -> None:
+    """Checks the files of `tools/answer.py`; see `check_classifier`."""
+    _check_file(config.context_file, "context_file")
+    read_model_files(config)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+
+
+def check_fill_mask(config: FillMaskConfig) -> None:
+    """Checks the files of `tools/fill_mask.py`; see `check_classifier`."""
+    BertConfig.from_json_file(config.bert_config_file)
+    FullTokenizer(config.vocab_file, config.do_lower_case)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+
+
+def check_hf_conversion(config: HfConversionConfig) -> None:
+    """Checks the files of `tools/convert_hf_checkpoint.py`; see `check_classifier`."""
+    if config.to_hf:
+        BertConfig.from_json_file(config.bert_config_file)
+        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    else:
+        read_hf_config(os.path.join(config.hf_dir, "config.json"))
+
+
+def check_strip_checkpoint(config: StripCheckpointConfig) -> None:
+    """Checks the files of `tools/strip_checkpoint.py`; see `check_classifier`."""
+    if config.init_checkpoint is not None:
+        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    else:
+        find_checkpoint(config.checkpoint, "--checkpoint")
+
+
+def check_build_vocab(config: VocabConfig) -> None:
+    """Checks the files of `tools/build_vocab.py`; see `check_classifier`."""
+    files.find(config.input_file)
+
+
+def _check_finetuning(config: FinetuningOptions) -> None:
+    read_model_files(config)
+    if config.init_checkpoint:
+        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    check_has_checkpoint(config)
+
+
+def _check_file(path: str, flag: str) -> None:
+    if not files.exists(path):
+        raise UserError(f"--{flag}: there is no file {path}; check the path")

@@ -1,0 +1,116 @@
+"""Features in shards: files of so many texts each, of which a later run keeps those that are finished.
+
+Beside each shard, `features-00000.npz`, lies `features-00000.npz.json` with a hash of all that the shard was made from:
+texts, settings and weights.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+
+from absl import logging
+
+from official_bert.data.feature_files import Write
+from official_bert.data.records import Sidecar
+from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference.features import FeatureExtractor
+from official_bert.support import files
+
+
+def shard_path(path: str, number: int) -> str:
+    """The name of a shard: of `features.npz` number 12 is `features-00012.npz`."""
+    stem, ending = os.path.splitext(path)
+    return f"{stem}-{number:05d}{ending}"
+
+
+def write_shards(
+    path: str,
+    texts: Iterable[TextOrPair],
+    extractor: FeatureExtractor,
+    open_writer: Callable[[str], AbstractContextManager[Write]],
+    *,
+    shard_size: int,
+    made_from: str,
+    report: Callable[[int], None],
+) -> int:
+    """Writes the shards that are not there yet.
+
+    Args:
+      path: from which `shard_path` makes their names.
+      texts: all texts; those of a shard that is there already are held in memory, to be compared.
+      extractor: computes the features.
+      open_writer: opens the file of a shard, see `feature_writer`.
+      shard_size: texts of a shard; the last one may have fewer.
+      made_from: fingerprint of settings and weights.
+      report: is told the number of texts that are done.
+
+    Returns:
+      The number of texts, those of finished shards included.
+    """
+    texts = iter(texts)
+    number_of_texts = num_kept = 0
+    for number in itertools.count():
+        first = next(texts, None)
+        if first is None:
+            break
+        shard, name = itertools.chain([first], itertools.islice(texts, shard_size - 1)), shard_path(path, number)
+        known = Sidecar.of(name)
+        if known and known.fits(name):
+            shard = list(shard)
+            digest = _Digest(made_from)
+            if known.made_from == digest.of(shard):
+                number_of_texts += len(shard)
+                num_kept += 1
+                report(number_of_texts)
+                continue
+        files.remove(f"{name}.json")
+        digest = _Digest(made_from)
+        num_before = number_of_texts
+        with open_writer(name) as write:
+            for features in extractor.extract(digest.passing(shard), first_index=num_before):
+                write(features)
+                number_of_texts += 1
+                report(number_of_texts)
+        Sidecar(digest.value, number_of_texts - num_before, files.size(name)).write(name)
+    logging.info("%s: %d shards, of which %d were there already", path, number, num_kept)
+    _warn_of_old_shards(path, number)
+    return number_of_texts
+
+
+class _Digest:
+    """Hashes texts as they pass."""
+
+    def __init__(self, made_from: str):
+        self._hash = hashlib.sha256(made_from.encode())
+
+    def passing(self, texts: Iterable[TextOrPair]) -> Iterator[TextOrPair]:
+        """Gives the texts on."""
+        for text in texts:
+            self._hash.update(json.dumps(text).encode() + b"\n")
+            yield text
+
+    def of(self, texts: Iterable[TextOrPair]) -> str:
+        """The hash of all texts."""
+        for _ in self.passing(texts):
+            pass
+        return self.value
+
+    @property
+    def value(self) -> str:
+        """The hash of what has passed."""
+        return self._hash.hexdigest()
+
+
+def _warn_of_old_shards(path: str, num_shards: int) -> None:
+    """Warns of shards beyond the last one, which a run over more texts left: a glob would take them for this one's."""
+    folder = os.path.dirname(path)
+    stem, ending = os.path.splitext(os.path.basename(path))
+    pattern = re.compile(rf"{re.escape(stem)}-(\d{{5,}}){re.escape(ending)}")
+    matches = [pattern.fullmatch(name) for name in files.list_folder(folder or ".")]
+    old = [match[0] for match in matches if match and int(match[1]) >= num_shards]
+    if old:
+        logging.warning("%d shards of an earlier run over more texts remain, from %s on; delete them", len(old), old[0])

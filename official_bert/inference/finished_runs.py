@@ -1,0 +1,115 @@
+"""Loads what a run of a script left in its output folder."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.run_configs import PretrainingConfig
+from official_bert.config.saved_flags import config_from_saved
+from official_bert.inference.embedding import TextEncoder
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.servable import Servable
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.tasks.registry import TaskRow, task_of_run
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.model_files import read_model_files
+from official_bert.training.run_folder import (
+    BERT_CONFIG_FILE,
+    RUN_CONFIG_FILE,
+    VOCAB_FILE,
+    RunConfig,
+    check_same_model,
+    model_file,
+    read_run_config,
+)
+
+_HF_CONFIG_FILE = "config.json"
+
+
+def load(path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any]) -> Servable:
+    """Loads the model of a run.
+
+    Args:
+      path: the run's output folder.
+      use_best_checkpoint: take the best checkpoint and not the last.
+      changes: flags that have another value than in training: other places of files, or the casing.
+
+    Raises:
+      UserError: the folder holds no trained model, or its files do not fit each other.
+    """
+    run = read_run_config(path)
+    task = task_of_run(run.task, run.flags) if run else None
+    if task is None:
+        raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
+    folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
+    checkpoint = latest_checkpoint(folder)
+    if checkpoint is None:
+        advice = "train with eval_steps first" if use_best_checkpoint else "train first"
+        raise UserError(f"there is no checkpoint in {folder}; {advice}")
+    flags = {**run.flags, "output_dir": path, **_model_files(path, run, changes), **changes}
+    config = config_from_saved(task.config_class, _with_vocabulary_in_use(path, task, flags), run.path)
+    bert_config, tokenizer = read_model_files(config)
+    check_same_model(path, bert_config, tokenizer.vocabulary)
+    return task.servable_of_run(config, bert_config, tokenizer, checkpoint)
+
+
+def is_run(path: str) -> bool:
+    """Whether a folder is the output folder of a run."""
+    return files.exists(os.path.join(path, RUN_CONFIG_FILE))
+
+
+def load_text_encoder(path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any]) -> TextEncoder:
+    """Loads the encoder and the tokenizer of a run, or of a model without a task; for the arguments see `load`.
+
+    Raises:
+      UserError: the folder holds no model, or its files do not fit each other.
+    """
+    if not any(files.exists(os.path.join(path, name)) for name in (BERT_CONFIG_FILE, _HF_CONFIG_FILE)):
+        raise UserError(
+            f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
+            f"{BERT_CONFIG_FILE}; check the path"
+        )
+    folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
+    encoder = BertEncoder.from_checkpoint(
+        folder, bert_config=changes.get("bert_config_file"), layout_maker=UnpaddedLayout.of
+    )
+    vocab_file, do_lower_case = changes.get("vocab_file"), changes.get("do_lower_case")
+    if vocab_file is None:
+        tokenizer = FullTokenizer.from_folder(path, do_lower_case)
+    else:
+        tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case is not False)
+    encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
+    return TextEncoder(encoder, tokenizer)
+
+
+def _with_vocabulary_in_use(path: str, task: TaskRow, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The flags, with those that let pretraining have a vocabulary: only its export reads texts."""
+    if task.config_class is not PretrainingConfig:
+        return flags
+    if flags.get("vocab_file") is None:
+        raise UserError(f"{path} is a pretraining run, which does not record its vocabulary; give vocab_file")
+    return {**flags, "do_export": True, "export_dir": path}
+
+
+def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:
+    """Where the model's files are, but for those in `changes`: copies in the folder, otherwise where training had them.
+
+    Raises:
+      UserError: one is not there.
+    """
+    found = {}
+    for flag, name in (("bert_config_file", BERT_CONFIG_FILE), ("vocab_file", VOCAB_FILE)):
+        if flag in changes:
+            continue
+        place = model_file(path, name) or run.flags.get(flag)
+        if isinstance(place, str):
+            if not files.exists(place):
+                raise UserError(
+                    f"{path} was trained with {place}, which no longer exists; give its new place with {flag}=..."
+                )
+            found[flag] = place
+    return found

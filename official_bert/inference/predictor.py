@@ -1,0 +1,185 @@
+"""`Predictor`: a trained model, loaded once, answers from Python."""
+
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.inference import exports, finished_runs
+from official_bert.serving.servable import TEXT, Servable
+from official_bert.support.errors import UserError, listed
+from official_bert.tasks.registry import TASKS
+
+_BATCH_SIZE = 32
+
+
+class Predictor:
+    """Answers with an exported model, or with what a run of a script left in its output folder.
+
+    Example:
+      >>> predict = Predictor("out/reviews")
+      >>> predict("the plot drags")
+      Classification(label='negative', probability=0.93, probabilities={'negative': 0.93, 'positive': 0.07})
+      >>> predict(["a gem", "two hours of my life"])   # a list for a list, in the same order
+      >>> answer = Predictor("out/squad")
+      >>> answer(("Who keeps bees?", "In spring Zoë Lindqvist keeps bees."))[0]
+      Answer(text='Zoë Lindqvist', probability=0.93, start=10, end=23)
+      >>> encoder = Predictor("uncased_L-12_H-768_A-12")
+      >>> encoder.embed(["the plot drags", "a gem"]).shape
+      (2, 768)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        *,
+        use_best_checkpoint: bool = False,
+        vocab_file: str | os.PathLike | None = None,
+        bert_config_file: str | os.PathLike | None = None,
+        do_lower_case: bool | None = None,
+    ):
+        """Loads a model.
+
+        Args:
+          path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
+            of `run_classifier.py`, `run_squad.py` or `run_pretraining.py`. Or the folder of an encoder without a task,
+            as BERT was released or as Hugging Face keeps it, for `embed`.
+          use_best_checkpoint: of an output folder, take the best checkpoint and not the last.
+          vocab_file: of an output folder, another place of its vocabulary; by default its copy in the folder or, in the
+            folders of earlier versions, where it was in training.
+          bert_config_file: of an output folder, another place of its architecture; by default as for the vocabulary.
+          do_lower_case: of the output folder of pretraining, whether the vocabulary is uncased; other scripts know.
+
+        Raises:
+          UserError: there is no model at the path, or it cannot be loaded.
+        """
+        path = os.fspath(path)
+        changes = {
+            "vocab_file": vocab_file and os.fspath(vocab_file),
+            "bert_config_file": bert_config_file and os.fspath(bert_config_file),
+            "do_lower_case": do_lower_case,
+        }
+        changes = {name: value for name, value in changes.items() if value is not None}
+        version = exports.find_version(path)
+        if version is not None:
+            if changes or use_best_checkpoint:
+                unused = [*changes, "use_best_checkpoint"] if use_best_checkpoint else changes
+                raise UserError(f"{version} is an export, which has all its files; leave out {listed(unused)}")
+            self._source, self._task = exports.load(version)
+            self._predict = self._source.signatures[TEXT]
+            self._names = exports.text_names(self._predict)
+            return
+        load_text_encoder = functools.partial(
+            finished_runs.load_text_encoder, path, use_best_checkpoint=use_best_checkpoint, changes=changes
+        )
+        if finished_runs.is_run(path):
+            self._use(finished_runs.load(path, use_best_checkpoint=use_best_checkpoint, changes=changes))
+            self._load_text_encoder = load_text_encoder  # should `embed` be called
+        else:
+            self._text_encoder = load_text_encoder()
+
+    @classmethod
+    def of(cls, servable: Servable) -> "Predictor":
+        """Answers with a model that is there already."""
+        predictor = cls.__new__(cls)
+        predictor._use(servable)
+        return predictor
+
+    # What a predictor lacks, depending on what it was made of.
+    _task = None
+    _text_encoder = None
+    _load_text_encoder = None
+
+    def _use(self, servable: Servable) -> None:
+        self._source = servable  # holds the weights and tables
+        self._task = TASKS[servable.task]
+        self._predict = servable.signature(TEXT)
+        self._names = servable.text_names
+
+    def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
+        """Answers.
+
+        Args:
+          texts: one text; for a model that reads two, a tuple: (text_a, text_b), or (question, context). Or a list of
+            them.
+
+        Returns:
+          For a list a list in the same order. For one text
+            of a classifier a `Classification`;
+            of a regression a float;
+            of question answering a list of `Answer`, the best first; where there may be none, "no answer" is added if
+              it is not among them;
+            of a pretrained model a list for each [MASK] of `FilledMask`, the most likely first.
+
+        Raises:
+          UserError: the texts are not what the model reads.
+        """
+        if self._task is None:
+            raise UserError("this is an encoder without a task, which predicts nothing; for vectors call embed(texts)")
+        if isinstance(texts, (str, tuple)):
+            return self([texts])[0]
+        _check_is_list(texts)
+        names, results = self._names, []
+        rows = [_row(names, number, text) for number, text in enumerate(texts)]
+        for start in range(0, len(rows), _BATCH_SIZE):
+            columns = zip(*rows[start : start + _BATCH_SIZE], strict=True)
+            inputs = dict(zip(names, map(_encoded, columns), strict=True))
+            outputs = self._predict(**inputs)
+            results += self._task.results({name: values.numpy() for name, values in outputs.items()})
+        return results
+
+    def embed(
+        self,
+        texts: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+        *,
+        pooling: str = "mean",
+        max_seq_length: int | None = None,
+        batch_size: int = _BATCH_SIZE,
+    ) -> np.ndarray:
+        """Makes a vector for each text with the encoder.
+
+        Args:
+          texts: one text, or a tuple for a pair of texts; or a list of them.
+          pooling: how the vectors of a text's wordpieces become one: "mean" (of the last layer), "cls" (the last layer
+            at [CLS]), "pooler" (the pooled output, made for pairs of sentences), or the means of other layers,
+            "second_to_last", "sum_last_four", "concat_last_four".
+          max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
+          batch_size: number of texts of 64 wordpieces to compute together; more shorter texts, and fewer longer ones.
+
+        Returns:
+          float32 [N, D] for a list, in its order; [D] for one text. D is the encoder's hidden size, four times that for
+          "concat_last_four".
+
+        Raises:
+          UserError: an argument is wrong, or this is an export, which only gives the predictions of its task.
+        """
+        if isinstance(texts, (str, tuple)):
+            return self.embed([texts], pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size)[0]
+        _check_is_list(texts)
+        if self._text_encoder is None:
+            if self._load_text_encoder is None:
+                raise UserError("an export only gives the predictions of its task; for vectors give the run's folder")
+            self._text_encoder = self._load_text_encoder()
+        return self._text_encoder.embed(
+            list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
+        )
+
+
+def _check_is_list(texts: Any) -> None:
+    if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
+        raise UserError(f"{texts!r:.80} is not a text; give a string, a tuple of two, or a list of them")
+
+
+def _row(names: Sequence[str], number: int, text: str | tuple[str, str]) -> tuple[str, ...]:
+    row = tuple(text) if isinstance(text, (tuple, list)) else (text,)
+    if len(row) != len(names) or not all(isinstance(part, str) for part in row):
+        raise UserError(f"text {number} is {text!r:.80}, but this model reads {' and '.join(names)}, each a string")
+    return row
+
+
+def _encoded(texts: Iterable[str]) -> tf.Tensor:
+    # As in the reference, what cannot be encoded (a lone surrogate) is dropped.
+    return tf.constant([text.encode("utf-8", "ignore") for text in texts])

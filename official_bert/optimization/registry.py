@@ -1,0 +1,74 @@
+"""Optimizers by name, for the training loop: a new one is one file and one row."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from official_bert.optimization.adam_weight_decay import AdamWeightDecay
+from official_bert.optimization.names import lookup
+from official_bert.optimization.replicas import check_options
+from official_bert.support.errors import UserError
+
+
+def _adam_weight_decay(learning_rate, model, **options) -> AdamWeightDecay:
+    return AdamWeightDecay(learning_rate, frozen=model.non_trainable_weights, **options)
+
+
+# Each makes a Keras optimizer of a learning rate or schedule, the model to train, and the optimizer's own options.
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
+    "adam_weight_decay": _adam_weight_decay,
+}
+
+
+def create_optimizer(
+    name: str,
+    learning_rate: float | keras.optimizers.schedules.LearningRateSchedule,
+    model: keras.Model,
+    options: Mapping[str, Any],
+) -> keras.optimizers.Optimizer:
+    """Creates and builds the optimizer of a name; call it in the scope of the strategy that holds the model.
+
+    The training loop sums the gradients over the replicas, clips them to the optimizer's `global_clipnorm`, and calls
+    its `update_step` for each variable. Whatever else belongs to an update, such as weight decay, is done there.
+
+    Args:
+      name: a row of `OPTIMIZERS`.
+      learning_rate: a number or a schedule.
+      model: what to train.
+      options: keyword arguments of the optimizer.
+
+    Raises:
+      UserError: there is no such optimizer, or it does not take the options, or not in the training loop.
+    """
+    create = lookup(OPTIMIZERS, name, "optimizer")
+    try:
+        optimizer = create(learning_rate, model, **options)
+    except (TypeError, ValueError) as error:  # Keras raises both
+        raise UserError(f"optimizer={name!r} with optimizer_options={dict(options)}: {error}") from error
+    check_options(optimizer)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> dict[str, keras.Variable]:
+    """Names an optimizer's slots as checkpoints do: `.../kernel/adam_m` for the slot `adam_m` of `.../kernel`.
+
+    Keras names it `adam_weight_decay/..._kernel_adam_m`. What belongs to no variable keeps Keras's name.
+
+    Args:
+      optimizer: built on the variables.
+      variables: those that it trains.
+
+    Returns:
+      Name to slot, for all of the optimizer's variables but its count of steps.
+    """
+    prefixes = {f"{variable.path.replace('/', '_')}_": variable.path for variable in variables}
+    slots = {}
+    for slot in optimizer.variables:
+        if slot is optimizer.iterations:
+            continue
+        # The longest, in case that the name of one variable is the beginning of another's.
+        prefix = max((prefix for prefix in prefixes if slot.name.startswith(prefix)), key=len, default=None)
+        slots[f"{prefixes[prefix]}/{slot.name.removeprefix(prefix)}" if prefix else slot.path] = slot
+    return slots

@@ -1,0 +1,134 @@
+"""What an optimizer does with TensorFlow: gradients of several replicas become one update of every copy of a variable.
+
+The training step takes its steps with `take_step`, and so does Keras's `fit` with `AdamWeightDecay` on several devices.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import keras
+import tensorflow as tf
+
+from official_bert.support.errors import UserError
+
+_Tensors = TypeVar("_Tensors")
+_DONE_IN_APPLY = (  # options of Keras's optimizers that `update_step` does not see
+    "weight_decay",
+    "clipnorm",
+    "clipvalue",
+    "use_ema",
+    "loss_scale_factor",
+    "gradient_accumulation_steps",
+)
+
+
+def num_replicas() -> int:
+    """The replicas of the strategy in whose scope or replica this is called."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> list[tf.Tensor | None]:
+    """Adds up the rows of sparse gradients, so that a word's counts once in the norm however often the word occurs."""
+    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def sum_over_replicas(tensors: _Tensors) -> _Tensors:
+    """Sums a structure of tensors over all replicas; called in replica context."""
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
+
+
+def take_step(
+    optimizer: keras.optimizers.Optimizer,
+    variables: Sequence[keras.Variable],
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices | None],
+) -> tf.Tensor:
+    """Takes a step, as Keras's `apply` does, but clips after the sum over the replicas; called in replica context.
+
+    Args:
+      optimizer: built; its `update_step` is called for every copy of every variable that has a gradient.
+      variables: those that it trains.
+      gradients: one for each of them, as this replica computed it; None if the loss does not depend on it.
+
+    Returns:
+      float32 scalar, the norm of all gradients together, before they were clipped to `optimizer.global_clipnorm`.
+
+    Raises:
+      UserError: the optimizer has an option that is not done here.
+    """
+    check_options(optimizer)
+    used = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    summed = sum_over_replicas(dense([gradients[index] for index in used]))
+    norm = tf.linalg.global_norm(summed)
+    if optimizer.global_clipnorm is not None:
+        summed, _ = tf.clip_by_global_norm(summed, optimizer.global_clipnorm, use_norm=norm)
+    _update([variables[index] for index in used], summed, optimizer.learning_rate, optimizer.update_step)
+    optimizer.iterations.assign_add(1)
+    return norm
+
+
+def _update(variables, gradients, learning_rate, update_step) -> None:
+    """Updates every copy of every variable; Keras's own way would sum the gradients over the replicas once more."""
+
+    def update_everywhere(strategy, gradients, learning_rate):
+        for variable, gradient in zip(variables, gradients, strict=True):
+            strategy.extended.update(variable.value, update_copy, args=(gradient, learning_rate), group=False)
+
+    def update_copy(variable, gradient, learning_rate):
+        update_step(gradient, variable, learning_rate)
+
+    tf.distribute.get_replica_context().merge_call(update_everywhere, args=(gradients, learning_rate))
+
+
+def check_options(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raises if an optimizer has options that Keras's `apply` applies and `take_step` does not.
+
+    Raises:
+      UserError: it has; the message names them.
+    """
+    unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
+    if unused:
+        raise UserError(
+            f"{type(optimizer).__name__}: {', '.join(unused)} is not supported in the training loop or on several "
+            "devices; leave it out"
+        )
+
+
+def fused_adam_update(
+    variable: tf.Variable,
+    first: keras.Variable,
+    second: keras.Variable,
+    gradient: tf.Tensor,
+    learning_rate: tf.Tensor,
+    first_power: tf.Tensor,
+    second_power: tf.Tensor,
+    *,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> None:
+    """Adam's update of a variable and its moments in TensorFlow's kernel, one pass over memory.
+
+    Args:
+      variable: the weights.
+      first: its first moment.
+      second: its second moment.
+      gradient: dense, the variable's shape and dtype.
+      learning_rate: scalar.
+      first_power: beta_1 to the power of the step; 0 for no bias correction.
+      second_power: beta_2 to the power of the step; 0 for no bias correction.
+      beta_1: decay of the first moment.
+      beta_2: decay of the second moment.
+      epsilon: added to the root of the second moment.
+    """
+    tf.raw_ops.ResourceApplyAdam(
+        var=variable.handle,
+        m=first.value.handle,
+        v=second.value.handle,
+        beta1_power=first_power,
+        beta2_power=second_power,
+        lr=learning_rate,
+        beta1=beta_1,
+        beta2=beta_2,
+        epsilon=epsilon,
+        grad=gradient,
+    )

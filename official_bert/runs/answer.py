@@ -1,0 +1,92 @@
+"""`tools/answer.py`: a text and questions in, the best answers and where they stand out, on standard output."""
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+
+from absl import logging
+
+from official_bert.config.run_configs import AnswerConfig, AnswerOptions
+from official_bert.inference.predictor import Predictor
+from official_bert.support import text_files
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.servable import Answer, load_servable
+from official_bert.training.model_files import read_model_files
+
+_NO_ANSWER = "(no answer)"
+_STANDARD_INPUT = "standard input"
+
+
+def run(config: AnswerConfig) -> None:
+    """Prints the best answers to one question, or to each that standard input brings, as soon as it comes.
+
+    Raises:
+      UserError: a file does not fit the others, or the text or a question is empty.
+    """
+    if config.question is not None and not config.question.strip():
+        raise UserError("--question is empty; ask a question, or leave the flag out to type questions")
+    config = _with_fitting_stride(config)
+    context = text_files.read_text(config.context_file)
+    if not context.strip():
+        raise UserError(f"--context_file={config.context_file} is empty; there is nothing to find answers in")
+    bert_config, tokenizer = read_model_files(config)
+    if not tokenizer.encode(context):
+        raise UserError(f"--context_file={config.context_file} contains no words; there is nothing to find answers in")
+    servable = load_servable(
+        config, bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k, what="init_checkpoint"
+    )
+    predict = Predictor.of(servable)
+    for question in _questions_from_input() if config.question is None else [config.question]:
+        num_pieces = len(tokenizer.encode(question))
+        if not num_pieces:
+            raise UserError(f"the question {question!r} contains no words; ask a question")
+        if num_pieces > config.max_query_length:
+            logging.info(
+                "the question has %d wordpieces and was truncated to --max_query_length=%d",
+                num_pieces,
+                config.max_query_length,
+            )
+        _write(question, predict((question, context)))
+
+
+def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
+    """Gives windows that are too short for the usual stride one with which they overlap, if the flag is not given."""
+    if config.doc_stride is not None:
+        return config
+    stride = AnswerOptions.doc_stride
+    if stride >= config.max_seq_length - 4:  # as WindowOptions demands
+        stride = max(1, (config.max_seq_length - config.max_query_length - 3) // 2)
+        logging.info(
+            "windows of %d wordpieces are too short for the default --doc_stride=%d; using %d, half of the context "
+            "that fits beside the longest question",
+            config.max_seq_length,
+            AnswerOptions.doc_stride,
+            stride,
+        )
+    return dataclasses.replace(config, doc_stride=stride)
+
+
+def _questions_from_input() -> Iterator[str]:
+    """The lines of standard input that are not blank, each as soon as it is there.
+
+    Raises:
+      UserError: there is none.
+    """
+    if sys.stdin.isatty():
+        logging.info("type questions, one per line; Ctrl-D ends")
+    num_questions = 0
+    for line in text_files.LineReader(_STANDARD_INPUT, sys.stdin.buffer):
+        if line.strip():
+            num_questions += 1
+            yield line
+    if not num_questions:
+        raise UserError(f"no question: give --question, or questions on {_STANDARD_INPUT}, one per line")
+
+
+def _write(question: str, answers: Sequence[Answer]) -> None:
+    sys.stdout.write(f"{question}\n")
+    for rank, answer in enumerate(answers, start=1):
+        place = f"{answer.start}-{answer.end}" if answer.text else "-"
+        on_one_line = " ".join(answer.text.split()) or _NO_ANSWER
+        sys.stdout.write(f"  {rank:>3}  {answer.probability:.4f}  {place:>13}  {on_one_line}\n")
+    sys.stdout.flush()

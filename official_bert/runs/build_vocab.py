@@ -1,0 +1,54 @@
+"""`tools/build_vocab.py`: text files in, a `vocab.txt` out."""
+
+from collections.abc import Iterator, Sequence
+
+from absl import logging
+
+from official_bert.config.run_configs import VocabConfig
+from official_bert.data.vocab_learner import count_words, learn_vocab
+from official_bert.support import files, text_files
+from official_bert.support.progress import Progress
+
+_LINES_BETWEEN_UPDATES = 1000
+
+
+def run(config: VocabConfig) -> None:
+    """Learns a vocabulary and writes it.
+
+    Raises:
+      UserError: an input is missing, or the output cannot be written.
+    """
+    paths = files.find(config.input_file)
+    files.check_writable_folder(config.vocab_file, name="vocab_file")
+    files.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
+    word_counts = count_words(_lines(paths), do_lower_case=config.do_lower_case)
+    logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
+    pieces = learn_vocab(
+        word_counts,
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        max_characters=config.max_characters,
+    )
+    with files.atomic_write(config.vocab_file) as sink:
+        sink.writelines(f"{piece}\n" for piece in pieces)
+    logging.info(
+        "wrote %s wordpieces to %s (--vocab_size=%d; each occurs at least %d times in the text)",
+        f"{len(pieces):,}",
+        config.vocab_file,
+        config.vocab_size,
+        config.min_frequency,
+    )
+
+
+def _lines(paths: Sequence[str]) -> Iterator[str]:
+    """The lines of all files, with the progress of their reading."""
+    bytes_before = 0
+    with Progress("reading text", sum(files.size(path) for path in paths), "bytes") as progress:
+        for path in paths:
+            reader = text_files.LineReader(path)
+            for number, line in enumerate(reader):
+                if number % _LINES_BETWEEN_UPDATES == 0:
+                    progress.update(bytes_before + reader.bytes_read)
+                yield line
+            bytes_before += reader.bytes_read
+        progress.update(bytes_before)

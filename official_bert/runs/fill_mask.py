@@ -1,0 +1,44 @@
+"""`tools/fill_mask.py`: text with [MASK] in, the likeliest words out, on standard output."""
+
+import sys
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import FillMaskConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.servable import load_servable
+from official_bert.tokenization import FullTokenizer, vocab
+
+
+def run(config: FillMaskConfig) -> None:
+    """Prints the best words for each mask.
+
+    Raises:
+      UserError: a file does not fit the others, or the text has no [MASK] or is too long.
+    """
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_memory(config.bert_config_file, for_training=False)
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
+    bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
+    limit = bert_config.max_position_embeddings
+    parts = config.text.split(vocab.MASK)
+    if len(parts) == 1:
+        raise UserError(f"the text has no {vocab.MASK}: {config.text!r}")
+    num_pieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # each mask is one; and [CLS], [SEP]
+    if num_pieces > limit:
+        raise UserError(f"the text has {num_pieces} wordpieces, but the model takes at most {limit}; shorten it")
+    servable = load_servable(
+        bert_config,
+        tokenizer,
+        config.init_checkpoint,
+        max_seq_length=limit,
+        top_k=config.top_k,
+        what="init_checkpoint",
+    )
+    masks = Predictor.of(servable)(config.text)
+    sys.stdout.write(f"{config.text}\n")
+    for number, candidates in enumerate(masks, start=1):
+        if len(masks) > 1:
+            sys.stdout.write(f"{vocab.MASK} {number} of {len(masks)}:\n")
+        for candidate in candidates:
+            sys.stdout.write(f"  {candidate.word:<20} {candidate.probability:.4f}\n")

@@ -1,0 +1,148 @@
+"""`run_pretraining.py`: records in; checkpoints and evaluation results out."""
+
+import math
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import PretrainingConfig
+from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.records import check_first_record, count_records, explained_damage
+from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.support import files
+from official_bert.tasks.pretraining.servable import servable_of_run
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tokenization import Vocabulary
+from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.model_files import read_model_files
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_folder import (
+    check_has_checkpoint,
+    check_room_for_model_files,
+    check_same_model,
+)
+from official_bert.training.run_setup import (
+    check_resumed_flags,
+    training_folder,
+    training_plan,
+    write_evaluation_flags,
+    write_run_files,
+)
+from official_bert.training.strategy import create_strategy
+from official_bert.training.summaries import ScalarLog, write_results
+
+
+def run(config: PretrainingConfig) -> None:
+    """Trains, evaluates, and exports, as its flags say.
+
+    Raises:
+      UserError: a flag, a record or a checkpoint is wrong.
+    """
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    vocabulary = None
+    if config.do_export:
+        _, tokenizer = read_model_files(config)
+        vocabulary = tokenizer.vocabulary
+        check_export_dir(config.export_dir)
+    if config.init_checkpoint:
+        CheckpointReader(config.init_checkpoint, "init_checkpoint")
+    check_has_checkpoint(config)
+    if latest_checkpoint(config.output_dir):
+        check_same_model(config.output_dir, bert_config, vocabulary)
+    elif config.do_train:
+        check_room_for_model_files(
+            config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
+        )
+    if (config.do_train or config.do_eval) and not _train_and_evaluate(config, bert_config, vocabulary):
+        return  # stopped by SIGTERM
+    if config.do_export:
+        checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
+        logging.info("--do_export: using the weights of %s", checkpoint)
+        servable = servable_of_run(config, bert_config, tokenizer, checkpoint)
+        write_export(config.export_dir, servable, config.vocab_file)
+
+
+def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary | None) -> bool:
+    """Trains, evaluates, or both; returns whether training came to its end."""
+    paths = files.find(config.input_file)
+    strategy = create_strategy(config)  # before anything else touches a device
+    task = PretrainingTask(
+        bert_config,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        eval_batch_size=config.eval_batch_size,
+        use_one_hot_embeddings=config.use_tpu,
+    )
+    for path in paths:
+        check_first_record(path, task.schema)
+    num_records = sum(count_records(path) for path in paths)
+    logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
+
+    if config.do_train:
+        check_divisible(config.train_batch_size, strategy, "train_batch_size")
+    with training_folder(config.output_dir, do_train=config.do_train):
+        trainer = Trainer(task, strategy, seed=config.random_seed)
+        with explained_damage(paths, task.schema):
+            if config.do_train and not _train(config, trainer, task, paths, num_records, vocabulary):
+                return False
+            if config.do_eval:
+                _evaluate(config, trainer, task, paths, num_records)
+    return True
+
+
+def _train(
+    config: PretrainingConfig,
+    trainer: Trainer,
+    task: PretrainingTask,
+    paths: list[str],
+    num_records: int,
+    vocabulary: Vocabulary | None,
+) -> bool:
+    if config.num_warmup_steps >= config.num_train_steps:
+        logging.warning(
+            "--num_warmup_steps=%d is not below --num_train_steps=%d: the learning rate never reaches its peak",
+            config.num_warmup_steps,
+            config.num_train_steps,
+        )
+    plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
+    check_resumed_flags(config, config.num_train_steps)
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        write_run_files(config, vocabulary)
+        return training_batches(
+            paths,
+            task.schema,
+            batch_size=config.train_batch_size,
+            num_records=num_records,
+            seed=config.random_seed,
+            start_record=start_record,
+        )
+
+    return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
+
+
+def _evaluate(
+    config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
+) -> None:
+    latest = latest_checkpoint(config.output_dir)
+    if latest:
+        step = trainer.restore(latest)
+    else:
+        trainer.load_initial(config.init_checkpoint)
+        step = 0
+    write_evaluation_flags(config, None)
+    num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
+    num_evaluated = min(num_records, num_batches * config.eval_batch_size)
+    logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
+    batches = evaluation_batches(paths, task.schema, batch_size=config.eval_batch_size, max_batches=num_batches)
+    scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
+    ScalarLog(config.output_dir).replace("eval", step, scores)
+    results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+    write_results(os.path.join(config.output_dir, RESULTS_FILE), results)

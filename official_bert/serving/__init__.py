@@ -1,0 +1,1 @@
+"""What all exports share: texts in, predictions out, as SavedModels."""

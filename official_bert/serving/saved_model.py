@@ -1,0 +1,249 @@
+"""Writes a `Servable` as a version of a model that TensorFlow Serving can load, with all that the server needs."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
+from official_bert.serving.warmup import prediction_log, write_warmup
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError, plain_message
+
+SAVED_MODEL_FILE = "saved_model.pb"
+VOCAB_FILE, WARMUP_FILE = "vocab.txt", "tf_serving_warmup_requests"
+DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
+MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
+
+_BYTES_AT_ONCE = 1 << 20
+_WARMUP_BATCHES = (1, 2, 8)  # examples in a request
+_BATCHING = """\
+max_batch_size { value: 1024 }
+max_execution_batch_size { value: 32 }
+enable_large_batch_splitting { value: true }
+batch_timeout_micros { value: 1000 }
+max_enqueued_batches { value: 1000 }
+num_batch_threads { value: %(num_threads)d }
+pad_variable_length_inputs: true
+"""
+_MODELS = """\
+model_config_list {
+  config {
+    name: "%(name)s"
+    base_path: "%(path)s"
+    model_platform: "tensorflow"
+  }
+}
+"""
+
+
+def check_export_dir(export_dir: str) -> None:
+    """Checks the folder of the versions before long work begins; it need not exist yet.
+
+    Raises:
+      UserError: it is a file or a version itself, or cannot be made or written to.
+    """
+    files.check_name(export_dir)
+    if files.exists(os.path.join(export_dir, SAVED_MODEL_FILE)):
+        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
+    if files.is_remote(export_dir):
+        return
+    folder = os.path.abspath(export_dir)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise UserError(f"export_dir={export_dir}: {folder} is a file, not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
+
+
+def versions(export_dir: str) -> list[int]:
+    """The numbers of the versions in a folder, the lowest first."""
+    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders are listed with one
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
+    """Writes the next version of a model, and the server's settings beside it.
+
+    Args:
+      export_dir: folder of the versions; its name becomes the model's name.
+      servable: what to save.
+      vocab_file: the vocabulary, which goes along as `assets/vocab.txt`.
+
+    Returns:
+      The folder of the version. It appears under that name only when it is whole and on the disk.
+
+    Raises:
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
+    """
+    check_export_dir(export_dir)
+    files.check_regular(vocab_file)
+    files.make_folders(export_dir)
+    name = os.path.basename(os.path.realpath(export_dir))
+    partial = files.partial_name(os.path.join(export_dir, "version"))
+    signatures = servable.signatures()
+    try:
+        _save(servable, signatures, partial)
+        _write_json(os.path.join(partial, DESCRIPTION_FILE), {"task": servable.task})
+        _write_checksums(partial)
+        _copy(vocab_file, _made(partial, "assets", VOCAB_FILE))
+        records = (
+            prediction_log(name, signature, inputs) for signature, inputs in warmup_requests(servable, signatures)
+        )
+        write_warmup(_made(partial, "assets.extra", WARMUP_FILE), records)
+        path = _publish(partial, export_dir)
+    except BaseException as error:
+        files.remove_folder(partial)
+        if isinstance(error, tf.errors.OpError):
+            raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
+        raise
+    _write_settings(export_dir, name)
+    logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
+    return path
+
+
+def check_whole(folder: str) -> None:
+    """Compares the files of a version that TensorFlow loads with the checksums that were written with them.
+
+    TensorFlow itself does not notice all damage, and some of it ends the process. Versions without that
+    file, which others may have made, are not checked.
+
+    Raises:
+      UserError: a file is missing or has another content.
+    """
+    path = os.path.join(folder, CHECKSUMS_FILE)
+    if not files.exists(path):
+        return
+    for name, checksum in text_files.read_json(path, "file of checksums").items():
+        part = os.path.join(folder, name)
+        if not files.exists(part):
+            raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
+        if _checksum(part) != checksum:
+            raise UserError(
+                f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
+                "again, or copy it once more"
+            )
+
+
+def task_name(folder: str) -> str | None:
+    """The name of the task of an exported version; None if an earlier version of this package, or another, made it.
+
+    Raises:
+      UserError: the file that says it is damaged.
+    """
+    path = os.path.join(folder, DESCRIPTION_FILE)
+    return text_files.read_json(path, "description of the export").get("task") if files.exists(path) else None
+
+
+def _write_checksums(folder: str) -> None:
+    """Writes the SHA-256 of every file that is there, by its path below the folder."""
+    checksums = {name: _checksum(os.path.join(folder, name)) for name in _files_below(folder)}
+    _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
+
+
+def _write_json(path: str, content: dict[str, str]) -> None:
+    with files.open_file(path, "w") as sink:
+        sink.write(json.dumps(content, indent=2) + "\n")
+
+
+def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
+    for entry in files.list_folder(os.path.join(folder, prefix)):
+        name = prefix + entry.rstrip("/")  # remote folders are listed with one
+        if files.is_folder(os.path.join(folder, name)):
+            yield from _files_below(folder, f"{name}/")
+        else:
+            yield name
+
+
+def _checksum(path: str) -> str:
+    checksum = hashlib.sha256()
+    with files.open_file(path, "rb") as source:
+        while chunk := source.read(_BYTES_AT_ONCE):
+            checksum.update(chunk)
+    return checksum.hexdigest()
+
+
+def warmup_requests(
+    servable: Servable, signatures: dict[str, Callable[..., Tensors]]
+) -> Iterator[tuple[str, dict[str, tf.Tensor]]]:
+    """Requests of several lengths and batch sizes to every signature: name and inputs."""
+    lengths = [length for length in (16, 64, 256) if length < servable.max_seq_length] + [servable.max_seq_length]
+    for length in lengths:
+        for num_examples in _WARMUP_BATCHES:
+            sample = [tf.constant([text] * num_examples) for text in servable.sample_texts(length)]
+            texts = dict(zip(servable.text_names, sample, strict=True))
+            ids = servable.flat_ids(signatures[TOKENIZE](**texts))
+            yield TEXT, texts
+            yield TOKENIZE, texts
+            yield SERVING_DEFAULT, ids
+            yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
+            yield EXAMPLES, {"examples": tf.constant(_examples(servable, ids))}
+
+
+def _examples(servable: Servable, ids: Tensors) -> list[bytes]:
+    rows = zip(*(values.numpy().tolist() for values in ids.values()), strict=True)
+    return [servable.example_schema.encode(dict(zip(ids, row, strict=True))) for row in rows]
+
+
+def _save(servable: Servable, signatures: dict[str, Callable[..., Tensors]], path: str) -> None:
+    with _only_errors_logged():  # of lookup tables and captured inputs, which are saved all the same
+        tf.saved_model.save(servable, path, signatures)
+
+
+@contextlib.contextmanager
+def _only_errors_logged() -> Iterator[None]:
+    tensorflow_logger, verbosity = tf.get_logger(), logging.get_verbosity()
+    level = tensorflow_logger.level
+    tensorflow_logger.setLevel("ERROR")
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        tensorflow_logger.setLevel(level)
+        logging.set_verbosity(verbosity)
+
+
+def _copy(source: str, target: str) -> None:
+    with files.open_file(source, "rb") as reader, files.open_file(target, "wb") as writer:
+        writer.write(reader.read())
+
+
+def _made(folder: str, *names: str) -> str:
+    """A path below a folder; the folders between are made."""
+    path = os.path.join(folder, *names)
+    files.make_folders(os.path.dirname(path))
+    return path
+
+
+def _publish(partial: str, export_dir: str) -> str:
+    """Gives a whole version its number, the next one that is free."""
+    while True:
+        path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
+        try:
+            files.rename_folder(partial, path)
+        except FileExistsError:  # another process was faster
+            continue
+        return path
+
+
+def _write_settings(export_dir: str, name: str) -> None:
+    """Writes the server's settings, unless they are there: a user may have changed them."""
+    path = export_dir if files.is_remote(export_dir) else os.path.realpath(export_dir)
+    settings = {
+        MODELS_FILE: _MODELS % {"name": _quoted(name), "path": _quoted(path)},
+        BATCHING_FILE: _BATCHING % {"num_threads": os.cpu_count() or 1},
+    }
+    for file_name, content in settings.items():
+        path = os.path.join(export_dir, file_name)
+        if not files.exists(path):
+            with files.atomic_write(path) as sink:
+                sink.write(content)
+
+
+def _quoted(text: str) -> str:
+    return text.translate({ord(char): f"\\{escape}" for char, escape in zip('\\"\n\r', '\\"nr', strict=True)})

@@ -1,0 +1,192 @@
+"""What every exported model has in common: its signatures, and checks of what a request brings."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
+from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+
+Tensors = dict[str, tf.Tensor]
+
+# B: examples, S: positions.
+IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
+
+SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
+SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
+
+
+class Servable(tf.Module):
+    """A trained model that reads texts; subclasses say which texts, and what is predicted.
+
+    Attributes:
+      task: name of what it does, a key of the registry of tasks.
+      text_names: names of the texts of an example, the inputs of the signatures `text` and `tokenize`.
+      max_seq_length: positions of a sequence.
+    """
+
+    task: str
+    text_names: tuple[str, ...]
+
+    def __init__(
+        self, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer, *, max_seq_length: int, name: str
+    ):
+        """Joins a model with its tokenizer.
+
+        Args:
+          model: its weights are used as they are when the signatures are called or saved.
+          config: the model's architecture.
+          tokenizer: the one that the model was trained with.
+          max_seq_length: positions of a sequence, and of what the signature `examples` reads.
+          name: of the module.
+
+        Raises:
+          UserError: the vocabulary lacks a special piece, or has more wordpieces than the model.
+        """
+        super().__init__(name=name)
+        config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, "the model")
+        self.max_seq_length = max_seq_length
+        self._config = config
+        self._run_model = lambda inputs: model(inputs, training=False)  # a model as an attribute would be saved twice
+        self._weights = [weight.value for weight in model.weights]
+        ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
+        # Traced and saved once, whichever signatures call it.
+        self._predict = tf.function(self.predict, input_signature=[ids], autograph=False)
+        self._vocabulary = tokenizer.vocabulary
+        self._graph_tokenizer = GraphTokenizer(tokenizer)
+        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+
+    @property
+    def _most_positions(self) -> int:
+        """Maximum number of positions that `predict` reads."""
+        return self._config.max_position_embeddings
+
+    def tokenize(self, **texts: tf.Tensor) -> Tensors:
+        """Turns texts, string [B], into input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
+        raise NotImplementedError
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Turns input_ids, input_mask and segment_ids, int32 [B, S], into predictions, each [B, ...]."""
+        raise NotImplementedError
+
+    def answer(self, **texts: tf.Tensor) -> Tensors:
+        """Turns texts, string [B], into predictions, each [B, ...]."""
+        return self._predict(self.tokenize(**texts))
+
+    def sample_texts(self, num_pieces: int) -> Sequence[str]:
+        """Makes texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""
+        words = [piece for piece in self._vocabulary.token_to_id if piece.isalpha()] or [vocab.UNK]
+        num_words = max(num_pieces // len(self.text_names), 1)
+        text = " ".join(words[number % len(words)] for number in range(num_words))
+        return [text] * len(self.text_names)
+
+    def flat_ids(self, tokenized: Tensors) -> Tensors:
+        """Brings what `tokenize` gives into the shape that `predict` reads, int32 [B, S]."""
+        return tokenized
+
+    def signature(self, name: str) -> Callable[..., Tensors]:
+        """The function to save under a name: a concrete function that takes and gives tensors by name."""
+        texts = tf.TensorSpec([None], tf.string)
+        int32, int64 = (tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.int64))
+        function, inputs, specification = {
+            SERVING_DEFAULT: (self._predict_checked, IDS_SCHEMA.names, int32),
+            SERVING_INT64: (self._predict_checked, IDS_SCHEMA.names, int64),
+            EXAMPLES: (self._predict_examples, ["examples"], texts),
+            TEXT: (self.answer, self.text_names, texts),
+            TOKENIZE: (self.tokenize, self.text_names, texts),
+        }[name]
+
+        def checked(**values: tf.Tensor) -> Tensors:
+            return function(**_with_dimensions(values, specification.shape.rank))
+
+        return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
+
+    def signatures(self) -> dict[str, Callable[..., Tensors]]:
+        """All functions to save, by name."""
+        return {name: self.signature(name) for name in SIGNATURES}
+
+    def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:
+        with tf.control_dependencies(self._checks(inputs)):  # before int64 is cut to int32
+            inputs = {name: tf.cast(tf.identity(values), tf.int32) for name, values in inputs.items()}
+        return self._predict(without_server_padding(inputs, self._specials["cls_id"]))
+
+    def _predict_examples(self, examples: tf.Tensor) -> Tensors:
+        return self._predict(self.example_schema.decode(examples))
+
+    @property
+    def example_schema(self) -> RecordSchema:
+        """What the signature `examples` reads: the records of training, less the labels."""
+        sizes = {"V": self._config.vocab_size, "T": self._config.type_vocab_size}
+        return IDS_SCHEMA.sized(S=self._num_example_positions, **sizes)
+
+    @property
+    def _num_example_positions(self) -> int:
+        return self.max_seq_length
+
+    def _checks(self, inputs: Tensors) -> list[tf.Operation]:
+        """Operations that fail where a request cannot be right; otherwise a GPU would answer with some number."""
+        length, limits = tf.shape(inputs["input_ids"])[1], {field.name: field for field in self.example_schema.fields}
+        checks = [
+            tf.debugging.Assert(
+                (length > 0) & (length <= self._most_positions),
+                [f"input_ids must have from 1 to {self._most_positions} positions, but has", length],
+            )
+        ]
+        for name, values in inputs.items():
+            checks.append(
+                tf.debugging.Assert(
+                    tf.reduce_all((values >= 0) & (values < limits[name].below)),
+                    [f"{name} must be from 0 to {limits[name].below - 1}, but is from", *_range(values)],
+                )
+            )
+            checks.append(
+                tf.debugging.Assert(
+                    tf.reduce_all(tf.equal(tf.shape(values), tf.shape(inputs["input_ids"]))),
+                    [f"{name} must have the shape of input_ids, but has", tf.shape(values)],
+                )
+            )
+        return checks
+
+
+def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tensors:
+    """Masks the positions with which TensorFlow Serving fills up shorter requests of a batch.
+
+    With `pad_variable_length_inputs` it fills up each tensor with the tensor's own first element: input_ids with [CLS],
+    input_mask with 1. So `[CLS] a [SEP]` becomes `[CLS] a [SEP] [CLS] [CLS]`, all of it unmasked. No text ends in
+    [CLS], so the run of [CLS] at the end of a row is padding, but for the row's first position.
+
+    Args:
+      inputs: input_ids, input_mask and segment_ids, int32 [B, S].
+      cls_id: id of [CLS].
+
+    Returns:
+      The same with a mask of 0, an id of 0 and a segment of 0 at such positions.
+    """
+    ids = inputs["input_ids"]
+    is_cls = tf.cast(ids == cls_id, tf.int32)
+    is_at_end = tf.math.cumprod(is_cls, axis=1, reverse=True)
+    is_at_end *= tf.cast(tf.range(tf.shape(ids)[1]) > 0, tf.int32)
+    return {name: values * (1 - is_at_end) for name, values in inputs.items()}
+
+
+def _with_dimensions(inputs: Tensors, number: int) -> Tensors:
+    """Fails, with our words, at tensors that have more or fewer dimensions than the signature says.
+
+    Neither the server nor Python compares a request with the signature's shapes. The graph believes them: how many
+    dimensions a tensor has is settled when it is traced, unless a placeholder hides what is known.
+    """
+    dimensions = {1: "1 dimension, examples", 2: "2 dimensions, examples and positions"}[number]
+    checks = []
+    for name, values in inputs.items():
+        shape = tf.shape(tf.raw_ops.PlaceholderWithDefault(input=values, shape=None))
+        message = f"{name} must have {dimensions}, but has the shape"
+        checks.append(tf.debugging.Assert(tf.equal(tf.size(shape), number), [message, shape]))
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(values) for name, values in inputs.items()}
+
+
+def _range(values: tf.Tensor) -> tuple[tf.Tensor, str, tf.Tensor]:
+    return tf.reduce_min(values), "to", tf.reduce_max(values)

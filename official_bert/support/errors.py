@@ -1,0 +1,25 @@
+"""The exception for mistakes that a user can correct; the scripts turn it into one line and exit code 1."""
+
+import re
+from collections.abc import Iterable
+
+_MOST_NAMES_LISTED = 20
+
+
+class UserError(ValueError):
+    """A mistake in flags or input files.
+
+    The message says what is wrong, where (flag, or file and line or record) and what to do about it.
+    """
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a message shows them: quoted, and only the first of very many."""
+    names = [repr(name) for name in names]
+    hidden = len(names) - _MOST_NAMES_LISTED
+    return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
+
+
+def plain_message(error: Exception) -> str:
+    """What an error of TensorFlow says, without the names of the graph's nodes and of the operation."""
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))

@@ -1,0 +1,480 @@
+"""Opens, finds and replaces files, local or remote.
+
+Local paths are served by the standard library, so that tokenization and `--help` never import TensorFlow; paths with
+a scheme (`gs://`) go through `tf.io.gfile`, imported on first use. No other module uses `tf.io.gfile`. What goes wrong
+with a file is a `UserError` that names it.
+
+What is written appears under its name only when it is whole and its bytes are on the disk, so that a power cut leaves
+either the old file or the new one: see `publish`.
+"""
+
+import contextlib
+import errno
+import glob as local_glob
+import itertools
+import os
+import re
+import secrets
+import shutil
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+from official_bert.support.errors import UserError
+
+_MAX_NAME_BYTES = 255  # of a file or folder, on all usual file systems
+_MAX_HIDDEN_BYTES = 200  # leaves room for what `partial_name` and a checkpoint's suffix add
+_SECONDS_TO_ANSWER = 30.0  # of a remote file system; TensorFlow itself tries again for many minutes
+_SPECIAL = (
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a pipe (FIFO)"),
+    (stat.S_ISSOCK, "a socket"),
+)
+# What this process has open already, as `--vocab_file=<(...)` of a shell: a pipe that somebody writes to.
+_OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
+# File systems that cannot flush a file or a folder say so in one of these ways.
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
+
+_answering: set[str] = set()  # the remote places that have answered
+
+
+def is_remote(path: str) -> bool:
+    """Tells whether `path` names a file behind a scheme such as `gs://`."""
+    return "://" in path
+
+
+def is_own_descriptor(path: str) -> bool:
+    """Tells whether `path` names what this process has open already, such as a pipe, which can be read but once."""
+    return _OWN_DESCRIPTOR.fullmatch(path) is not None
+
+
+@contextlib.contextmanager
+def _remote(path: str) -> Iterator[Any]:
+    """Gives `tf.io.gfile` for work with a remote path.
+
+    Raises:
+      UserError: TensorFlow has no file system for the path, it does not answer, or it reports an error in the block.
+    """
+    import tensorflow as tf  # seconds to import: only remote paths need it
+
+    check_name(path)
+    scheme = path.partition("://")[0]
+    known = sorted(filter(None, tf.io.gfile.get_registered_schemes()))
+    if scheme not in known:
+        raise UserError(
+            f"{path}: TensorFlow has no file system for {scheme}:// (it has {', '.join(known)}); "
+            "copy the file to a local disk and give its path there"
+        )
+    try:
+        _wait_for_answer(tf.io.gfile, path)
+        yield tf.io.gfile
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: {' '.join(error.message.split())}") from error
+
+
+def _wait_for_answer(gfile, path: str) -> None:
+    """Checks that a remote place answers, when it is used for the first time."""
+    place = "/".join(path.split("/")[:3])
+    if place in _answering:
+        return
+    errors = []
+
+    def ask() -> None:
+        try:
+            gfile.exists(path)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)  # a call into TensorFlow cannot be broken off
+    thread.start()
+    thread.join(_SECONDS_TO_ANSWER)
+    if thread.is_alive():
+        raise UserError(
+            f"{path}: {place} did not answer within {_SECONDS_TO_ANSWER:g} seconds; "
+            "check the network and the credentials, or use a local path"
+        )
+    if errors:
+        raise errors[0]
+    _answering.add(place)
+
+
+def check_name(path: str) -> None:
+    """Raises if no file can have this name, or TensorFlow, whose names are UTF-8, could not open it.
+
+    Raises:
+      UserError: the name holds NUL or bytes that are not UTF-8, or is too long.
+    """
+    if "\0" in path:
+        raise UserError(f"{path!r}: a file name cannot hold the character NUL")
+    try:
+        path.encode()
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the file name {path!a} is not UTF-8; rename the file or, if the name is UTF-8, choose a UTF-8 locale: "
+            "export LC_ALL=C.UTF-8"
+        ) from error
+    longest = max(len(name.encode()) for name in path.split("/"))
+    if not is_remote(path) and longest > _MAX_NAME_BYTES:
+        raise UserError(f"{path}: File name too long: {longest} bytes; the maximum is {_MAX_NAME_BYTES}")
+
+
+def check_regular(path: str) -> None:
+    """Raises if something is there that is neither a regular file nor a folder: a device, a pipe, a link to itself.
+
+    Such a file would be replaced by a regular one, or its reader would wait for ever.
+
+    Raises:
+      UserError: the message says what it is.
+    """
+    if is_remote(path):
+        return
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise UserError(f"{path} is a symbolic link that leads back to itself; name a regular file") from error
+        return  # whoever opens it learns more
+    for is_kind, kind in _SPECIAL:
+        if is_kind(mode):
+            raise UserError(f"{path} is {kind}, not a regular file; name a regular file")
+
+
+@contextlib.contextmanager
+def explained_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
+    """Turns what the disk reports about a file inside the block into a message that names it.
+
+    Args:
+      action: "read" or "write".
+      path: the file.
+      hidden: other names it has in the block.
+
+    Raises:
+      UserError: it cannot be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename not in (None, path, *hidden):
+            raise
+        raise UserError(f"cannot {action} {path}: {error.strerror or error}") from error
+
+
+def _opened(path: str, mode: str) -> IO[Any]:
+    check_name(path)
+    if "b" in mode:
+        return open(path, mode)
+    return open(path, mode, encoding="utf-8", newline="")
+
+
+@contextlib.contextmanager
+def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
+    """Opens a local or remote file for the block; text is UTF-8 and line ends are left as they are.
+
+    Args:
+      path: the file.
+      mode: as of `open`.
+      what: what the file should be, for messages: "model config".
+
+    Raises:
+      UserError: it cannot be opened, read or written, in the block too.
+    """
+    if is_remote(path):
+        with _remote(path) as gfile, gfile.GFile(path, mode) as file:
+            yield file
+        return
+    is_read = mode.startswith("r")
+    if not (is_read and is_own_descriptor(path)):
+        check_regular(path)
+    with (
+        explained_errors(f"{'read' if is_read else 'write'}{what and f' the {what}'}", path),
+        _opened(path, mode) as file,
+    ):
+        yield file
+
+
+def exists(path: str) -> bool:
+    """Tells whether a file or folder is there."""
+    if not is_remote(path):
+        return os.path.exists(path)
+    with _remote(path) as gfile:
+        return gfile.exists(path)
+
+
+def is_folder(path: str) -> bool:
+    """Tells whether `path` is an existing folder."""
+    if not is_remote(path):
+        return os.path.isdir(path)
+    with _remote(path) as gfile:
+        return gfile.isdir(path)
+
+
+def make_folders(path: str) -> None:
+    """Creates a folder and its parents; an existing one is fine.
+
+    Raises:
+      UserError: the folder cannot be created.
+    """
+    if is_remote(path):
+        with _remote(path) as gfile:
+            gfile.makedirs(path)
+        return
+    check_name(path)
+    missing, folder = [], os.path.abspath(path)
+    while not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    try:
+        os.makedirs(path, exist_ok=True)
+        for made in missing:
+            _flush(os.path.dirname(made))
+    except FileExistsError as error:
+        raise UserError(f"{path} is a file, not a folder") from error
+    except OSError as error:
+        raise UserError(f"cannot create the folder {path}: {error.strerror or error}") from error
+
+
+def list_folder(path: str) -> list[str]:
+    """Names of the entries of a folder, sorted."""
+    if not is_remote(path):
+        return sorted(os.listdir(path))
+    with _remote(path) as gfile:
+        return sorted(gfile.listdir(path))
+
+
+def size(path: str) -> int:
+    """Length of a file in bytes."""
+    if not is_remote(path):
+        return os.path.getsize(path)
+    with _remote(path) as gfile:
+        return gfile.stat(path).length
+
+
+def is_same(first: str, second: str) -> bool:
+    """Tells whether two paths name the same existing file."""
+    if is_remote(first) or is_remote(second):
+        return first == second
+    return os.path.samefile(first, second)
+
+
+def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
+    """Gives files that are complete their names, in this order; on a local disk each in one step.
+
+    Their bytes are on the disk before the first has its name, and the names before this returns: what is written later
+    may count on them, after a power cut too. A symbolic link stays one: the file that it points to is replaced. A file
+    that is replaced leaves its permissions to the new one.
+
+    Args:
+      partials: the files.
+      paths: their names, of files that may be there already.
+
+    Raises:
+      UserError: a name stands for something else than a regular file, or the disk reports an error.
+    """
+    for path in paths:
+        check_regular(path)
+        if is_folder(path):
+            raise UserError(f"cannot write {path}: it is a folder")
+    for partial, path in zip(partials, paths, strict=True):
+        if not is_remote(path):
+            with explained_errors("write", path, partial):
+                _flush(partial)
+    for partial, path in zip(partials, paths, strict=True):
+        _replace(partial, path)
+    for folder in dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in paths if not is_remote(path)):
+        _flush(folder)
+
+
+def _replace(partial: str, path: str) -> None:
+    if is_remote(path):
+        with _remote(path) as gfile:
+            gfile.rename(partial, path, overwrite=True)
+        return
+    target = os.path.realpath(path)
+    with explained_errors("write", path, partial, target):
+        with contextlib.suppress(OSError):  # it is new, or the file system knows no permissions
+            os.chmod(partial, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(partial, target)
+
+
+def _flush(path: str) -> None:
+    """Waits until the bytes of a file, or the names in a folder, are on the disk, where the file system can do that."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except PermissionError:  # some may be written to but not read
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def rename_folder(source: str, target: str) -> None:
+    """Gives a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
+
+    Raises:
+      FileExistsError: there is something of that name already.
+    """
+    if exists(target):
+        raise FileExistsError(target)
+    if is_remote(target):
+        with _remote(target) as gfile:
+            gfile.rename(source, target)
+        return
+    for folder, _, names in os.walk(source):
+        for name in names:
+            _flush(os.path.join(folder, name))
+        _flush(folder)
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if exists(target):  # made in between
+            raise FileExistsError(target) from error
+        raise
+    _flush(os.path.dirname(os.path.abspath(target)))
+
+
+def remove_folder(path: str) -> None:
+    """Deletes a folder with all it holds; one that is gone already is fine."""
+    if not is_remote(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif exists(path):
+        with _remote(path) as gfile:
+            gfile.rmtree(path)
+
+
+def remove(path: str) -> None:
+    """Deletes a file; one that is gone already is fine."""
+    if not is_remote(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+    elif exists(path):
+        with _remote(path) as gfile:
+            gfile.remove(path)
+
+
+def discard(partials: Iterable[str]) -> None:
+    """Deletes what was not completed, as far as it can be: an error on the way here is the one to report."""
+    for partial in partials:
+        with contextlib.suppress(OSError, UserError):
+            remove(partial)
+
+
+def find(patterns: str) -> list[str]:
+    """Finds the files that a comma-separated list of names and globs stands for.
+
+    The names keep the list's order; the matches of one glob are sorted, and hidden files never match.
+
+    Args:
+      patterns: for example `"a.txt,books/*.txt"`.
+
+    Returns:
+      Paths, at least one per pattern.
+
+    Raises:
+      UserError: a pattern matches no file; the message names it.
+    """
+    found = []
+    for pattern in patterns.split(","):
+        name = pattern.strip()
+        matches = _match(name)
+        for path in matches or [name]:
+            check_name(path)
+        if not matches and name and is_folder(name):
+            raise UserError(f"{name!r} is a folder; name the files in it, as in {os.path.join(name, '*')!r}")
+        if not matches:
+            check_regular(name)
+            raise UserError(f"no file matches {pattern.strip()!r}; check the path (given: {patterns!r})")
+        found.extend(matches)
+    return found
+
+
+def _match(pattern: str) -> list[str]:
+    if is_remote(pattern):
+        with _remote(pattern) as gfile:
+            paths = gfile.glob(pattern)
+        paths = [path for path in paths if not os.path.basename(path).startswith(".")]
+    elif os.path.isfile(pattern):  # a name that holds [ or * itself
+        paths = [pattern]
+    else:
+        paths = [path for path in local_glob.glob(pattern) if os.path.isfile(path)]
+    return sorted(paths)
+
+
+def partial_name(path: str) -> str:
+    """A new hidden name beside `path`, to write to before `publish`; globs do not match it.
+
+    A local one is beside the file that a symbolic link points to, on its disk.
+    """
+    check_name(path)
+    folder, name = os.path.split(path if is_remote(path) else os.path.realpath(path))
+    name = name.encode()[:_MAX_HIDDEN_BYTES].decode(errors="ignore")
+    return os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
+
+
+@contextlib.contextmanager
+def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
+    """Opens a file that appears under its name only when the block ends without an error, and is on the disk then.
+
+    Raises:
+      UserError: it cannot be written; see `publish`.
+    """
+    check_regular(path)
+    partial = partial_name(path)
+    try:
+        if is_remote(path):
+            with open_file(partial, mode) as sink:
+                yield sink
+        else:
+            with explained_errors("write", path, partial), _opened(partial, mode) as sink:
+                yield sink
+        publish([partial], [path])
+    except BaseException:
+        discard([partial])
+        raise
+
+
+def check_writable_folder(path: str, name: str) -> None:
+    """Raises unless files can be created in the folder that will hold `path`.
+
+    Raises:
+      UserError: the folder is missing or not writable, or `path` is something that must not be replaced; the message
+        names the parameter.
+    """
+    try:
+        check_name(path)
+        check_regular(path)
+    except UserError as error:
+        raise UserError(f"{name}={error}") from error
+    folder = os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path) or "."
+    if not is_folder(folder):
+        raise UserError(f"{name}={path}: the folder {folder} does not exist; create it first")
+    if is_folder(path):
+        raise UserError(f"{name}={path} is a folder; give a file name")
+    if not is_remote(folder) and not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"{name}={path}: the folder {folder} is not writable")
+
+
+def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
+    """Raises if writing an output would overwrite an input, or another output.
+
+    Args:
+      outputs: files to write; they may be there already.
+      inputs: files that are read.
+      name: the parameter that names the outputs or their folder.
+
+    Raises:
+      UserError: two paths name the same file.
+    """
+    for output, source in itertools.product(outputs, inputs):
+        if exists(output) and exists(source) and is_same(output, source):
+            raise UserError(f"{name}: {output} is also an input; it would be overwritten")
+    places = [path if is_remote(path) else os.path.realpath(path) for path in outputs]
+    for place in places:
+        if places.count(place) > 1:
+            raise UserError(f"{name} lists {place} twice")

@@ -1,0 +1,145 @@
+"""Shows the progress of a long job: one line that is redrawn on a terminal, log lines at intervals elsewhere."""
+
+import os
+import shutil
+import sys
+import time
+
+from absl import logging
+
+_SECONDS_BETWEEN_REDRAWS = 0.2
+_SECONDS_BETWEEN_LOG_LINES = 10
+_BAR_WIDTH = 20
+_MAIN_DETAILS = 2  # that matter more, on a narrow terminal, than the bar and the label
+
+
+class Progress:
+    """Progress of a job; one that is done before the first line is due shows nothing.
+
+    Example:
+      >>> with Progress("making records", total=100, unit="documents") as progress:
+      ...     progress.update(40, "9,120 records/s")
+      making records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None,
+        unit: str,
+        *,
+        start: int = 0,
+        log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES,
+    ):
+        """Starts the clock.
+
+        Args:
+          label: what is being done.
+          total: where the count will end; None if that is not known.
+          unit: what is counted.
+          start: where the count begins, if an earlier run did some of the work.
+          log_every_seconds: without a terminal, seconds between log lines.
+        """
+        self._label = label
+        self._total = total
+        self._unit = unit
+        self._start = self._done = start
+        self._log_every_seconds = log_every_seconds
+        self._is_terminal = sys.stderr.isatty()
+        self._began = self._last_shown = time.monotonic()
+        self._details: tuple[str, ...] = ()
+        self._is_drawn = False
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._is_drawn:
+            self._draw()  # the last state stays to be read
+            sys.stderr.write("\n")
+
+    def restart(self, done: int) -> None:
+        """Restarts the clock with `done` units done: the time before says nothing about the speed."""
+        self._start = done
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the job began."""
+        return time.monotonic() - self._began
+
+    def update(self, done: int, *details: str, log: bool = False) -> None:
+        """Reports that `done` of the total are done.
+
+        Args:
+          done: units done, those before `start` included.
+          *details: rates or results to show beside, the most important first: a terminal that is too narrow shows no
+            more than fit.
+          log: log this line at any time, on a terminal too.
+        """
+        self._done = done
+        self._details = details
+        seconds = time.monotonic() - self._last_shown
+        every = _SECONDS_BETWEEN_REDRAWS if self._is_terminal else self._log_every_seconds
+        if not log and seconds < every:
+            return
+        self._last_shown = time.monotonic()
+        if log or not self._is_terminal:
+            self.clear()
+            logging.info("%s", ", ".join(self._parts(self._heads()[1])))
+        if self._is_terminal:
+            self._draw()
+
+    def clear(self) -> None:
+        """Wipes the terminal's line, so that something else can be printed."""
+        if self._is_terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _heads(self) -> list[str]:
+        """How the line may begin, from the longest to the shortest."""
+        if self._total is None:
+            return [f"{self._label}: {self._done:,} {self._unit}"]
+        fraction = self._done / self._total if self._total else 1.0
+        bar = "=" * (_BAR_WIDTH * self._done // self._total if self._total else _BAR_WIDTH)
+        short = f"{self._label}: {fraction:4.0%}"
+        long = f"{short} of {self._total:,} {self._unit}"
+        return [f"[{bar:{_BAR_WIDTH}}] {long}", long, short, f"{fraction:4.0%}"]
+
+    def _parts(self, head: str) -> list[str]:
+        parts = [head]
+        if self._total is not None and self._done > self._start:
+            left = self.seconds / (self._done - self._start) * (self._total - self._done)
+            parts.append(f"{format_seconds(left)} left")
+        return parts + list(self._details)
+
+    def _draw(self) -> None:
+        self._is_drawn = True
+        width = _terminal_width() - 1  # in the last column a terminal may break the line
+        num_main = len(self._parts("")) - max(0, len(self._details) - _MAIN_DETAILS)
+        lines = [_fitting(self._parts(head), width) for head in self._heads()]
+        parts = next((parts for parts in lines if len(parts) >= num_main), lines[-1])
+        sys.stderr.write(f"\r{', '.join(parts)[:width]}\x1b[K")
+        sys.stderr.flush()
+
+
+def _terminal_width() -> int:
+    """The width of the terminal that standard error is; standard output may be a file."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except OSError:
+        columns = 0
+    return columns or shutil.get_terminal_size().columns
+
+
+def _fitting(parts: list[str], width: int) -> list[str]:
+    """The first parts, at least one, that fit into a line."""
+    count = next((count for count in range(len(parts), 1, -1) if len(", ".join(parts[:count])) <= width), 1)
+    return parts[:count]
+
+
+def format_seconds(seconds: float) -> str:
+    """Writes a duration as hours, minutes and seconds: 3725 becomes `1:02:05`."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}"

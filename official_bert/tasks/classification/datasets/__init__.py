@@ -1,0 +1,1 @@
+"""Data sets of texts with labels: GLUE's, others', and a user's own files."""

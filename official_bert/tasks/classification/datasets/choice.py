@@ -1,0 +1,44 @@
+"""Which data set the flags of `run_classifier.py` mean."""
+
+import os
+
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_dataset
+from official_bert.tasks.classification.datasets.labels import Dataset
+from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+from official_bert.tasks.classification.outputs import read_labels
+
+
+def configured_dataset(config: ClassifierConfig) -> Dataset:
+    """The data set that the flags choose; labels of a custom one come from the flags, an earlier run or its texts.
+
+    Raises:
+      UserError: there is no such data set, or its labels are unknown.
+    """
+    name = config.task_name.lower()
+    if name == CUSTOM:
+        return _custom_dataset(config)
+    if name == "xnli":
+        return xnli(config.xnli_language, config.train_file)
+    return named_dataset(name)
+
+
+def _custom_dataset(config: ClassifierConfig) -> Dataset:
+    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.custom_files}
+    labels = config.label_names if config.labels else read_labels(config.output_dir) or None
+    return custom_dataset(
+        **paths,
+        text_a_column=config.text_a_column,
+        text_b_column=config.text_b_column,
+        label_column=config.label_column,
+        labels=None if config.regression else labels,
+        problem=config.problem,
+        has_header=config.has_header,
+    )
+
+
+def reads_pairs(config: ClassifierConfig, dataset: Dataset) -> bool:
+    """Whether an example of the data set has two texts."""
+    if dataset.name == CUSTOM:
+        return config.text_b_column is not None
+    return any(split.text_b is not None for split in dataset.splits.values())

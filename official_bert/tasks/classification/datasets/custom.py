@@ -1,0 +1,118 @@
+"""Data sets of the user's own, in TSV, CSV or JSONL."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+
+from official_bert.data.tables import read_csv, read_jsonl, read_tsv
+from official_bert.support.errors import UserError, listed
+from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
+from official_bert.tasks.classification.datasets.layouts import Column, Split
+
+CUSTOM = "custom"  # the name of a data set of the user's own
+# Those of a custom data set; with two classes also F1.
+CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
+    "single_label": ("accuracy",),
+    "multi_label": ("micro_f1", "macro_f1"),
+    "regression": CORRELATIONS,
+}
+
+
+def custom_dataset(
+    *,
+    text_a_column: Column,
+    text_b_column: Column | None = None,
+    label_column: Column | None = None,
+    train_file: str | None = None,
+    eval_file: str | None = None,
+    predict_file: str | None = None,
+    labels: Sequence[str] | None = None,
+    problem: Problem = "single_label",
+    label_delimiter: str = ",",
+    has_header: bool = True,
+) -> Dataset:
+    """Describes a data set of the user's own, in TSV (.tsv, .txt: no quoting), CSV (.csv) or JSONL (.jsonl, .json).
+
+    Args:
+      text_a_column: name or number (from 0) of the column of the first text; in JSONL its key.
+      text_b_column: that of the second text, if there is one.
+      label_column: that of the label; the file to predict needs none.
+      train_file: path of the split "train".
+      eval_file: path of the split "dev".
+      predict_file: path of the split "test", read without labels.
+      labels: the names of the classes in the order of the model's outputs; by default those of `train_file`, sorted.
+      problem: "single_label", "multi_label" or "regression".
+      label_delimiter: stands between the names in a multi-label cell; in JSONL the label may be a list instead.
+      has_header: the first row of TSV and CSV names the columns.
+
+    Returns:
+      The data set; its `examples` take None as data folder.
+
+    Raises:
+      UserError: the arguments do not fit together, or the labels are to be found in `train_file` and cannot.
+    """
+    paths = {"train": train_file, "dev": eval_file, "test": predict_file}
+    if label_column is None and (train_file or eval_file):
+        raise UserError("training and evaluation need labels; give label_column")
+    splits = {
+        split: _custom_split(
+            path,
+            [column for column in (text_a_column, text_b_column) if column is not None],
+            None if split == "test" else label_column,
+            label_delimiter if problem == "multi_label" else None,
+            has_header,
+        )
+        for split, path in paths.items()
+        if path
+    }
+    dataset = Dataset(
+        CUSTOM,
+        splits,
+        tuple(labels or ()),
+        problem,
+        label_delimiter=label_delimiter,
+        metrics=CUSTOM_METRICS[problem],
+    )
+    if problem == "regression":
+        return dataset
+    if labels is None:
+        if not train_file:
+            raise UserError("the labels are unknown; give labels=... or train_file")
+        # Not `dataset.examples`: its warnings come when the texts are read for training.
+        dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
+    if len(set(dataset.labels)) < len(dataset.labels):
+        raise UserError(f"the labels {listed(dataset.labels)} name a class twice")
+    if problem == "single_label" and len(dataset.labels) == 2:
+        return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))
+    return dataset
+
+
+def _custom_split(
+    path: str, text_columns: list[Column], label_column: Column | None, label_delimiter: str | None, has_header: bool
+) -> Split:
+    readers = {".tsv": read_tsv, ".txt": read_tsv, ".csv": read_csv, ".jsonl": None, ".json": None}
+    extension = os.path.splitext(path)[1].lower()
+    if extension not in readers:
+        raise UserError(f"{path}: the file name must end in one of {', '.join(readers)}")
+    if readers[extension]:
+        numbers = [_column(column, has_header) for column in text_columns]
+        label = None if label_column is None else _column(label_column, has_header)
+        most_columns = len(numbers) if has_header else None  # the header's width takes its place
+        return Split(
+            (path,), *numbers, label=label, read=readers[extension], has_header=has_header, most_columns=most_columns
+        )
+    keys = [str(column) for column in text_columns]
+    label_key = None if label_column is None else str(label_column)
+    read = functools.partial(read_jsonl, text_keys=keys, label_key=label_key, label_delimiter=label_delimiter)
+    label = None if label_key is None else len(keys)
+    return Split((path,), *range(len(keys)), label=label, read=read, has_header=False)
+
+
+def _column(column: Column, has_header: bool) -> Column:
+    """A column as a flag gives it: digits are its number."""
+    if str(column).isdecimal():
+        return int(column)
+    if isinstance(column, int) or not has_header:
+        raise UserError(f"column {column!r}: give its number, counted from 0, or with a header its name")
+    return column

@@ -1,0 +1,171 @@
+"""A data set: its splits, its labels and how it is scored."""
+
+import collections
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from absl import logging
+
+from official_bert.support import files
+from official_bert.support.errors import UserError, listed
+from official_bert.tasks.classification.datasets.layouts import Split, TextExample, collect
+
+Problem = Literal["single_label", "multi_label", "regression"]
+MULTI_LABEL_THRESHOLD = 0.5  # a class with a higher probability is predicted
+ACCURACY_AND_F1 = ("accuracy_f1_mean", "accuracy", "f1")
+CORRELATIONS = ("pearson_spearman_mean", "pearson", "spearman")
+_LARGEST_FLOAT32 = 3.4e38
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A data set: its splits, its labels and its scores.
+
+    Attributes:
+      name: as in `--task_name`, in lower case.
+      splits: by name; names of labelled splits for evaluation begin with "dev", of splits to predict with "test".
+      labels: the names of the classes, in the order of the model's outputs.
+      problem: "single_label", "multi_label" (any number of classes an example) or "regression".
+      label_range: minimum and maximum label of a regression.
+      label_delimiter: separates the names in the label of a multi-label example.
+      metrics: names in `metrics.classification.METRICS` to report; the first is the primary metric.
+    """
+
+    name: str
+    splits: Mapping[str, Split]
+    labels: tuple[str, ...] = ()
+    problem: Problem = "single_label"
+    label_range: tuple[float, float] = (-math.inf, math.inf)
+    label_delimiter: str = ","
+    metrics: tuple[str, ...] = ("accuracy",)
+
+    @property
+    def primary_metric(self) -> str:
+        """The metric that ranks models; for the sets of GLUE it is GLUE's."""
+        return self.metrics[0]
+
+    @property
+    def eval_splits(self) -> tuple[str, ...]:
+        """The splits to evaluate on; where a set has none for that, its labelled test splits."""
+        names = tuple(name for name in self.splits if name.startswith("dev"))
+        return names or tuple(name for name in self.test_splits if self.splits[name].label is not None)
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        """The splits to predict."""
+        return tuple(name for name in self.splits if name.startswith("test"))
+
+    def find(self, data_dir: str | None, split: str) -> str:
+        """The path of a split's file; for arguments and errors see `examples`."""
+        if split not in self.splits:
+            raise UserError(f"the data set {self.name} has no split {split!r}; it has {listed(self.splits)}")
+        if data_dir and not files.is_folder(data_dir):
+            raise UserError(f"there is no folder {data_dir} with the files of {self.name}")
+        return self.splits[split].find(data_dir)
+
+    def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
+        """Reads a split of the set.
+
+        Args:
+          data_dir: the set's folder; None for a custom set, whose files are paths.
+          split: a name in `splits`.
+
+        Returns:
+          The examples, in the order of the file. Their labels are not checked: see `check_labels`.
+
+        Raises:
+          UserError: the set has no such split, or its file is missing, empty, not UTF-8 or not of this layout.
+        """
+        path, layout = self.find(data_dir, split), self.splits[split]
+        examples = layout.examples(path, layout.guid_prefix or split)
+        num_empty = sum(_has_empty_text(example) for example in examples)
+        if num_empty:
+            logging.warning("%s: %d of %d examples have an empty text", path, num_empty, len(examples))
+        return examples
+
+    def parse_label(self, example: TextExample) -> int | float | tuple[int, ...]:
+        """Turns a label into the target of training.
+
+        Returns:
+          The index of the class; for regression the number; for multi-label 0 or 1 for each class.
+
+        Raises:
+          UserError: the label is not one of the allowed ones.
+        """
+        if self.problem == "regression":
+            return self._number(example)
+        indices = [self._index(name, example) for name in self._names(example)]
+        if self.problem == "multi_label":
+            return tuple(int(index in indices) for index in range(len(self.labels)))
+        return indices[0]
+
+    def check_labels(self, examples: Iterable[TextExample]) -> list[int | float | tuple[int, ...]]:
+        """Parses every label, so that a bad one is found before any training.
+
+        Raises:
+          UserError: labels are bad; the message names the first and says how many there are.
+        """
+        return collect(self.parse_label, examples)
+
+    def with_labels_of(self, examples: Iterable[TextExample]) -> "Dataset":
+        """This set with the labels that occur in the examples, sorted.
+
+        Raises:
+          UserError: fewer than two labels occur, or two that differ only in case.
+        """
+        examples = list(examples)
+        counts = collections.Counter(name for example in examples for name in self._names(example) if name)
+        labels = tuple(sorted(counts))
+        self._check_case(examples)
+        if len(labels) < 2:
+            raise UserError(f"the label column of {self.name} has {listed(labels)}; at least two labels are required")
+        logging.info("%d labels found: %s", len(labels), listed(labels))
+        rare = [label for label in labels if counts[label] == 1]
+        if rare:
+            logging.warning("labels that occur only once: %s; are they misspelt?", listed(rare))
+        return dataclasses.replace(self, labels=labels)
+
+    def _check_case(self, examples: Iterable[TextExample]) -> None:
+        """Raises if two labels differ only in case, one of which is most likely a typo."""
+        first_use: dict[str, tuple[str, str]] = {}
+        for example in examples:
+            for name in self._names(example):
+                first_name, where = first_use.setdefault(name.casefold(), (name, example.where))
+                if name != first_name:
+                    raise UserError(
+                        f"{example.where}: label {name!r} differs only in case from {first_name!r} ({where}); use "
+                        "one spelling or, if they are two labels, list all: labels=..."
+                    )
+
+    @functools.cached_property
+    def _indices(self) -> dict[str, int]:
+        return {label: index for index, label in enumerate(self.labels)}
+
+    def _names(self, example: TextExample) -> list[str]:
+        if self.problem == "single_label":
+            return [example.label]
+        return [name.strip() for name in example.label.split(self.label_delimiter) if name.strip()]
+
+    def _index(self, name: str, example: TextExample) -> int:
+        if name not in self._indices:
+            raise UserError(f"{example.where}: label {name!r} is not one of {listed(self.labels)}")
+        return self._indices[name]
+
+    def _number(self, example: TextExample) -> float:
+        least, greatest = self.label_range
+        try:
+            number = float(example.label)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= greatest or abs(number) > _LARGEST_FLOAT32:
+            allowed = "" if math.isinf(least) else f" from {least:g} to {greatest:g}"
+            raise UserError(f"{example.where}: label {example.label!r} is not a finite number{allowed}")
+        return number
+
+
+def _has_empty_text(example: TextExample) -> bool:
+    """Whether a text of an example is blank; a missing second text is not."""
+    return not example.text_a.strip() or (example.text_b is not None and not example.text_b.strip())

@@ -1,0 +1,189 @@
+"""How the examples of a data set lie in its files: which file, which columns, which header."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from absl import logging
+
+from official_bert.data.tables import Row, read_tsv, without_blank_end
+from official_bert.support import files
+from official_bert.support.errors import UserError, listed
+
+Column = int | str  # counted from 0 (below 0: from the end), or named by the header
+_T = TypeVar("_T")
+
+
+class TextExample(NamedTuple):
+    """One or two texts to classify.
+
+    Attributes:
+      guid: the example's name, as in the reference: "train-1".
+      text_a: the first text.
+      text_b: the second text of a pair.
+      label: as in the file, without white space around it; None where the file has none.
+      where: file and line, for messages.
+    """
+
+    guid: str
+    text_a: str
+    text_b: str | None
+    label: str | None
+    where: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A split of a data set: its file and the layout of that.
+
+    Attributes:
+      names: names of the file (or folder) in the data folder; the first that exists is read.
+      text_a: column of the first text.
+      text_b: column of the second text; None if there is none.
+      label: column of the label; None if the split has no labels.
+      read: reads the rows of the file.
+      has_header: the first row names the columns.
+      guid_prefix: begins the guids; by default the name of the split.
+      guid_column: ends the guids; by default the number of the row.
+      language: reads only rows with this in their first column.
+      renamed_labels: labels of the file that stand for others.
+      skip_short_rows: leaves out, with a warning, rows that lack columns.
+      most_columns: a row with more is refused; with a header its width; None allows any number.
+    """
+
+    names: tuple[str, ...]
+    text_a: Column
+    text_b: Column | None = None
+    label: Column | None = None
+    read: Callable[[str], Iterator[Row]] = read_tsv
+    has_header: bool = True
+    guid_prefix: str | None = None
+    guid_column: Column | None = None
+    language: str | None = None
+    renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    skip_short_rows: bool = False
+    most_columns: int | None = None
+
+    def find(self, data_dir: str | None) -> str:
+        """The path of the file."""
+        paths = [os.path.join(data_dir, name) if data_dir else name for name in self.names]
+        for path in paths:
+            if files.exists(path):
+                return path
+        raise UserError(f"there is no {' and no '.join(paths)}; check the path")
+
+    def examples(self, path: str, guid_prefix: str) -> list[TextExample]:
+        """Reads the examples of a file.
+
+        Raises:
+          UserError: the file cannot be read; the message names the first bad row and says how many there are.
+        """
+        rows = without_blank_end(self.read(path))
+        layout = self
+        if self.has_header:
+            header = next(rows, None)
+            if header is None:
+                raise UserError(f"{path} is empty")
+            layout = self._numbered(header)
+        examples = collect(functools.partial(layout._example, guid_prefix), layout._selected(rows, path))
+        if not examples:
+            language = f" with {self.language!r} in the first column" if self.language else ""
+            raise UserError(f"{path} has no examples{language}")
+        return examples
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        columns = {name: getattr(self, name) for name in ("text_a", "text_b", "label", "guid_column")}
+        return {name: column for name, column in columns.items() if column is not None}
+
+    @functools.cached_property
+    def _width(self) -> int:
+        """How many columns a row needs, once all are numbers."""
+        return max(column + 1 if column >= 0 else -column for column in self._columns.values())
+
+    def _numbered(self, header: Row) -> "Split":
+        """This layout, with a number for each name of a column."""
+        numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
+        for field, column in self._columns.items():
+            if isinstance(column, str):
+                column = self._number_of(column, header)
+            elif self.most_columns and column >= len(header.cells):
+                raise UserError(
+                    f"{header.where}: no column {column}, counted from 0; the columns are {listed(header.cells)}"
+                    + _separator_hint(header.cells)
+                )
+            numbers[field] = column
+        return dataclasses.replace(self, **numbers)
+
+    @staticmethod
+    def _number_of(name: str, header: Row) -> int:
+        """The number of a column that is given by name."""
+        count = header.cells.count(name)
+        if not count:
+            columns = listed(header.cells) + _separator_hint(header.cells)
+            raise UserError(f"{header.where}: no column {name!r}; the columns are {columns}")
+        if count > 1:
+            raise UserError(f"{header.where}: {count} columns are named {name!r}; rename all but one of them")
+        return header.cells.index(name)
+
+    def _selected(self, rows: Iterable[Row], path: str) -> Iterator[Row]:
+        num_short = 0
+        for row in rows:
+            if self.skip_short_rows and len(row.cells) < self._width:
+                num_short += 1
+            elif self.language is None or row.cells[:1] == [self.language]:
+                yield row
+        if num_short:
+            logging.warning("%s: skipped %d rows with fewer than %d columns", path, num_short, self._width)
+
+    def _example(self, guid_prefix: str, row: Row) -> TextExample:
+        cells = row.cells
+        if row.mistake:
+            raise UserError(f"{row.where}: {row.mistake}")
+        if self.most_columns and len(cells) > self.most_columns:
+            raise UserError(
+                f"{row.where}: {len(cells)} columns, but the header has {self.most_columns}; does a text contain the "
+                f"separator? The row begins {cells[0][:40]!r}"
+            )
+        if not cells:
+            raise UserError(f"{row.where}: a blank line; remove it")
+        if len(cells) < self._width:
+            raise UserError(
+                f"{row.where}: {len(cells)} columns, but {self._width} are required; the row begins {cells[0][:40]!r}"
+            )
+        label = None if self.label is None else cells[self.label].strip()
+        return TextExample(
+            f"{guid_prefix}-{row.number if self.guid_column is None else cells[self.guid_column]}",
+            cells[self.text_a],
+            None if self.text_b is None else cells[self.text_b],
+            self.renamed_labels.get(label, label),
+            row.where,
+        )
+
+
+def split_suffix(split: str) -> str:
+    """What the names of files and scores of a second split end in: "_mismatched" of MNLI, otherwise ""."""
+    return "_mismatched" if split.endswith("_mismatched") else ""
+
+
+def _separator_hint(columns: Sequence[str]) -> str:
+    """What to say of a header that looks like a single column since another character separates its columns."""
+    for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
+        if len(columns) == 1 and separator in columns[0]:
+            return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
+    return ""
+
+
+def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:
+    """Converts all items; where some cannot be, raises the first one's UserError, with their number."""
+    converted, errors = [], []
+    for item in items:
+        try:
+            converted.append(convert(item))
+        except UserError as error:
+            errors.append(str(error))
+    if errors:
+        raise UserError(errors[0] + (f" ({len(errors):,} bad rows in all)" if len(errors) > 1 else ""))
+    return converted

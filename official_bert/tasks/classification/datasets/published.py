@@ -1,0 +1,149 @@
+"""The published data sets: a row of `DATASETS` says where a set's files lie, how they are laid out, how it is scored.
+
+Files are read as they were published.
+"""
+
+from official_bert.data.tables import read_nsmc, read_review_folders
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.custom import CUSTOM
+from official_bert.tasks.classification.datasets.labels import ACCURACY_AND_F1, CORRELATIONS, Dataset
+from official_bert.tasks.classification.datasets.layouts import Column, Split
+
+_INFERENCE = ("contradiction", "entailment", "neutral")  # the reference's order
+_ENTAILMENT = ("entailment", "not_entailment")
+_BINARY = ("0", "1")
+
+
+def _glue_splits(text_a: Column, text_b: Column | None = None, label: Column = "label", **layout) -> dict[str, Split]:
+    return {
+        "train": Split(("train.tsv",), text_a, text_b, label, **layout),
+        "dev": Split(("dev.tsv",), text_a, text_b, label, **layout),
+        "test": Split(("test.tsv",), text_a, text_b),
+    }
+
+
+def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
+    """The row of XNLI in a language.
+
+    Args:
+      language: evaluates on the rows of this language.
+      train_file: file in the data folder, or path; by default the training texts translated into the language.
+    """
+    train_file = train_file or f"multinli/multinli.train.{language}.tsv"
+    return Dataset(
+        "xnli",
+        {
+            "train": Split((train_file,), 0, 1, 2, renamed_labels={"contradictory": "contradiction"}),
+            "dev": Split(("xnli.dev.tsv",), 6, 7, 1, language=language),
+            "test": Split(("xnli.test.tsv",), 6, 7, 1, language=language),
+        },
+        _INFERENCE,
+    )
+
+
+# Columns are numbers where the reference reads by number (a file with another header is read as it was), else names.
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            "cola",
+            {
+                "train": Split(("train.tsv",), 3, label=1, has_header=False),
+                "dev": Split(("dev.tsv",), 3, label=1, has_header=False),
+                "test": Split(("test.tsv",), 1),
+            },
+            _BINARY,
+            metrics=("matthews_correlation", "accuracy"),
+        ),
+        Dataset("sst-2", _glue_splits("sentence"), _BINARY),
+        Dataset("mrpc", _glue_splits(3, 4, 0), _BINARY, metrics=ACCURACY_AND_F1),
+        Dataset(
+            "sts-b",
+            _glue_splits("sentence1", "sentence2", "score"),
+            problem="regression",
+            label_range=(0, 5),
+            metrics=CORRELATIONS,
+        ),
+        # As published, line ends within some questions tear their rows apart; GLUE's counts leave these out.
+        Dataset(
+            "qqp",
+            _glue_splits("question1", "question2", "is_duplicate", skip_short_rows=True),
+            _BINARY,
+            metrics=ACCURACY_AND_F1,
+        ),
+        Dataset(
+            "mnli",
+            {
+                "train": Split(("train.tsv",), 8, 9, -1, guid_column=0),
+                "dev_matched": Split(("dev_matched.tsv",), 8, 9, -1, guid_column=0),
+                "dev_mismatched": Split(("dev_mismatched.tsv",), 8, 9, -1, guid_column=0),
+                "test_matched": Split(("test_matched.tsv",), 8, 9, guid_column=0, guid_prefix="test"),
+                "test_mismatched": Split(("test_mismatched.tsv",), 8, 9, guid_column=0),
+            },
+            _INFERENCE,
+        ),
+        Dataset("qnli", _glue_splits("question", "sentence"), _ENTAILMENT),
+        Dataset("rte", _glue_splits("sentence1", "sentence2"), _ENTAILMENT),
+        Dataset("wnli", _glue_splits("sentence1", "sentence2"), _BINARY),
+        # GLUE's diagnostic set, for a model trained on MNLI.
+        Dataset(
+            "ax",
+            {
+                "dev": Split(("diagnostic-full.tsv",), "Premise", "Hypothesis", "Label"),
+                "test": Split(("diagnostic.tsv", "AX.tsv"), "sentence1", "sentence2"),
+            },
+            _INFERENCE,
+            metrics=("matthews_correlation", "accuracy"),
+        ),
+        xnli(),
+        Dataset(
+            "imdb",
+            {
+                split: Split(
+                    (split, f"aclImdb/{split}"),
+                    text_a=1,
+                    label=2,
+                    read=read_review_folders,
+                    has_header=False,
+                    guid_column=0,
+                )
+                for split in ("train", "test")
+            },
+            ("neg", "pos"),
+        ),
+        Dataset(
+            "nsmc",
+            {
+                split: Split((f"ratings_{split}.txt",), "document", label="label", read=read_nsmc)
+                for split in ("train", "test")
+            },
+            _BINARY,
+        ),
+    )
+}
+
+
+# The sets of GLUE, in its order and as its site calls them.
+GLUE_NAMES = {
+    "cola": "CoLA",
+    "sst-2": "SST-2",
+    "mrpc": "MRPC",
+    "sts-b": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+    "wnli": "WNLI",
+    "ax": "AX",
+}
+
+
+def named_dataset(name: str) -> Dataset:
+    """The row of a data set, by its name in upper or lower case.
+
+    Raises:
+      UserError: there is no such row.
+    """
+    if name.lower() not in DATASETS:
+        raise UserError(f"task_name={name}: must be {CUSTOM} or one of {', '.join(DATASETS)}")
+    return DATASETS[name.lower()]

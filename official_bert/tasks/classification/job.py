@@ -1,0 +1,277 @@
+"""A run of `run_classifier.py` as a `FinetuningJob`: which examples, which records, what is written of predictions."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.data.records import RecordFile, explained_damage, fingerprint, made_from
+from official_bert.modeling.classifier import FEATURES
+from official_bert.modeling.model import weights_fingerprint
+from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.support.errors import UserError, listed
+from official_bert.tasks.classification.datasets.choice import configured_dataset
+from official_bert.tasks.classification.datasets.custom import CUSTOM
+from official_bert.tasks.classification.datasets.labels import Dataset
+from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
+from official_bert.tasks.classification.outputs import (
+    LABELS_FILE,
+    check_submission,
+    read_labels,
+    submission_name,
+    write_bare_table,
+    write_confusion_matrix,
+    write_glue_submission,
+    write_labels,
+    write_readable_table,
+)
+from official_bert.tasks.classification.records import TextJoiner, write_feature_records, write_records
+from official_bert.tasks.classification.servable import servable_of_run
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.finetuning import FinetuningJob, batches_of, predictions
+from official_bert.training.loop import Trainer
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.summaries import ScalarLog, write_results
+
+_MODEL_FLAGS = (
+    "do_lower_case",
+    "multi_label",
+    "regression",
+    "feature_layers",
+    "trainable_encoder",
+    "long_text",
+    "window_pooling",
+)
+# A checkpoint may be evaluated on another data set (`ax` is for models of `mnli`), but its export is for one.
+_TEXT_FLAGS = ("task_name", "text_a_column", "text_b_column")
+
+
+class _LabelledSplit(NamedTuple):
+    """A split of the data set: its name, its examples and the targets (zeros where they are unknown)."""
+
+    name: str
+    examples: list[TextExample]
+    labels: list[int | float | tuple[int, ...]]
+
+    @property
+    def texts(self) -> list[tuple[str, str | None]]:
+        """The texts or pairs of the examples."""
+        return [(example.text_a, example.text_b) for example in self.examples]
+
+    @property
+    def suffix(self) -> str:
+        """What distinguishes its files and scores from those of another split."""
+        return split_suffix(self.name)
+
+
+class ClassificationJob(FinetuningJob):
+    """Texts and labels in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
+
+    def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
+        """Reads all examples and checks all labels, before anything is computed.
+
+        Args:
+          config: the flags.
+          bert_config: the architecture.
+          tokenizer: the tokenizer.
+
+        Raises:
+          UserError: a file or a label is wrong, or the export cannot be written.
+        """
+        self.config = config
+        self.bert_config = bert_config
+        self.tokenizer = tokenizer
+        self._dataset = dataset = configured_dataset(config)
+        if config.glue_submission:
+            check_submission(dataset)
+        self._train, self._dev, self._test = _read_splits(config, dataset)
+        if config.do_export:
+            check_export_dir(config.export_dir)
+        self._joiner = TextJoiner(
+            tokenizer,
+            max_seq_length=config.max_seq_length,
+            max_windows=config.max_windows if config.long_text == "window" else 1,
+            doc_stride=config.doc_stride,
+        )
+        self.task = _task(config, bert_config, dataset, self._joiner)
+        self.model_flags = _MODEL_FLAGS + (_TEXT_FLAGS if config.do_export else ())
+        self.primary_metric = f"eval_{dataset.primary_metric}"
+        self.num_training_examples = len(self._train.examples) if self._train else None
+        is_dynamic = config.dynamic_padding and not config.use_tpu
+        self._lengths = self._joiner.padded_lengths() if is_dynamic else None
+        self._written: dict[str, int] = {}  # records in each file that this run has made sure of
+
+    def check_output_folder(self) -> None:
+        """Raises if the checkpoints of the output folder were trained with other labels."""
+        config = self.config
+        labels = read_labels(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
+        if labels is not None and labels != list(self._dataset.labels):
+            raise UserError(
+                f"the labels are {listed(self._dataset.labels)}, but the checkpoints in {config.output_dir} were "
+                f"trained with {listed(labels)} ({LABELS_FILE}); use those, or another output_dir"
+            )
+
+    def training_fingerprints(self) -> tuple[str | None, str]:
+        """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
+        wanted = self._joiner.fingerprint(self.task.schema, self._train.texts, self._train.labels)
+        return made_from(self._text_file(self._train, "train").path), wanted
+
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
+        return self._file(trainer, self._train, "train")
+
+    def write_training_records(self, trainer: Trainer) -> int:
+        """Writes the records to train on and the names of the labels."""
+        write_labels(self.config.output_dir, self._dataset)
+        return self._write(trainer, self._train, "train")
+
+    def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
+        """Scores all splits to evaluate, those of a second one with a suffix, and logs them."""
+        return self._scores(trainer, step, confusion_folder=None)
+
+    def evaluate(self, trainer: Trainer, step: int) -> None:
+        """Writes `eval_results.txt` and confusion matrices."""
+        scores = self._scores(trainer, step, confusion_folder=self.config.output_dir)
+        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+        write_results(os.path.join(self.config.output_dir, RESULTS_FILE), results)
+        if results["loss"] != results["eval_loss"]:
+            logging.info(
+                "eval_loss is the mean over all examples; loss, as in Google's BERT, is the mean of the means over "
+                "batches of eval_batch_size=%d, in which the examples of a smaller last batch weigh more",
+                self.config.eval_batch_size,
+            )
+
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Writes the tables of predictions of every split to predict."""
+        del step
+        for split in self._test:
+            self._predict_split(trainer, split)
+
+    def export(self, checkpoint: str) -> None:
+        """Exports a checkpoint."""
+        servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
+        write_export(self.config.export_dir, servable, self.config.vocab_file)
+
+    def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
+        predicted = self._predictions(trainer, split, "predict", self.config.predict_batch_size)
+        probabilities = predicted["probabilities"]
+
+        def path(name: str) -> str:
+            return os.path.join(self.config.output_dir, name)
+
+        write_bare_table(path(f"test_results{split.suffix}.tsv"), probabilities)
+        readable = path(f"predictions{split.suffix}.tsv")
+        write_readable_table(readable, self._dataset, split.examples, probabilities)
+        logging.info("wrote %d predictions to %s", len(probabilities), readable)
+        if self.config.glue_submission:
+            submission = path(submission_name(self._dataset, split.name))
+            write_glue_submission(submission, self._dataset, probabilities)
+            logging.info("wrote %s", submission)
+
+    def _scores(self, trainer: Trainer, step: int, confusion_folder: str | None) -> dict[str, float]:
+        scores = {}
+        for split in self._dev:
+            predicted = self._predictions(trainer, split, "eval", self.config.eval_batch_size)
+            scores |= {f"{name}{split.suffix}": score for name, score in self.task.scores(predicted).items()}
+            if confusion_folder and self._dataset.problem == "single_label":
+                path = os.path.join(confusion_folder, f"confusion_matrix{split.suffix}.tsv")
+                write_confusion_matrix(path, self._dataset, predicted)
+        ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        return scores
+
+    def _predictions(
+        self, trainer: Trainer, split: _LabelledSplit, purpose: str, batch_size: int
+    ) -> dict[str, np.ndarray]:
+        num_records = self._write(trainer, split, purpose)
+        label = "evaluating" if purpose == "eval" else "predicting"
+        file = self._file(trainer, split, purpose)
+        return predictions(trainer, file, num_records, batch_size=batch_size, label=label)
+
+    def _text_file(self, split: _LabelledSplit, purpose: str) -> RecordFile:
+        """The file with the ids of a split; `purpose` is "train", "eval" or "predict"."""
+        path = os.path.join(self.config.output_dir, f"{purpose}{split.suffix}.tf_record")
+        return RecordFile(path, self.task.schema, self._lengths)
+
+    def _file(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> RecordFile:
+        """The file that the model reads: that of the ids or, with a frozen encoder, of what it computes of them."""
+        file = self._text_file(split, purpose)
+        if self.config.trainable_encoder:
+            return file
+        path = file.path.replace(".tf_record", ".features.tf_record")
+        return RecordFile(path, self.task.feature_schema(trainer.model), lengths=None)
+
+    def _write(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> int:
+        """Writes the files of a split at the first call; returns the number of records."""
+        file = self._text_file(split, purpose)
+        if file.path not in self._written:
+            num_records = write_records(file.path, file.schema, self._joiner, split.texts, split.labels)
+            if not self.config.trainable_encoder:
+                self._write_features(trainer, split, purpose, num_records)
+            self._written[file.path] = num_records
+        return self._written[file.path]
+
+    def _write_features(self, trainer: Trainer, split: _LabelledSplit, purpose: str, num_records: int) -> None:
+        model, text_file = trainer.model, self._text_file(split, purpose)
+        feature_file = self._file(trainer, split, purpose)
+
+        def features() -> np.ndarray:
+            batches = batches_of(trainer, text_file, self.config.eval_batch_size)
+            with explained_damage([text_file.path], text_file.schema):
+                computed = trainer.compute(
+                    lambda batch: {FEATURES: model.features(batch)}, batches, num_records=num_records, label="encoding"
+                )
+            return computed[FEATURES]
+
+        write_feature_records(
+            feature_file.path,
+            feature_file.schema,
+            self._joiner,
+            split.texts,
+            split.labels,
+            encoder=fingerprint(weights_fingerprint(model.encoder), self.config.feature_layers),
+            features=features,
+        )
+
+
+def _read_splits(
+    config: ClassifierConfig, dataset: Dataset
+) -> tuple[_LabelledSplit | None, list[_LabelledSplit], list[_LabelledSplit]]:
+    """The splits to train on, to evaluate and to predict, as far as the flags require them."""
+    train = ("train",) if config.do_train else ()
+    dev = dataset.eval_splits if config.is_evaluated else ()
+    test = dataset.test_splits if config.do_predict else ()
+    data_dir = None if dataset.name == CUSTOM else config.data_dir
+    # Each is read once, though the test split of IMDB is both evaluated and predicted.
+    examples = {name: dataset.examples(data_dir, name) for name in dict.fromkeys((*train, *dev, *test))}
+    unknown = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
+
+    def labelled(name: str) -> _LabelledSplit:
+        return _LabelledSplit(name, examples[name], dataset.check_labels(examples[name]))
+
+    unlabelled = [_LabelledSplit(name, examples[name], [unknown] * len(examples[name])) for name in test]
+    return labelled("train") if train else None, [labelled(name) for name in dev], unlabelled
+
+
+def _task(
+    config: ClassifierConfig, bert_config: BertConfig, dataset: Dataset, joiner: TextJoiner
+) -> ClassificationTask:
+    return ClassificationTask(
+        bert_config,
+        problem=dataset.problem,
+        num_labels=len(dataset.labels) or 1,
+        metric_names=dataset.metrics,
+        max_length=joiner.max_length,
+        eval_batch_size=config.eval_batch_size,
+        window_length=config.max_seq_length if joiner.max_windows > 1 else None,
+        window_pooling=config.window_pooling,
+        trainable_encoder=config.trainable_encoder,
+        feature_layers=config.feature_layers,
+        use_one_hot_embeddings=config.use_tpu,
+    )

@@ -1,0 +1,158 @@
+"""What a classifier's predictions are written to: the reference's bare table, a readable one, and GLUE's."""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from official_bert.metrics.classification import confusion_matrix
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
+from official_bert.tasks.classification.datasets.layouts import TextExample
+from official_bert.tasks.classification.datasets.published import GLUE_NAMES
+
+LABELS_FILE = "labels.json"
+_ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def write_labels(output_dir: str, dataset: Dataset) -> None:
+    """Writes `labels.json`, the names of the classes in the order of the model's outputs."""
+    with files.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
+        json.dump(list(dataset.labels), sink, ensure_ascii=False)
+
+
+def read_labels(output_dir: str) -> list[str] | None:
+    """Reads what `write_labels` wrote; None if there is nothing.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = os.path.join(output_dir, LABELS_FILE)
+    if not files.exists(path):
+        return None
+    labels = text_files.read_json_list(path, "list of labels")
+    if not all(isinstance(label, str) for label in labels):
+        raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")
+    return labels
+
+
+def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:
+    """Writes how often each label (a row) was predicted as each (a column).
+
+    Args:
+      path: the file.
+      dataset: names the classes.
+      predictions: label_ids int32 [N] and probabilities float32 [N, C].
+    """
+    counts = confusion_matrix(
+        predictions["label_ids"], predictions["probabilities"].argmax(axis=-1), len(dataset.labels)
+    )
+    rows = ([label, *map(str, row)] for label, row in zip(dataset.labels, counts, strict=True))
+    _write_rows(path, [("label", *dataset.labels), *rows])
+
+
+def write_bare_table(path: str, probabilities: np.ndarray) -> None:
+    """Writes the reference's `test_results.tsv`: the probabilities of an example's classes, nothing else.
+
+    Args:
+      path: the file.
+      probabilities: float32 [N, C], in the order of the examples.
+    """
+    _write_rows(path, ((str(number) for number in row) for row in probabilities))
+
+
+def write_readable_table(
+    path: str, dataset: Dataset, examples: Sequence[TextExample], probabilities: np.ndarray
+) -> None:
+    r"""Writes `predictions.tsv`: a header, then each example with its texts, what is predicted and how surely.
+
+    Tabs and line ends within a text are written as `\t` and `\n`.
+
+    Args:
+      path: the file.
+      dataset: names the classes.
+      examples: the N examples.
+      probabilities: float32 [N, C].
+    """
+    is_pair = any(example.text_b is not None for example in examples)
+    is_labelled = any(example.label is not None for example in examples)
+    columns = ["guid", "text_a"]
+    if is_pair:
+        columns.append("text_b")
+    if is_labelled:
+        columns.append("label")
+    predicted_columns = ["prediction"]
+    if dataset.problem == "single_label":
+        predicted_columns.append("probability")
+    if dataset.problem != "regression":
+        predicted_columns += dataset.labels
+
+    def rows():
+        yield columns + predicted_columns
+        for example, row in zip(examples, probabilities, strict=True):
+            cells = [getattr(example, column) or "" for column in columns]
+            yield cells + _predicted_cells(dataset, row)
+
+    _write_rows(path, rows())
+
+
+def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray) -> None:
+    """Writes a table as the GLUE site takes it: index and prediction.
+
+    Args:
+      path: the file.
+      dataset: names the classes.
+      probabilities: float32 [N, C].
+    """
+    rows = ((str(index), predicted_label(dataset, row)) for index, row in enumerate(probabilities))
+    _write_rows(path, [("index", "prediction"), *rows])
+
+
+def check_submission(dataset: Dataset) -> None:
+    """Raises unless a data set is one of GLUE's.
+
+    Raises:
+      UserError: it is not.
+    """
+    if dataset.name not in GLUE_NAMES:
+        raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
+
+
+def submission_name(dataset: Dataset, split: str) -> str:
+    """The file name that the GLUE website requires for the predictions of a split, such as `MNLI-m.tsv`."""
+    return GLUE_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
+
+
+def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
+    """What is predicted of one example: a label, a number, or labels with the set's delimiter between them.
+
+    Args:
+      dataset: names the classes.
+      probabilities: float32 [C].
+    """
+    if dataset.problem == "regression":
+        least, greatest = dataset.label_range
+        return f"{np.clip(probabilities[0], least, greatest):.3f}"
+    if dataset.problem == "multi_label":
+        chosen = [
+            label for label, share in zip(dataset.labels, probabilities, strict=True) if share > MULTI_LABEL_THRESHOLD
+        ]
+        return dataset.label_delimiter.join(chosen)
+    return dataset.labels[int(np.argmax(probabilities))]
+
+
+def _predicted_cells(dataset: Dataset, probabilities: np.ndarray) -> list[str]:
+    label = predicted_label(dataset, probabilities)
+    shares = [f"{share:.6f}" for share in probabilities]
+    if dataset.problem == "regression":
+        return [label]
+    if dataset.problem == "multi_label":
+        return [label, *shares]
+    return [label, f"{probabilities.max():.6f}", *shares]
+
+
+def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
+    with files.atomic_write(path) as sink:
+        sink.writelines("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in rows)

@@ -1,0 +1,209 @@
+"""The records of sentence tasks: what one holds, and how a text or a pair of texts becomes one."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from absl import logging
+
+from official_bert.config.tensor_names import ENCODER_INPUTS
+from official_bert.data.pipeline import padded_lengths
+from official_bert.data.records import fingerprint, write_cached
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.modeling.classifier import FEATURES
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.joining import join_texts, split_windows, truncate_pair
+
+Ids = list[int]
+Texts = Sequence[tuple[str, str | None]]
+Labels = Sequence[int | float | tuple[int, ...]]
+
+# S: positions of an example, V: vocabulary size, T: number of segment types, C: number of labels.
+LABEL_FIELDS = {
+    "single_label": Field("label_ids", (), "int32", below="C"),
+    "multi_label": Field("label_ids", ("C",), "int32", below=2),
+    "regression": Field("label_ids", (), "float32"),
+}
+_SUSPICIOUS_UNKNOWN_SHARE = 0.2  # of the wordpieces; published vocabularies leave below 1% of fitting texts unknown
+IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
+
+
+def classification_schema(problem: str) -> RecordSchema:
+    """The records of a kind of problem, one of `LABEL_FIELDS`."""
+    return RecordSchema(
+        *ENCODER_FIELDS,
+        LABEL_FIELDS[problem],
+        IS_REAL_FIELD,
+    )
+
+
+class TextJoiner:
+    """Turns a text or a pair of texts into what the model reads.
+
+    Attributes:
+      max_windows: maximum number of windows per example.
+      max_length: maximum number of positions per example, over all windows.
+      num_shortened: examples that were truncated.
+      num_pieces: wordpieces of all texts.
+      num_unknown: how many of them were [UNK].
+    """
+
+    def __init__(
+        self,
+        tokenizer: FullTokenizer,
+        *,
+        max_seq_length: int,
+        max_windows: int = 1,
+        doc_stride: int | None = None,
+    ):
+        """Prepares.
+
+        Args:
+          tokenizer: turns texts into ids.
+          max_seq_length: maximum number of positions per sequence, including [CLS] and [SEP].
+          max_windows: with more than one, a text that does not fit is read in overlapping windows.
+          doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window
+            has room for beside the other text.
+
+        Raises:
+          UserError: the vocabulary lacks a special piece.
+        """
+        self.max_windows = max_windows
+        self.max_length = max_windows * max_seq_length
+        self._tokenizer = tokenizer
+        self._max_seq_length = max_seq_length
+        self._doc_stride = doc_stride
+        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._unknown = tokenizer.unk_id
+        self.num_shortened = self.num_pieces = self.num_unknown = 0
+
+    def join(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
+        """Joins the texts of an example.
+
+        Args:
+          text_a: the first text.
+          text_b: the second; None or empty if there is none.
+
+        Returns:
+          input_ids, input_mask and segment_ids: all windows concatenated, each but the last padded.
+        """
+        first = self._tokenizer.encode(text_a)
+        second = self._tokenizer.encode(text_b) if text_b else []
+        self.num_pieces += len(first) + len(second)
+        self.num_unknown += first.count(self._unknown) + second.count(self._unknown)
+        room = self._max_seq_length - (3 if second else 2)
+        if len(first) + len(second) <= room:
+            parts = [(first, second)]
+        elif self.max_windows == 1:
+            self.num_shortened += 1
+            parts = [truncate_pair(first, second, room)]
+        else:
+            windows = split_windows(len(first), len(second), room, self._doc_stride)
+            parts = [(first[a.start : a.stop], second[b.start : b.stop]) for a, b in windows]
+            if len(parts) > self.max_windows:
+                self.num_shortened += 1
+        windows = [join_texts(*part, **self._specials) for part in parts[: self.max_windows]]
+        return {name: self._concatenated([getattr(window, name) for window in windows]) for name in ENCODER_INPUTS}
+
+    def _concatenated(self, windows: Sequence[Ids | bytes]) -> Ids | bytes:
+        """Concatenates windows, each but the last padded."""
+        concatenated = windows[0]
+        padding = type(concatenated)([0])
+        for number, window in enumerate(windows[1:], start=1):
+            num_missing = number * self._max_seq_length - len(concatenated)
+            concatenated = concatenated + padding * num_missing + window
+        return concatenated
+
+    def warn_of_unknown(self, path: str) -> None:
+        """Warns if too many wordpieces were [UNK] for the vocabulary to be the right one.
+
+        Args:
+          path: the file that the texts went into.
+        """
+        if self.num_unknown > _SUSPICIOUS_UNKNOWN_SHARE * self.num_pieces:
+            logging.warning(
+                "%s: %.0f%% of the wordpieces are [UNK]; is %s the vocabulary of the checkpoint and of these texts' "
+                "language, and does do_lower_case=%s fit it?",
+                path,
+                100 * self.num_unknown / self.num_pieces,
+                self._tokenizer.vocabulary.source,
+                str(self._tokenizer.basic_tokenizer.do_lower_case).lower(),
+            )
+
+    def padded_lengths(self) -> list[int]:
+        """The lengths that batches of similar examples are padded to; with windows, whole windows."""
+        if self.max_windows > 1:
+            return padded_lengths(self.max_length, unit=self._max_seq_length)
+        return padded_lengths(self.max_length)
+
+    def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
+        """Hashes all that decides how the records of examples come out; the arguments are those of `write_records`."""
+        vocabulary = list(self._tokenizer.vocabulary.token_to_id.items())
+        do_lower_case = self._tokenizer.basic_tokenizer.do_lower_case
+        settings = (do_lower_case, self._max_seq_length, self.max_windows, self._doc_stride)
+        return fingerprint(vocabulary, settings, schema.names, texts, labels)
+
+
+def write_records(path: str, schema: RecordSchema, joiner: TextJoiner, texts: Texts, labels: Labels) -> int:
+    """Writes the records of examples, unless an existing file is up to date.
+
+    Args:
+      path: the TFRecord file.
+      schema: what a record holds, sized.
+      joiner: turns texts into ids.
+      texts: N texts or pairs.
+      labels: N labels, as `Dataset.check_labels` gives them.
+
+    Returns:
+      N.
+    """
+
+    def records() -> Iterator[bytes]:
+        joiner.num_shortened = joiner.num_pieces = joiner.num_unknown = 0
+        for (text_a, text_b), label in zip(texts, labels, strict=True):
+            yield schema.encode({**joiner.join(text_a, text_b), **_label_values(label)})
+        if joiner.num_shortened:
+            logging.info(
+                "%d of %d examples were truncated to %d wordpieces",
+                joiner.num_shortened,
+                len(texts),
+                joiner.max_length,
+            )
+        joiner.warn_of_unknown(path)
+
+    return write_cached(path, joiner.fingerprint(schema, texts, labels), records)
+
+
+def write_feature_records(
+    path: str,
+    schema: RecordSchema,
+    joiner: TextJoiner,
+    texts: Texts,
+    labels: Labels,
+    *,
+    encoder: str,
+    features: Callable[[], np.ndarray],
+) -> int:
+    """Writes what a frozen encoder computes of examples, unless an existing file is up to date.
+
+    Args:
+      path: the TFRecord file.
+      schema: what a record holds.
+      joiner: joined the texts.
+      texts: N texts or pairs.
+      labels: N labels.
+      encoder: fingerprint of the encoder and of what is taken from it.
+      features: computes float32 [N, K, D]; called only if needed.
+
+    Returns:
+      N.
+    """
+
+    def records() -> Iterator[bytes]:
+        for row, label in zip(features(), labels, strict=True):
+            yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
+
+    return write_cached(path, fingerprint(encoder, joiner.fingerprint(schema, texts, labels)), records)
+
+
+def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:
+    return {"label_ids": label if isinstance(label, tuple) else [label], "is_real_example": [1]}

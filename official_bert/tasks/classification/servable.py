@@ -1,0 +1,187 @@
+"""Classifiers that read texts: one text, or two, in; labels and their probabilities, or a score, out."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load_whole
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.data.graph_joining import join_windows, truncate_and_join
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoders import create_encoder
+from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.tasks.classification.datasets.choice import configured_dataset, reads_pairs
+from official_bert.tasks.classification.task import PROBLEMS
+from official_bert.tokenization import FullTokenizer
+
+
+class Classification(NamedTuple):
+    """The prediction of a classifier for a text.
+
+    Attributes:
+      label: the most likely label.
+      probability: of that label.
+      probabilities: of every label, the most likely first.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+class ClassificationServable(Servable):
+    """A model of `run_classifier.py`."""
+
+    task = "classification"
+
+    def __init__(
+        self,
+        model: ClassificationModel,
+        config: BertConfig,
+        tokenizer: FullTokenizer,
+        *,
+        problem: str,
+        labels: Sequence[str],
+        is_pair: bool,
+        max_seq_length: int,
+        max_windows: int = 1,
+        doc_stride: int | None = None,
+    ):
+        """Joins a classifier with its tokenizer and its labels.
+
+        Args:
+          model: the classifier; if an example may have several windows, made with `max_seq_length` as their length.
+          config: the model's architecture.
+          tokenizer: the one that the model was trained with.
+          problem: a key of `PROBLEMS`.
+          labels: names of the C classes, in the order of the model's outputs; none for regression.
+          is_pair: whether an example has two texts.
+          max_seq_length: positions of a sequence, [CLS] and [SEP] included.
+          max_windows: maximum number of windows per example; with 1, longer texts are truncated.
+          doc_stride: wordpieces between the starts of windows, see `TextJoiner`.
+
+        Raises:
+          UserError: see `Servable`.
+        """
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="classifier")
+        self.text_names = ("text_a", "text_b") if is_pair else ("text_a",)
+        self._problem = problem
+        self._max_windows = max_windows
+        self._doc_stride = doc_stride
+        self._labels = tf.constant(labels, tf.string)
+
+    @property
+    def _most_positions(self) -> int:
+        return self._num_example_positions if self._max_windows > 1 else super()._most_positions
+
+    @property
+    def _num_example_positions(self) -> int:
+        return self._max_windows * self.max_seq_length
+
+    def tokenize(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> Tensors:
+        """Turns texts into what the model reads.
+
+        Args:
+          text_a: string [B], UTF-8.
+          text_b: string [B], "" where there is none; None if there are none at all.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, S], or [B, W * S] with windows.
+        """
+        first, second = self._graph_tokenizer.encode(text_a), None
+        if text_b is not None:
+            same_number = tf.debugging.assert_equal(
+                tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
+            )
+            with tf.control_dependencies([same_number]):
+                second = self._graph_tokenizer.encode(text_b)
+        if self._max_windows == 1:
+            return truncate_and_join(first, second, max_seq_length=self.max_seq_length, **self._specials)
+        return join_windows(
+            first,
+            second,
+            max_seq_length=self.max_seq_length,
+            max_windows=self._max_windows,
+            doc_stride=self._doc_stride,
+            **self._specials,
+        )
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Classifies.
+
+        Args:
+          inputs: input_ids, input_mask and segment_ids, int32 [B, S]; with windows window after window.
+
+        Returns:
+          For regression, scores, float32 [B]. Otherwise logits and probabilities, float32 [B, C] in the order of the
+          labels, and classes, string [B, C], the labels, the most likely first.
+        """
+        if self._max_windows > 1:
+            inputs = _whole_windows(inputs, self.max_seq_length)
+        logits = self._run_model(inputs)
+        if self._problem == "regression":
+            return {"scores": logits[:, 0]}
+        probabilities = PROBLEMS[self._problem].probabilities(logits)
+        best_first = tf.argsort(probabilities, direction="DESCENDING", stable=True)
+        return {"logits": logits, "probabilities": probabilities, "classes": tf.gather(self._labels, best_first)}
+
+
+def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
+    """Pads inputs to a whole number of windows."""
+    num_missing = -tf.shape(inputs["input_ids"])[1] % window_length
+    return {name: tf.pad(values, [[0, 0], [0, num_missing]]) for name, values in inputs.items()}
+
+
+def servable_of_run(
+    config: ClassifierConfig, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+) -> ClassificationServable:
+    """Loads what a run of `run_classifier.py` trained.
+
+    Args:
+      config: the flags it was trained with, from which its labels follow.
+      bert_config: its architecture.
+      tokenizer: its tokenizer.
+      checkpoint: its weights.
+
+    Raises:
+      UserError: the checkpoint cannot be read, or is of another model.
+    """
+    dataset, has_windows = configured_dataset(config), config.long_text == "window"
+    model = ClassificationModel(
+        create_encoder(bert_config, layout_maker=UnpaddedLayout.of),
+        num_outputs=len(dataset.labels) or 1,
+        window_length=config.max_seq_length if has_windows else None,
+        window_pooling=config.window_pooling,
+        feature_layers=config.feature_layers,
+    )
+    load_whole(checkpoint, model.trainable_variables, "checkpoint")
+    return ClassificationServable(
+        model,
+        bert_config,
+        tokenizer,
+        problem=dataset.problem,
+        labels=dataset.labels,
+        is_pair=reads_pairs(config, dataset),
+        max_seq_length=config.max_seq_length,
+        max_windows=config.max_windows if has_windows else 1,
+        doc_stride=config.doc_stride,
+    )
+
+
+def results(outputs: Mapping[str, np.ndarray]) -> list[Classification] | list[float]:
+    """Turns outputs of the signature `text` into a `Classification` an example or, of a regression, a number."""
+    if "scores" in outputs:
+        return outputs["scores"].tolist()
+    best_first = -np.sort(-outputs["probabilities"], axis=1)
+    rows = zip(outputs["classes"].tolist(), best_first.tolist(), strict=True)
+    return [_classification(labels, probabilities) for labels, probabilities in rows]
+
+
+def _classification(labels: list[bytes], probabilities: list[float]) -> Classification:
+    by_label = {label.decode(): probability for label, probability in zip(labels, probabilities, strict=True)}
+    label = next(iter(by_label))
+    return Classification(label, by_label[label], by_label)

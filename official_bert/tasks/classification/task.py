@@ -1,0 +1,136 @@
+"""Sentence classification and regression as a task: model, losses and scores."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.schema import Field, RecordSchema
+from official_bert.metrics.classification import METRICS
+from official_bert.modeling.classifier import FEATURES, ClassificationModel
+from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.model import Encoder
+from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
+from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
+from official_bert.training.task import WeightedSum
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is asked of a text.
+
+    Attributes:
+      loss: labels [B] or [B, C] and logits [B, C] to losses [B].
+      probabilities: logits [B, C] to the bare predictions [B, C]; of a regression the number itself.
+      decide: bare predictions [N, C] to what the metrics compare with labels.
+    """
+
+    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    probabilities: Callable[[tf.Tensor], tf.Tensor]
+    decide: Callable[[np.ndarray], np.ndarray]
+
+
+def _sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)  # [B, C]
+    return tf.reduce_mean(losses, axis=-1)
+
+
+PROBLEMS = {
+    "single_label": Problem(
+        tf.nn.sparse_softmax_cross_entropy_with_logits, tf.nn.softmax, lambda predicted: predicted.argmax(axis=-1)
+    ),
+    "multi_label": Problem(_sigmoid_cross_entropy, tf.nn.sigmoid, lambda predicted: predicted > MULTI_LABEL_THRESHOLD),
+    "regression": Problem(
+        lambda labels, logits: tf.square(logits[:, 0] - labels), tf.identity, lambda predicted: predicted[:, 0]
+    ),
+}
+
+
+class ClassificationTask:
+    """Learns the label of a text or of a pair of texts.
+
+    Attributes:
+      schema: the records, with lengths and limits.
+      feature_schema: the records of what a frozen encoder computed.
+    Source: BERT paper, section 4.1.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        problem: str,
+        num_labels: int,
+        metric_names: Sequence[str],
+        max_length: int,
+        eval_batch_size: int,
+        trainable_encoder: bool = True,
+        use_one_hot_embeddings: bool = False,
+        make_encoder: Callable[..., Encoder] = create_encoder,
+        **model_options,
+    ):
+        """Describes the task.
+
+        Args:
+          config: the architecture.
+          problem: a key of `PROBLEMS`.
+          num_labels: classes, or 1 for regression.
+          metric_names: names in `METRICS` to report.
+          max_length: positions in a record.
+          eval_batch_size: the batches whose mean loss is the score `loss`.
+          trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
+          use_one_hot_embeddings: see `BertEncoder`.
+          make_encoder: makes the encoder; called as `create_encoder`.
+          **model_options: see `ClassificationModel`.
+        """
+        self._config = config
+        self._problem = PROBLEMS[problem]
+        self._num_labels = num_labels
+        self._metric_names = metric_names
+        self._eval_batch_size = eval_batch_size
+        self._trainable_encoder = trainable_encoder
+        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._make_encoder = make_encoder
+        self._model_options = model_options
+        sizes = {"S": max_length, "V": config.vocab_size, "T": config.type_vocab_size, "C": num_labels}
+        self.schema = classification_schema(problem).sized(**sizes)
+        self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields
+
+    def build_model(self) -> keras.Model:
+        """Creates the model, variables included."""
+        encoder = self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings)
+        encoder.trainable = self._trainable_encoder
+        return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
+
+    def feature_schema(self, model: ClassificationModel) -> RecordSchema:
+        """The records of what the frozen encoder of a model computes: features, float32 [K * D], and the label."""
+        return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
+
+    def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """The loss over the real examples."""
+        losses = self._problem.loss(batch["label_ids"], outputs)  # [B]
+        is_real = tf.cast(batch["is_real_example"], tf.float32)
+        return {"classification": WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real))}
+
+    def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Of each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
+        return {
+            "probabilities": self._problem.probabilities(outputs),
+            "loss": self._problem.loss(batch["label_ids"], outputs),
+            "label_ids": batch["label_ids"],
+        }
+
+    def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The mean loss and the metrics over all examples; `loss` is the mean over batches of their mean losses."""
+        losses = predictions["loss"].astype(np.float64)
+        starts = range(0, len(losses), self._eval_batch_size)
+        batch_losses = [np.mean(losses[start : start + self._eval_batch_size]) for start in starts]
+        decided = self._problem.decide(predictions["probabilities"])
+        return {
+            "eval_loss": float(np.mean(losses)),
+            "loss": float(np.mean(batch_losses)),
+            **{f"eval_{name}": METRICS[name](predictions["label_ids"], decided) for name in self._metric_names},
+        }

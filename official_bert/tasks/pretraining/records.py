@@ -1,0 +1,207 @@
+"""The records of masked-LM and next-sentence pretraining: what one holds, and how text becomes them."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from absl import logging
+
+from official_bert.data.masking import MaskedSequence, Masker
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.data.sentence_pairs import Corpus, SentencePair, sentence_pairs
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization.joining import JoinedSequence, join_pair
+
+# S: max_seq_length, P: max_predictions_per_seq, V: vocabulary size, T: number of segment types.
+PRETRAINING_SCHEMA = RecordSchema(
+    *ENCODER_FIELDS,
+    Field("masked_lm_positions", ("P",), "int32", below="S"),
+    Field("masked_lm_ids", ("P",), "int32", below="V"),
+    Field("masked_lm_weights", ("P",), "float32"),
+    Field("next_sentence_labels", (), "int32", below=2),
+)
+
+_LINES_BETWEEN_UPDATES = 1024
+_DUBIOUS_SHARE_UNKNOWN = 0.05
+_DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
+
+
+def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
+    """Tokenizes text files: one sentence per line, blank lines between documents.
+
+    As in the reference, a document continues from one file into the next unless a blank line ends it.
+
+    Args:
+      paths: UTF-8 text files, read in this order.
+      tokenizer: turns lines into ids.
+
+    Returns:
+      The documents, in the order of the files.
+
+    Raises:
+      UserError: a file is not UTF-8, or the files hold no text.
+    """
+    corpus = Corpus()
+    total_bytes = sum(files.size(path) for path in paths)
+    bytes_before = 0
+    with Progress("reading text", total_bytes, "bytes") as progress:
+
+        def show(num_bytes: int) -> None:
+            rate = len(corpus.ids) / (progress.seconds or 1)
+            progress.update(num_bytes, f"{len(corpus.documents):,} documents", f"{rate:,.0f} tokens/s")
+
+        for path in paths:
+            reader = text_files.LineReader(path)
+            for number, line in enumerate(reader):
+                line = line.strip()
+                if line:
+                    corpus.add_sentence(tokenizer.encode(line))
+                else:
+                    corpus.end_document()
+                if number % _LINES_BETWEEN_UPDATES == 0:
+                    show(bytes_before + reader.bytes_read)
+            bytes_before += reader.bytes_read
+        show(bytes_before)
+    corpus.end_document()
+    if not corpus.documents:
+        raise UserError(f"no text in {', '.join(paths)}")
+    return corpus
+
+
+def warn_about_corpus(corpus: Corpus, *, unknown_share: float, do_lower_case: bool) -> None:
+    """Warns about text from which the reference silently made poor records.
+
+    Args:
+      corpus: the documents.
+      unknown_share: fraction of its wordpieces that are [UNK].
+      do_lower_case: the casing it was tokenized with.
+    """
+    num_documents = len(corpus.documents)
+    num_single = sum(len(document) == 1 for document in corpus.documents)
+    if num_documents == 1:
+        logging.warning(
+            'the input is a single document, so "random" next sentences come from it too and the next-sentence labels '
+            "are noise; put a blank line between documents"
+        )
+    elif num_single > _DUBIOUS_SHARE_SINGLE_SENTENCES * num_documents:
+        logging.warning(
+            "%d of %d documents have a single sentence, so all of their pairs are random; write one sentence per "
+            "line, and blank lines only between documents",
+            num_single,
+            num_documents,
+        )
+    if unknown_share > _DUBIOUS_SHARE_UNKNOWN:
+        logging.warning(
+            "%.1f%% of the wordpieces are %s; is this the right vocab_file, and does do_lower_case=%s fit it?",
+            100 * unknown_share,
+            vocab.UNK,
+            str(do_lower_case).lower(),
+        )
+
+
+class RecordMaker:
+    """Makes the records of a corpus, one after the other, from one random stream.
+
+    Attributes:
+      num_records: records made so far; the other counts are over these.
+      num_positions: their length, padding included.
+      num_pieces: their wordpieces, [CLS] and [SEP] included.
+      num_masked: wordpieces to predict.
+      num_random_next: pairs whose second part comes from elsewhere.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: FullTokenizer,
+        rng: Random,
+        *,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        masked_lm_prob: float,
+        short_seq_prob: float,
+        do_whole_word_mask: bool,
+    ):
+        """Prepares; the arguments are the flags of `create_pretraining_data.py`.
+
+        Raises:
+          UserError: the vocabulary lacks a special piece.
+        """
+        self._corpus = corpus
+        self._tokenizer = tokenizer
+        self._rng = rng
+        self._max_seq_length = max_seq_length
+        self._short_seq_prob = short_seq_prob
+        self._schema = PRETRAINING_SCHEMA.sized(S=max_seq_length, P=max_predictions_per_seq)
+        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._masker = Masker(
+            tokenizer.vocabulary,
+            masked_lm_prob=masked_lm_prob,
+            max_predictions_per_seq=max_predictions_per_seq,
+            whole_word=do_whole_word_mask,
+        )
+        self.num_records = self.num_positions = self.num_pieces = self.num_masked = self.num_random_next = 0
+
+    def records(self, dupe_factor: int) -> Iterator[bytes]:
+        """Makes the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
+        num_documents = len(self._corpus.documents)
+        total = dupe_factor * num_documents
+        unit = f"documents ({dupe_factor:,} passes over {num_documents:,})"
+        with Progress("making records", total, unit) as progress:
+            for done in range(total):
+                yield from self._document_records(done % num_documents)
+                rate = self.num_records / (progress.seconds or 1)
+                progress.update(done + 1, f"{self.num_records:,} records", f"{rate:,.0f} records/s")
+
+    def _document_records(self, document_index: int) -> Iterator[bytes]:
+        for pair in sentence_pairs(
+            self._corpus,
+            document_index,
+            max_num_pieces=self._max_seq_length - 3,  # [CLS] and two [SEP]
+            short_seq_prob=self._short_seq_prob,
+            rng=self._rng,
+        ):
+            joined = join_pair(pair.first, pair.second, **self._specials)
+            masked = self._masker.mask(joined.input_ids, self._rng)
+            if not self.num_records:
+                self._log_example(joined, masked, pair)
+            self._count(joined, masked, pair)
+            yield self._schema.encode(
+                {
+                    "input_ids": masked.ids,
+                    "input_mask": joined.input_mask,
+                    "segment_ids": joined.segment_ids,
+                    "masked_lm_positions": masked.positions,
+                    "masked_lm_ids": masked.labels,
+                    "masked_lm_weights": [1.0] * len(masked.labels),
+                    "next_sentence_labels": bytes([pair.is_random_next]),
+                }
+            )
+
+    def _count(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
+        self.num_records += 1
+        self.num_positions += self._max_seq_length
+        self.num_pieces += len(joined.input_ids)
+        self.num_masked += len(masked.labels)
+        self.num_random_next += pair.is_random_next
+
+    def _log_example(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
+        pieces_of = self._tokenizer.convert_ids_to_tokens
+        logging.info("example: %s", " ".join(pieces_of(masked.ids)))
+        logging.info("  masked: %s", " ".join(pieces_of(masked.labels)))
+        logging.info("  second part: %s", "random" if pair.is_random_next else "the actual next sentences")
+
+    def summary(self, unknown_share: float) -> str:
+        """Summarizes the records in one line.
+
+        Args:
+          unknown_share: fraction of the corpus's wordpieces that are [UNK].
+        """
+        return (
+            f"{len(self._corpus.documents):,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
+            f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
+            f"masked {self.num_masked / self.num_pieces:.1%} and unknown {unknown_share:.2%} of the tokens, "
+            f"random next {self.num_random_next / self.num_records:.1%} of the pairs"
+        )

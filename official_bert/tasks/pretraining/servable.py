@@ -1,0 +1,160 @@
+"""Pretrained models that read texts: a text with [MASK] in, the likeliest words out."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load_whole
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import PretrainingConfig
+from official_bert.data.graph_joining import Parts, join_parts
+from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.tokenization import FullTokenizer, vocab
+
+
+class FilledMask(NamedTuple):
+    """A wordpiece that may stand for a mask.
+
+    Attributes:
+      word: the wordpiece.
+      probability: from 0 to 1, over the whole vocabulary.
+    """
+
+    word: str
+    probability: float
+
+
+class PretrainingServable(Servable):
+    """A model of `run_pretraining.py` that fills in masked words."""
+
+    task = "pretraining"
+
+    text_names = ("text",)
+
+    def __init__(
+        self,
+        model: PretrainingModel,
+        config: BertConfig,
+        tokenizer: FullTokenizer,
+        *,
+        max_seq_length: int,
+        top_k: int = 5,
+    ):
+        """Joins a pretrained model with its tokenizer.
+
+        Args:
+          model: the model.
+          config: its architecture.
+          tokenizer: the one that the model was trained with.
+          max_seq_length: positions of a sequence, [CLS] and [SEP] included; of longer texts the end is cut off.
+          top_k: words to give for each mask.
+
+        Raises:
+          UserError: see `Servable`.
+        """
+        super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="mask_filler")
+        self._mask = tokenizer.mask_id
+        self._top_k = min(top_k, tokenizer.vocabulary.size)
+        ids = range(tokenizer.vocabulary.size)
+        self._pieces = tf.constant(tokenizer.convert_ids_to_tokens(list(ids)), tf.string)
+
+    def sample_texts(self, num_pieces: int) -> list[str]:
+        """Makes a text with a mask; see `Servable.sample_texts`."""
+        (text,) = super().sample_texts(num_pieces - 1)
+        return [f"{vocab.MASK} {text}"]
+
+    def tokenize(self, text: tf.Tensor) -> Tensors:
+        """Turns texts into what the model reads.
+
+        Args:
+          text: string [B], UTF-8; each `[MASK]` in it stands for one hidden wordpiece.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, S].
+        """
+        parts = tf.strings.split(text, vocab.MASK)  # [B, (masks + 1)]
+        ids = self._graph_tokenizer.encode(parts.flat_values)  # [parts, (pieces)]
+        # A mask follows each part, so that a piece moves on by one for each part before its own.
+        splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
+        places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()
+        row = tf.tensor_scatter_nd_update(tf.fill([splits[-1]], self._mask), places[:, tf.newaxis], ids.flat_values)
+        ends = tf.gather(splits, parts.row_splits)  # [B + 1]
+        lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # without the mask that follows the last part
+        texts = Parts(row, ends[:-1], tf.minimum(lengths, self.max_seq_length - 2))
+        return join_parts(texts, texts, has_second=tf.zeros_like(lengths, tf.bool), **self._specials)
+
+    def predict(self, inputs: Tensors) -> Tensors:
+        """Fills in masks.
+
+        Args:
+          inputs: input_ids, input_mask and segment_ids, int32 [B, S].
+
+        Returns:
+          words, string [B, P, K], and their probabilities, float32 [B, P, K]: for each mask, from left to right, the K
+          likeliest wordpieces; P is the number of masks of the text with most, and what is missing is "" and 0.
+        """
+        is_mask = (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)
+        positions = tf.ragged.boolean_mask(tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask)), is_mask)
+        is_real = tf.sequence_mask(positions.row_lengths())[..., tf.newaxis]  # [B, P, 1]
+        positions = positions.to_tensor()  # [B, P]
+        logits = self._run_model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]  # [B, P, V]
+        probabilities = tf.nn.softmax(logits)[..., : tf.size(self._pieces)]
+        best, ids = tf.math.top_k(probabilities, self._top_k)
+        return {
+            "words": tf.where(is_real, tf.gather(self._pieces, ids), ""),
+            "probabilities": tf.where(is_real, best, 0.0),
+        }
+
+
+def servable_of_run(
+    config: PretrainingConfig, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+) -> PretrainingServable:
+    """Loads what a run of `run_pretraining.py` trained.
+
+    Args:
+      config: the flags it was trained with.
+      bert_config: its architecture.
+      tokenizer: its tokenizer.
+      checkpoint: its weights.
+
+    Raises:
+      UserError: the checkpoint cannot be read, or is of another model.
+    """
+    return load_servable(
+        bert_config, tokenizer, checkpoint, max_seq_length=config.max_seq_length, top_k=config.export_top_k
+    )
+
+
+def load_servable(
+    bert_config: BertConfig,
+    tokenizer: FullTokenizer,
+    checkpoint: str,
+    *,
+    max_seq_length: int,
+    top_k: int,
+    what: str = "checkpoint",
+) -> PretrainingServable:
+    """As `servable_of_run`, for any length and number of words; `what` names the checkpoint in messages."""
+    model = PretrainingModel(create_encoder(bert_config, layout_maker=UnpaddedLayout.of))
+    is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
+    load_whole(checkpoint, is_needed, what)
+    return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)
+
+
+def results(outputs: Mapping[str, np.ndarray]) -> list[list[list[FilledMask]]]:
+    """Turns outputs of the signature `text` into the words for each mask of each text, the likeliest first."""
+    filled_texts = []
+    for words, probabilities in zip(outputs["words"].tolist(), outputs["probabilities"].tolist(), strict=True):
+        masks = zip(words, probabilities, strict=True)
+        filled_texts.append([_filled_masks(*mask) for mask in masks if any(mask[1])])  # others are padding
+    return filled_texts
+
+
+def _filled_masks(words: list[bytes], probabilities: list[float]) -> list[FilledMask]:
+    pairs = zip(words, probabilities, strict=True)
+    return [FilledMask(word.decode(), probability) for word, probability in pairs]

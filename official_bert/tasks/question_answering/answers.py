@@ -1,0 +1,319 @@
+"""From start and end logits to answers: the best of each question, and whether it has one."""
+
+import functools
+import itertools
+import json
+import math
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.support import files
+from official_bert.support.progress import Progress
+from official_bert.tasks.question_answering.examples import split_words
+from official_bert.tasks.question_answering.windows import TokenizedSquad, Window
+from official_bert.tokenization import BasicTokenizer
+
+PREDICTIONS_FILE = "predictions.json"
+
+_NO_SPAN = "empty"  # reference value: what version 1.1 answers if no span is allowed, with logits of 0
+
+
+class RankedAnswer(NamedTuple):
+    """One of a question's best answers.
+
+    Attributes:
+      text: the answer; "" means that there is none.
+      probability: its probability among the best answers to the question.
+      start_logit: of its first piece.
+      end_logit: of its last piece.
+      position: the character of the context at which it begins; None unless found with "offsets".
+    """
+
+    text: str
+    probability: float
+    start_logit: float
+    end_logit: float
+    position: int | None
+
+
+class QuestionAnswers(NamedTuple):
+    """What is predicted for a question.
+
+    Attributes:
+      id: the question's.
+      ranked: its best answers, the best first.
+      null_odds: score of no answer minus that of `best_text`; None in version 1.1. If there is no text to compare with,
+        the score of no answer.
+      best_text: text of the best answer that is not ""; "" if there is none.
+    """
+
+    id: str
+    ranked: list[RankedAnswer]
+    null_odds: float | None
+    best_text: str
+
+
+class _Span(NamedTuple):
+    """A candidate: positions `start` to `end` in window number `window` of a question; both are 0 for no answer."""
+
+    window: int
+    start: int
+    end: int
+    start_logit: float
+    end_logit: float
+
+
+def find_answers(
+    tokenized: TokenizedSquad,
+    windows: Sequence[Window],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+    version_2: bool,
+    verbose_logging: bool = False,
+) -> list[QuestionAnswers]:
+    """Finds the best answers of every question.
+
+    Args:
+      tokenized: the set.
+      windows: its N windows, as `prediction_windows` gives them.
+      start_logits: float32 [N, S]; as in the reference, positions after a window's end count among the best ones, so
+        give any that were not computed a very low logit.
+      end_logits: float32 [N, S].
+      n_best_size: maximum number of answers per question, and of starts and ends per window that are combined.
+      max_answer_length: maximum number of wordpieces per answer.
+      version_2: whether a question may have no answer.
+      verbose_logging: whether to log why the exact text of an answer could not be found in the context.
+
+    Returns:
+      One per question, in order.
+    """
+    text_of = text_finder(tokenized, verbose=verbose_logging)
+    num_questions, found = len(tokenized.squad.questions), []
+    groups = itertools.groupby(range(len(windows)), key=lambda number: windows[number].question_index)
+    with Progress("answering", num_questions, "questions") as progress:
+        for question_index, numbers in groups:
+            rows = list(numbers)
+            own = [windows[row] for row in rows]
+            starts, ends = start_logits[rows], end_logits[rows]
+            spans = _spans(
+                own,
+                [tokenized.has_max_context(window) for window in own],
+                starts,
+                ends,
+                n_best_size=n_best_size,
+                max_answer_length=max_answer_length,
+            )
+            null = _null_span(starts, ends) if version_2 else None
+            question = tokenized.squad.questions[question_index]
+            text = functools.partial(text_of, question.context_index)
+            found.append(_question_answers(question.id, own, spans, null, text, n_best_size))
+            progress.update(len(found))
+    return found
+
+
+def _spans(
+    windows: Sequence[Window],
+    has_max_context: Sequence[np.ndarray],
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+) -> list[_Span]:
+    """All spans of a question's K windows that may be answers, by window, then by start logit, then by end logit."""
+    offsets = np.array([window.offset for window in windows])[:, None]
+    stops = np.array([window.offset + window.num_pieces for window in windows])[:, None]
+    may_start = np.zeros(start_logits.shape, bool)  # [K, S]
+    for row, window, flags in zip(may_start, windows, has_max_context, strict=True):
+        row[window.offset : window.offset + window.num_pieces] = flags
+    best_starts, best_ends = _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size)
+    are_starts = np.take_along_axis(may_start, best_starts, axis=1)  # [K, n]
+    are_ends = (best_ends >= offsets) & (best_ends < stops)
+    lengths = best_ends[:, None, :] - best_starts[:, :, None] + 1  # [K, n, n]
+    are_spans = are_starts[:, :, None] & are_ends[:, None, :] & (lengths >= 1) & (lengths <= max_answer_length)
+    window, start_rank, end_rank = np.nonzero(are_spans)
+    starts, ends = best_starts[window, start_rank], best_ends[window, end_rank]
+    columns = (window, starts, ends, start_logits[window, starts], end_logits[window, ends])
+    return [_Span(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _best_positions(logits: np.ndarray, count: int) -> np.ndarray:
+    """The positions of the highest logits of each row, the highest first, of equal ones the first; int [K, n]."""
+    return np.argsort(-logits, axis=1, kind="stable")[:, :count]
+
+
+def _null_span(start_logits: np.ndarray, end_logits: np.ndarray) -> _Span:
+    """No answer, as scored by the window in which it scores lowest."""
+    starts, ends = start_logits[:, 0].astype(np.float64), end_logits[:, 0].astype(np.float64)
+    window = int(np.argmin(starts + ends))
+    return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
+
+
+def _question_answers(
+    question_id: str,
+    windows: Sequence[Window],
+    spans: list[_Span],
+    null: _Span | None,
+    text_of: Callable[[int, int], tuple[str, int | None]],
+    n_best_size: int,
+) -> QuestionAnswers:
+    """Ranks the candidates of a question; each text counts once, where it scores highest."""
+    best: list[tuple[str, _Span, int | None]] = []
+    seen = set()
+    for span in sorted([*spans, null] if null else spans, key=_score, reverse=True):  # stable: equals stay in order
+        if len(best) >= n_best_size:
+            break
+        text, position = "", None
+        if span is not null:
+            window = windows[span.window]
+            shift = window.first - window.offset
+            text, position = text_of(span.start + shift, span.end + shift)
+            if text in seen:
+                continue
+        seen.add(text)
+        best.append((text, span, position))
+    if null and "" not in seen:
+        best.append(("", null, None))
+    if not best:
+        best.append((_NO_SPAN, _Span(0, 0, 0, 0.0, 0.0), None))
+
+    probabilities = _softmax([_score(span) for _, span, _ in best])
+    ranked = [
+        RankedAnswer(text, probability, span.start_logit, span.end_logit, position)
+        for (text, span, position), probability in zip(best, probabilities, strict=True)
+    ]
+    first = next((answer for answer in ranked if answer.text), None)
+    null_odds = None
+    if null:
+        null_odds = _score(null) - first.start_logit - first.end_logit if first else _score(null)
+    return QuestionAnswers(question_id, ranked, null_odds, first.text if first else "")
+
+
+def _score(span: _Span) -> float:
+    return span.start_logit + span.end_logit
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+    """In Python's floats and from left to right, so that the last digit is the reference's."""
+    highest = max(scores)
+    shares = [math.exp(score - highest) for score in scores]
+    total = functools.reduce(operator.add, shares)  # from Python 3.12 on `sum` compensates for rounding
+    return [share / total for share in shares]
+
+
+def text_finder(
+    tokenized: TokenizedSquad, *, verbose: bool = False
+) -> Callable[[int, int, int], tuple[str, int | None]]:
+    """Makes the function that maps a context's number, a first and a last piece to their text and its position.
+
+    Args:
+      tokenized: the set; its options say by which alignment.
+      verbose: whether to log why the exact text of an answer could not be found in the context.
+    """
+    if tokenized.options.answer_alignment == "offsets":
+
+        def exact_text(context_index: int, first: int, last: int) -> tuple[str, int]:
+            context = tokenized.contexts[context_index]
+            start = int(context.starts[first])
+            return tokenized.squad.contexts[context_index][start : context.ends[last]], start
+
+        return exact_text
+
+    basic_tokenizer, pieces_of = tokenized.tokenizer.basic_tokenizer, tokenized.tokenizer.convert_ids_to_tokens
+    words_of = functools.lru_cache(maxsize=1)(
+        lambda context_index: split_words(tokenized.squad.contexts[context_index])
+    )
+
+    def likely_text(context_index: int, first: int, last: int) -> tuple[str, None]:
+        context = tokenized.contexts[context_index]
+        predicted = _rejoined(pieces_of(context.ids[first : last + 1].tolist()))
+        original = words_of(context_index).joined(context.word_of_piece[first], context.word_of_piece[last])
+        return final_text(predicted, original, basic_tokenizer, verbose=verbose), None
+
+    return likely_text
+
+
+def _rejoined(pieces: Sequence[str]) -> str:
+    """The words of pieces: `["em", "##bed", "it"]` becomes `"embed it"`."""
+    return " ".join(" ".join(pieces).replace(" ##", "").replace("##", "").split())
+
+
+def final_text(predicted: str, original: str, tokenizer: BasicTokenizer, *, verbose: bool = False) -> str:
+    """Finds the part of the original words that was predicted, by the reference's rule.
+
+    The original is tokenized again; if that changes nothing but spaces and each character into one other, the
+    prediction's place there is its place in the original. Otherwise (a combining accent, a deleted character, a space
+    that the reference does not count as one, an unknown piece) all of the original is returned.
+
+    Args:
+      predicted: words as the tokenizer leaves them, such as `"zoe lindqvist"`.
+      original: words of the context, such as `"Zoë Lindqvist's"`.
+      tokenizer: the one that made the pieces.
+      verbose: whether to log why the original is returned as it is.
+
+    Returns:
+      For example `"Zoë Lindqvist"`.
+    """
+    tokenized = " ".join(tokenizer.tokenize(original))
+    start = tokenized.find(predicted)
+    end = start + len(predicted) - 1
+    places = [place for place, character in enumerate(original) if character != " "]
+    if start < 0:
+        reason = "it is not in the tokenized original"
+    elif len(places) != len(tokenized) - tokenized.count(" "):
+        reason = "tokenization adds or deletes characters"
+    elif not predicted:
+        reason = "it is empty"
+    else:
+        first, last = (places[position - tokenized.count(" ", 0, position)] for position in (start, end))
+        return original[first : last + 1]
+    if verbose:
+        logging.info("cannot find %r in %r, which is returned as a whole: %s", predicted, original, reason)
+    return original
+
+
+def predicted_texts(
+    answers: Sequence[QuestionAnswers], null_score_diff_threshold: float | None = None
+) -> dict[str, str]:
+    """Chooses one answer per question.
+
+    Args:
+      answers: as `find_answers` gives them.
+      null_score_diff_threshold: where null odds are greater, no answer ("") is predicted; None in version 1.1.
+
+    Returns:
+      Question id to text.
+    """
+    if null_score_diff_threshold is None:
+        return {answer.id: answer.ranked[0].text for answer in answers}
+    return {answer.id: "" if answer.null_odds > null_score_diff_threshold else answer.best_text for answer in answers}
+
+
+def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictions: Mapping[str, str]) -> None:
+    """Writes `predictions.json`, `nbest_predictions.json` and, in version 2.0, `null_odds.json`, as the reference does.
+
+    Args:
+      output_dir: an existing folder.
+      answers: as `find_answers` gives them.
+      predictions: as `predicted_texts` gives them.
+    """
+    columns = RankedAnswer._fields[:-1]
+    ranked = {answer.id: [dict(zip(columns, entry, strict=False)) for entry in answer.ranked] for answer in answers}
+    _write_json(output_dir, PREDICTIONS_FILE, predictions)
+    _write_json(output_dir, "nbest_predictions.json", ranked)
+    null_odds = {answer.id: answer.null_odds for answer in answers if answer.null_odds is not None}
+    if null_odds:
+        _write_json(output_dir, "null_odds.json", null_odds)
+
+
+def _write_json(output_dir: str, name: str, content: Mapping[str, Any]) -> None:
+    with files.atomic_write(os.path.join(output_dir, name)) as sink:
+        sink.write(json.dumps(content, indent=4) + "\n")

@@ -1,0 +1,274 @@
+"""A run of `run_squad.py` as a `FinetuningJob`: which questions, which records, what is written of the answers."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.loading import check_whole, load_whole
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import SquadConfig
+from official_bert.data.pipeline import padded_lengths
+from official_bert.data.records import RecordFile, made_from
+from official_bert.metrics.span import (
+    NORMALIZATIONS,
+    best_null_thresholds,
+    score_answers,
+    score_answers_with_null,
+    threshold_of_best_f1,
+)
+from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.answers import (
+    PREDICTIONS_FILE,
+    QuestionAnswers,
+    find_answers,
+    predicted_texts,
+    write_answers,
+)
+from official_bert.tasks.question_answering.examples import SquadSet, read_squad
+from official_bert.tasks.question_answering.records import (
+    PREDICTION_SCHEMA,
+    TRAINING_SCHEMA,
+    training_fingerprint,
+    write_prediction_records,
+    write_training_records,
+)
+from official_bert.tasks.question_answering.servable import servable_of_run
+from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
+from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.finetuning import FinetuningJob, predictions
+from official_bert.training.loop import Trainer
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.run_setup import write_evaluation_flags
+from official_bert.training.summaries import ScalarLog, write_results
+
+_THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
+
+
+class QuestionAnsweringJob(FinetuningJob):
+    """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
+
+    model_flags = ("do_lower_case",)
+
+    def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
+        """Reads all questions and checks all answers, before anything is computed.
+
+        Args:
+          config: the flags.
+          bert_config: the architecture.
+          tokenizer: the tokenizer.
+
+        Raises:
+          UserError: a file is wrong, the lengths do not fit each other, or the export cannot be written.
+        """
+        self.config = config
+        self.bert_config = bert_config
+        self.tokenizer = tokenizer
+        self._options = WindowOptions(
+            max_seq_length=config.max_seq_length,
+            doc_stride=config.doc_stride,
+            max_query_length=config.max_query_length,
+            answer_alignment=config.answer_alignment,
+            drop_out_of_window=config.drop_out_of_window,
+        )
+        self._version_2 = config.version_2_with_negative
+        self._train, self._dev = self._read_sets()
+        if config.do_export:
+            check_export_dir(config.export_dir)
+        is_dynamic = config.dynamic_padding and not config.use_tpu
+        self._lengths = padded_lengths(config.max_seq_length) if is_dynamic else None
+        self.task = QuestionAnsweringTask(
+            bert_config,
+            TRAINING_SCHEMA,
+            max_seq_length=config.max_seq_length,
+            is_padding_scored=not is_dynamic,
+            use_one_hot_embeddings=config.use_tpu,
+        )
+        self.primary_metric = "best_f1" if self._version_2 else "f1"
+        self.ensemble = tuple(config.ensemble)
+        self.num_training_examples = len(self._train.questions) if self._train else None
+        self._normalization = NORMALIZATIONS[config.dataset]
+        self._num_prediction_records: int | None = None
+
+    def training_fingerprints(self) -> tuple[str | None, str]:
+        """See `FinetuningJob`."""
+        wanted = training_fingerprint(self._train, self.tokenizer, self._options, version_2=self._version_2)
+        return made_from(self._training_path), wanted
+
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """See `FinetuningJob`."""
+        del trainer
+        return RecordFile(self._training_path, self.task.schema, self._lengths)
+
+    def write_training_records(self, trainer: Trainer) -> int:
+        """Writes the windows to train on."""
+        del trainer
+        return write_training_records(
+            self._training_path,
+            self._train,
+            self.tokenizer,
+            self._options,
+            version_2=self._version_2,
+            num_processes=self.config.num_processes or None,
+        )
+
+    def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
+        """Scores the answers to all questions."""
+        answers = self._answers(self._logits(trainer, "evaluating"))
+        scores = self._score(answers, self._threshold(answers))
+        ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        return scores
+
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Writes the answers of the output folder's checkpoint or of the ensemble and, where it can, their scores."""
+        if self.ensemble:
+            step, logits = self._ensemble_logits(trainer)
+        else:
+            logits = self._logits(trainer, "predicting")
+        answers = self._answers(logits)
+        threshold = self._threshold(answers)
+        if self.config.null_score_diff_threshold == "auto":
+            logging.info("null_score_diff_threshold=auto: %s gives the best F1", threshold)
+        scores = self._score(answers, threshold) if self._dev.is_labelled else {}
+        output_dir = self.config.output_dir
+        write_answers(output_dir, answers, predicted_texts(answers, threshold))
+        logging.info("wrote the answers to %d questions to %s", len(answers), output_dir)
+        for name, is_new in (("null_odds.json", threshold is not None), (RESULTS_FILE, bool(scores))):
+            path = os.path.join(output_dir, name)
+            if not is_new and files.exists(path):
+                logging.warning("%s is from an earlier prediction", path)
+        if scores:
+            ScalarLog(output_dir).replace("eval", step, scores)
+            write_results(os.path.join(output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
+
+    def export(self, checkpoint: str) -> None:
+        """Exports a checkpoint."""
+        servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
+        write_export(self.config.export_dir, servable, self.config.vocab_file)
+
+    def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
+        """The questions to train on and those to answer, as far as the flags require them."""
+        config, train, dev = self.config, None, None
+        if config.do_train:
+            train = read_squad(config.train_file, for_training=True, version_2=self._version_2)
+        if config.do_predict or (config.do_train and config.eval_steps):
+            dev = read_squad(config.predict_file, for_training=False, version_2=self._version_2)
+            self._check_labels(dev)
+            if config.do_predict:
+                self._check_answered_before(dev)
+        return train, dev
+
+    def _check_labels(self, dev: SquadSet) -> None:
+        """Raises if the questions to answer come without the answers that a flag needs."""
+        if dev.is_labelled:
+            return
+        config = self.config
+        number = f"{len(dev.questions) - dev.num_labelled} of the {len(dev.questions)} questions"
+        if config.do_train and config.eval_steps:
+            raise UserError(f"eval_steps needs the correct answers, but {number} in {config.predict_file} have none")
+        if config.null_score_diff_threshold == "auto":
+            raise UserError(
+                f"null_score_diff_threshold=auto needs the correct answers, but {number} in {config.predict_file} have "
+                f"none; give the number that eval_results.txt of a labelled file calls '{_THRESHOLD}'"
+            )
+        if dev.num_labelled:
+            hint = "" if self._version_2 else "; is it a file of version 2.0 (version_2_with_negative)?"
+            logging.warning("%s in %s have no answer: nothing is scored%s", number, config.predict_file, hint)
+
+    def _check_answered_before(self, dev: SquadSet) -> None:
+        """Raises if the output folder holds the answers to another file's questions, which would be overwritten."""
+        config = self.config
+        path = os.path.join(config.output_dir, PREDICTIONS_FILE)
+        if not files.exists(path):
+            return
+        if text_files.read_json(path, "file of predictions").keys() != {question.id for question in dev.questions}:
+            latest = latest_checkpoint(checkpoint_folder(config))
+            raise UserError(
+                f"{path} has the answers to another file than predict_file={config.predict_file} and would be "
+                "overwritten; use another output_dir"
+                + (f" with init_checkpoint={latest}, the model in this one" if latest else "")
+            )
+
+    @property
+    def _training_path(self) -> str:
+        return os.path.join(self.config.output_dir, "train.tf_record")
+
+    @cached_property
+    def _tokenized(self) -> TokenizedSquad:
+        """The questions to answer and their contexts as wordpieces."""
+        num_processes = self.config.num_processes or None
+        return TokenizedSquad(self._dev, self.tokenizer, self._options, num_processes=num_processes)
+
+    @cached_property
+    def _windows(self) -> list[Window]:
+        return self._tokenized.prediction_windows()
+
+    def _ensemble_logits(self, trainer: Trainer) -> tuple[int, dict[str, np.ndarray]]:
+        """The last step of the ensemble's checkpoints and the mean of their logits; float32 [N, S]."""
+        weights, name = trainer.model.weights, "ensemble_checkpoints"
+        for path in self.ensemble:  # all of them before hours may be spent on the first
+            check_whole(path, weights, name)
+        write_evaluation_flags(self.config, self.tokenizer.vocabulary)
+        steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
+        for path in self.ensemble:
+            logging.info("%s: using the weights of %s", name, path)
+            steps.append(load_whole(path, weights, name))
+            for logits_name, logits in self._logits(trainer, "predicting").items():
+                sums[logits_name] = sums[logits_name] + logits
+        return max(steps), {name: (total / len(self.ensemble)).astype(np.float32) for name, total in sums.items()}
+
+    def _logits(self, trainer: Trainer, label: str) -> dict[str, np.ndarray]:
+        """Start and end logits of every window; float32 [N, S]."""
+        schema = self.task.sized(PREDICTION_SCHEMA)
+        file = RecordFile(os.path.join(self.config.output_dir, "eval.tf_record"), schema, self._lengths)
+        if self._num_prediction_records is None:
+            self._num_prediction_records = write_prediction_records(file.path, self._tokenized, self._windows)
+        batch_size = self.config.predict_batch_size
+        logits = predictions(trainer, file, self._num_prediction_records, batch_size=batch_size, label=label)
+        for name, values in logits.items():
+            if not np.isfinite(values).all():
+                raise UserError(f"the model's {name} are not all finite; did its training diverge?")
+        return logits
+
+    def _answers(self, logits: dict[str, np.ndarray]) -> Sequence[QuestionAnswers]:
+        config = self.config
+        return find_answers(
+            self._tokenized,
+            self._windows,
+            *(logits[name] for name in LOGITS),
+            n_best_size=config.n_best_size,
+            max_answer_length=config.max_answer_length,
+            version_2=self._version_2,
+            verbose_logging=config.verbose_logging,
+        )
+
+    def _score(self, answers: Sequence[QuestionAnswers], threshold: float | None) -> dict[str, float]:
+        predicted, rules = predicted_texts(answers, threshold), {"normalization": self._normalization}
+        golds = self._dev.gold_texts
+        if threshold is None:
+            return score_answers(golds, predicted, **rules)
+        scores = score_answers_with_null(golds, predicted, **rules)
+        best = best_null_thresholds(golds, *_texts_and_odds(answers), **rules)
+        return {**scores, **best, _THRESHOLD: threshold}
+
+    def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
+        """Null odds above which no answer is predicted; None in version 1.1, where there always is one."""
+        if not self._version_2:
+            return None
+        if self.config.null_score_diff_threshold == "auto":
+            golds = self._dev.gold_texts
+            return threshold_of_best_f1(golds, *_texts_and_odds(answers), normalization=self._normalization)
+        return self.config.null_score_diff_threshold
+
+
+def _texts_and_odds(answers: Sequence[QuestionAnswers]) -> tuple[dict[str, str], dict[str, float]]:
+    """Of each question the best text that is an answer, and the null odds."""
+    return {answer.id: answer.best_text for answer in answers}, {answer.id: answer.null_odds for answer in answers}

@@ -1,0 +1,108 @@
+"""The TFRecord files of question answering: one record per window, for training or prediction."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+
+from official_bert.data.records import fingerprint, write_cached
+from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+from official_bert.tasks.question_answering.examples import SquadSet
+from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
+from official_bert.tokenization import FullTokenizer
+
+FIRST_UNIQUE_ID = 1_000_000_000  # reference value
+
+_SHUFFLE_SEED = 12345  # reference value
+
+# S: positions of a window, V: vocabulary size, T: number of segment types.
+PREDICTION_SCHEMA = RecordSchema(
+    Field("unique_ids", (), "int32"),
+    *ENCODER_FIELDS,
+)
+TRAINING_SCHEMA = RecordSchema(
+    *PREDICTION_SCHEMA.fields,
+    Field("start_positions", (), "int32", below="S"),
+    Field("end_positions", (), "int32", below="S"),
+    Field("is_impossible", (), "int32", below=2),
+)
+
+
+def write_training_records(
+    path: str,
+    squad: SquadSet,
+    tokenizer: FullTokenizer,
+    options: WindowOptions,
+    *,
+    version_2: bool,
+    num_processes: int | None = None,
+) -> int:
+    """Writes the records to train on, in the reference's order, unless an existing file is up to date.
+
+    Returns:
+      The number of records.
+
+    Raises:
+      UserError: no window is left to train on.
+    """
+
+    def records() -> Iterator[bytes]:
+        tokenized = TokenizedSquad(squad, tokenizer, options, num_processes=num_processes)
+        order = list(range(len(squad.questions)))
+        Random(_SHUFFLE_SEED).shuffle(order)
+        return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
+
+    made_from = training_fingerprint(squad, tokenizer, options, version_2=version_2)
+    num_records = write_cached(path, made_from, records)
+    if not num_records:
+        raise UserError(f"{path}: no window of any question is left to train on; are the contexts empty?")
+    return num_records
+
+
+def training_fingerprint(squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, *, version_2: bool) -> str:
+    """Hashes all that decides how the records to train on come out; the arguments are those that write them."""
+    return _fingerprint(squad, tokenizer, options, TRAINING_SCHEMA, version_2)
+
+
+def write_prediction_records(path: str, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
+    """Writes the records to predict on, one per window, unless an existing file is up to date.
+
+    Returns:
+      The number of records.
+    """
+    made_from = _fingerprint(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
+    return write_cached(path, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
+
+
+def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:
+    """Serializes windows; those of a question follow each other."""
+    schema = schema.sized(S=tokenized.options.max_seq_length)
+    num_questions = len(tokenized.squad.questions)
+    num_done, question = 0, None
+    with Progress("making records", num_questions, "questions") as progress:
+        for number, window in enumerate(windows):
+            if window.question_index != question:
+                question = window.question_index
+                progress.update(num_done, f"{number:,} windows")
+                num_done += 1
+            joined = tokenized.join(window)
+            yield schema.encode(
+                {
+                    "unique_ids": [FIRST_UNIQUE_ID + number],
+                    "input_ids": joined.input_ids,
+                    "input_mask": joined.input_mask,
+                    "segment_ids": joined.segment_ids,
+                    "start_positions": [window.start_position],
+                    "end_positions": [window.end_position],
+                    "is_impossible": [int(window.is_impossible)],
+                }
+            )
+        progress.update(num_questions)
+
+
+def _fingerprint(
+    squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, schema: RecordSchema, *settings: bool
+) -> str:
+    vocabulary, casing = list(tokenizer.vocabulary.token_to_id.items()), tokenizer.basic_tokenizer.do_lower_case
+    return fingerprint(vocabulary, casing, dataclasses.astuple(options), schema.names, squad, settings)

@@ -1,0 +1,82 @@
+"""Extractive question answering as a task: model, losses, and logits of each window."""
+
+from collections.abc import Callable, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.schema import RecordSchema
+from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.model import Encoder
+from official_bert.modeling.span import SpanModel
+from official_bert.training.task import WeightedSum
+
+LOGITS = ("start_logits", "end_logits")
+
+MASKED_LOGIT = np.finfo(np.float32).min  # the logit of positions beyond the length that a batch was cut to
+
+
+class QuestionAnsweringTask:
+    """Learns where in a window an answer starts and ends.
+
+    Attributes:
+      schema: the records to train on, with lengths and limits.
+    Source: BERT paper, section 4.2.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        schema: RecordSchema,
+        *,
+        max_seq_length: int,
+        is_padding_scored: bool,
+        use_one_hot_embeddings: bool,
+        make_encoder: Callable[..., Encoder] = create_encoder,
+    ):
+        """Describes the task.
+
+        Args:
+          config: the architecture.
+          schema: the records to train on, not yet sized.
+          max_seq_length: positions of a window.
+          is_padding_scored: whether padding competes for the start and the end of an answer, as in the reference. What
+            it would score depends on how far a batch is padded.
+          use_one_hot_embeddings: see `BertEncoder`.
+          make_encoder: makes the encoder; called as `create_encoder`.
+        """
+        self._config = config
+        self._max_seq_length = max_seq_length
+        self._is_padding_scored = is_padding_scored
+        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._make_encoder = make_encoder
+        self.schema = self.sized(schema)
+
+    def sized(self, schema: RecordSchema) -> RecordSchema:
+        """A schema with the lengths and limits of this task."""
+        return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.type_vocab_size)
+
+    def build_model(self) -> keras.Model:
+        """Creates the model, variables included."""
+        return SpanModel(self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings))
+
+    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """The mean of two losses: of choosing the start among all positions, padding included, and of the end."""
+        losses = [
+            tf.nn.sparse_softmax_cross_entropy_with_logits(batch[positions], tf.cast(outputs[logits], tf.float32))
+            for positions, logits in zip(("start_positions", "end_positions"), LOGITS, strict=True)
+        ]
+        total = tf.reduce_sum(sum(losses)) / 2
+        return {"span": WeightedSum(total, tf.cast(tf.size(losses[0]), tf.float32))}
+
+    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Of each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""
+        num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
+        logits = {name: tf.cast(outputs[name], tf.float32) for name in LOGITS}
+        if not self._is_padding_scored:
+            logits = {name: tf.where(batch["input_mask"] == 1, row, MASKED_LOGIT) for name, row in logits.items()}
+        return {
+            name: tf.pad(row, [[0, 0], [0, num_missing]], constant_values=MASKED_LOGIT) for name, row in logits.items()
+        }

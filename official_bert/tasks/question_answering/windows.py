@@ -1,0 +1,232 @@
+"""From questions to what the model reads: `[CLS] question [SEP] part of the context [SEP]`."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.contexts import ALIGNMENTS, tokenize_contexts
+from official_bert.tasks.question_answering.examples import Question, SquadSet, words_of_answer
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces_in_range
+from official_bert.tokenization.joining import JoinedSequence, join_pair
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowOptions:
+    """How contexts are cut into windows; the fields are flags of `run_squad.py`.
+
+    Attributes:
+      max_seq_length: number of positions per window, including [CLS] and both [SEP].
+      doc_stride: wordpieces from the start of one window to the start of the next.
+      max_query_length: maximum number of wordpieces per question; longer questions are truncated.
+      answer_alignment: one of `ALIGNMENTS`.
+      drop_out_of_window: whether windows without the answer are left out of training (in version 2.0 they are kept and
+        marked as impossible); otherwise, as in the reference, they train position 0 as the answer.
+
+    Raises:
+      UserError: the lengths do not fit each other.
+    """
+
+    max_seq_length: int
+    doc_stride: int
+    max_query_length: int
+    answer_alignment: str = "reference"
+    drop_out_of_window: bool = False
+
+    def __post_init__(self):
+        room = self.max_seq_length - self.max_query_length - 3
+        if self.max_query_length < 0 or room < 1:
+            raise UserError(
+                f"max_query_length={self.max_query_length} must be 0 or more, and max_seq_length="
+                f"{self.max_seq_length} greater than it plus 3 ([CLS] and two [SEP]); no part of a context fits beside "
+                "a question; raise max_seq_length or lower max_query_length"
+            )
+        most = self.max_seq_length - 4  # what a window holds beside a question of one wordpiece
+        if not 0 < self.doc_stride < most:
+            raise UserError(
+                f"doc_stride={self.doc_stride} must be from 1 to {most - 1}: windows must overlap, and one of "
+                f"max_seq_length={self.max_seq_length} holds at most {most} wordpieces of the context"
+            )
+        if self.answer_alignment not in ALIGNMENTS:
+            raise UserError(f"answer_alignment={self.answer_alignment} must be one of {', '.join(ALIGNMENTS)}")
+
+
+class Window(NamedTuple):
+    """A question beside a part of its context, as the model reads them together.
+
+    Attributes:
+      question_index: index of the question in the set.
+      window_index: index among the windows of the question.
+      first: the context's piece with which the window begins.
+      num_pieces: how many of the context's pieces it holds.
+      offset: the position of the first of them, which is the length of the question plus 2.
+      start_position: for training, the position of the answer's first piece; 0 without an answer.
+      end_position: for training, the position of the answer's last piece.
+      is_impossible: for training, whether to learn that there is no answer.
+    """
+
+    question_index: int
+    window_index: int
+    first: int
+    num_pieces: int
+    offset: int
+    start_position: int = 0
+    end_position: int = 0
+    is_impossible: bool = False
+
+
+class _Cut(NamedTuple):
+    """How a context of `num_pieces` is cut: a window of `room` pieces every `stride` pieces, the last one shorter."""
+
+    num_pieces: int
+    room: int
+    stride: int
+
+    @property
+    def num_windows(self) -> int:
+        """At least one, so that an empty context has an answer, too."""
+        return 1 + max(0, -(-(self.num_pieces - self.room) // self.stride))  # rounds up
+
+    def first(self, number: int | np.ndarray) -> int | np.ndarray:
+        """The piece with which a window begins."""
+        return number * self.stride
+
+    def length(self, number: int | np.ndarray) -> int | np.ndarray:
+        """How many pieces a window holds."""
+        return np.minimum(self.room, self.num_pieces - self.first(number))
+
+
+class TokenizedSquad:
+    """A set of questions and contexts, each tokenized once.
+
+    Attributes:
+      squad: the set.
+      tokenizer: what tokenized it.
+      options: how it is cut into windows.
+      contexts: a `TokenizedContext` a context.
+    """
+
+    def __init__(
+        self, squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, *, num_processes: int | None = None
+    ):
+        """Tokenizes; for `num_processes` see `tokenize_contexts`."""
+        self.squad = squad
+        self.tokenizer = tokenizer
+        self.options = options
+        self.contexts = tokenize_contexts(
+            squad.contexts, tokenizer, answer_alignment=options.answer_alignment, num_processes=num_processes
+        )
+        queries = [tokenizer.encode(question.text) for question in squad.questions]
+        self._queries = [query[: options.max_query_length] for query in queries]
+        if num_cut := sum(len(query) > options.max_query_length for query in queries):
+            logging.info(
+                "%d of %d questions were truncated to max_query_length=%d wordpieces",
+                num_cut,
+                len(queries),
+                options.max_query_length,
+            )
+        rooms = [options.max_seq_length - len(query) - 3 for query in self._queries]
+        if num_apart := sum(room <= options.doc_stride for room in rooms):
+            logging.warning(
+                "%d of %d questions are so long that their windows do not overlap: lower doc_stride=%d or raise "
+                "max_seq_length=%d",
+                num_apart,
+                len(queries),
+                options.doc_stride,
+                options.max_seq_length,
+            )
+        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+
+    def prediction_windows(self) -> list[Window]:
+        """All windows of all questions, in order; window n has the unique id 1000000000 + n."""
+        return [window for index in range(len(self.squad.questions)) for window in self._windows(index)]
+
+    def training_windows(self, order: Iterable[int], *, version_2: bool) -> Iterator[Window]:
+        """The windows to train on.
+
+        Args:
+          order: the numbers of the questions.
+          version_2: whether to keep windows without the answer, as impossible ones, in spite of `drop_out_of_window`.
+        """
+        for index in order:
+            question, windows = self.squad.questions[index], self._windows(index)
+            if question.is_impossible:
+                windows = (window._replace(is_impossible=True) for window in windows)
+            else:
+                windows = self._with_answer(windows, *self._pieces_of_answer(question), version_2)
+            yield from (window for window in windows if window.num_pieces)
+
+    def _with_answer(self, windows: Iterable[Window], first: int, last: int, version_2: bool) -> Iterator[Window]:
+        """Gives windows the positions of the answer, the context's pieces from `first` to `last`."""
+        for window in windows:
+            if window.first <= first and last < window.first + window.num_pieces:
+                shift = window.offset - window.first
+                yield window._replace(start_position=first + shift, end_position=last + shift)
+            elif not self.options.drop_out_of_window:
+                yield window
+            elif version_2:
+                yield window._replace(is_impossible=True)
+
+    def _cut(self, question_index: int) -> _Cut:
+        room = self.options.max_seq_length - len(self._queries[question_index]) - 3
+        context = self.contexts[self.squad.questions[question_index].context_index]
+        return _Cut(len(context.ids), room, stride=min(room, self.options.doc_stride))
+
+    def _windows(self, question_index: int) -> Iterator[Window]:
+        cut, offset = self._cut(question_index), len(self._queries[question_index]) + 2
+        for number in range(cut.num_windows):
+            yield Window(question_index, number, cut.first(number), int(cut.length(number)), offset)
+
+    def _pieces_of_answer(self, question: Question) -> tuple[int, int]:
+        """The first and the last piece of a question's only answer."""
+        (answer,), context = question.answers, self.contexts[question.context_index]
+        text = self.squad.contexts[question.context_index]
+        if self.options.answer_alignment == "offsets" and text.startswith(answer.text, answer.start):
+            aligned = EncodingWithOffsets(context.ids, context.starts, context.ends)
+            pieces = wordpieces_in_range(aligned, answer.start, answer.start + len(answer.text))
+            if pieces:
+                return pieces
+        first_word, last_word = words_of_answer(context.word_starts, answer)
+        first = int(np.searchsorted(context.word_of_piece, first_word, side="left"))
+        last = int(np.searchsorted(context.word_of_piece, last_word, side="right")) - 1
+        return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))
+
+    def join(self, window: Window) -> JoinedSequence:
+        """What the model reads of a window."""
+        context = self.contexts[self.squad.questions[window.question_index].context_index]
+        pieces = context.ids[window.first : window.first + window.num_pieces].tolist()
+        return join_pair(self._queries[window.question_index], pieces, **self._specials)
+
+    def has_max_context(self, window: Window) -> np.ndarray:
+        """For each piece in a window, whether no other window shows more of its context; bool [num_pieces].
+
+        A piece may be in several windows. With windows of 6 pieces and a stride of 3, the fourth piece has three pieces
+        before it in the first window, and none in the second; so it belongs to the first.
+
+        The score is the smaller number of pieces on either side, plus a hundredth of the window's length; of equal
+        windows the first one wins.
+        """
+        cut = self._cut(window.question_index)
+        reach = (cut.room - 1) // cut.stride  # windows further away do not overlap
+        nearest = np.arange(max(0, window.window_index - reach), min(cut.num_windows, window.window_index + reach + 1))
+        first, length = cut.first(nearest)[:, None], cut.length(nearest)[:, None]
+        pieces = window.first + np.arange(window.num_pieces)
+        poorer_side = np.minimum(pieces - first, first + length - 1 - pieces)  # [windows, pieces]
+        scores = np.where(poorer_side >= 0, poorer_side + 0.01 * length, -1.0)
+        return nearest[scores.argmax(axis=0)] == window.window_index
+
+
+def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> tuple[int, int]:
+    """Narrows a range of pieces to those of the answer, if they stand in it.
+
+    The words of an answer may be more than the answer. For "Varne" in the word "Varne's", its pieces "varne", "'" and
+    "s" are narrowed to the first. A word without these pieces, such as "Varnese", stays whole.
+    """
+    for start in range(first, last - len(answer) + 2 if answer else first):
+        if ids[start : start + len(answer)].tolist() == answer:
+            return start, start + len(answer) - 1
+    return first, last

@@ -1,0 +1,97 @@
+"""The table of tasks, one row each, from which finished runs and exports are loaded.
+
+A run writes the name of its task into `run_config.json`, an export into `official_bert.json`. Those of earlier
+versions, which do not contain it, are recognized by a flag or an output that no other task has.
+
+The module `servable` of a task's folder has two functions. `servable_of_run(config, bert_config, tokenizer,
+checkpoint)` loads what a run trained as a `Servable`, and `results(outputs)` turns what that returns for N texts, name
+to array [N, ...], into a list of N results.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.serving.servable import Servable
+from official_bert.tokenization import FullTokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskRow:
+    """A task.
+
+    Attributes:
+      name: as in `run_config.json`; its folder has the same name.
+      config_class: the flags of its script.
+      distinctive_flag: a flag that no other task's script has.
+      distinctive_outputs: what its exports give, and those of no other task.
+    """
+
+    name: str
+    config_class: type
+    distinctive_flag: str
+    distinctive_outputs: frozenset[str]
+
+    def servable_of_run(
+        self, config: Any, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+    ) -> Servable:
+        """Loads what a run trained."""
+        return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint)
+
+    def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:
+        """Turns the outputs of a model that read N texts into N results."""
+        return self._servable_module.results(outputs)
+
+    @property
+    def _servable_module(self) -> Any:
+        return importlib.import_module(f"official_bert.tasks.{self.name}.servable")
+
+
+TASKS = {
+    row.name: row
+    for row in (
+        TaskRow(
+            name="classification",
+            config_class=ClassifierConfig,
+            distinctive_flag="task_name",
+            distinctive_outputs=frozenset({"classes", "scores"}),
+        ),
+        TaskRow(
+            name="question_answering",
+            config_class=SquadConfig,
+            distinctive_flag="max_query_length",
+            distinctive_outputs=frozenset({"answers"}),
+        ),
+        TaskRow(
+            name="pretraining",
+            config_class=PretrainingConfig,
+            distinctive_flag="max_predictions_per_seq",
+            distinctive_outputs=frozenset({"words"}),
+        ),
+    )
+}
+
+
+def task_of_run(name: str | None, flags: Collection[str]) -> TaskRow | None:
+    """The task of a run.
+
+    Args:
+      name: as the run wrote it down; None if it did not.
+      flags: names of its flags.
+
+    Returns:
+      The row; None if there is none for it.
+    """
+    by_flags = (row for row in TASKS.values() if row.distinctive_flag in flags)
+    return TASKS.get(name) if name else next(by_flags, None)
+
+
+def task_of_export(name: str | None, outputs: Collection[str]) -> TaskRow | None:
+    """The task of an exported model; see `task_of_run`. `outputs` are the names of what its signature `text` gives."""
+    by_outputs = (row for row in TASKS.values() if not row.distinctive_outputs.isdisjoint(outputs))
+    return TASKS.get(name) if name else next(by_outputs, None)

@@ -1,0 +1,87 @@
+"""Several texts at once: which of them are pairs, and the arrays that the model reads."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from official_bert.support.errors import UserError
+from official_bert.tokenization.joining import JoinedSequence
+
+Text = str | bytes
+TextOrPair = Text | tuple[Text, Text | None]
+
+_SHORTEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
+
+
+def paired_texts(
+    texts: Text | Iterable[TextOrPair], text_pairs: Text | Iterable[Text | None] | None
+) -> list[tuple[Text, Text | None]]:
+    """Brings what a tokenizer is called with into one form.
+
+    Args:
+      texts: a text, or several; of several each may be a tuple of two.
+      text_pairs: None, or a second text for each of `texts`, which are single texts then.
+
+    Returns:
+      A first and a second text of each example; the second is None where there is none.
+
+    Raises:
+      UserError: they are something else, or not as many.
+    """
+    if isinstance(texts, Text) and isinstance(text_pairs, Text | None):
+        return [(texts, text_pairs)]
+    if isinstance(texts, tuple):
+        raise UserError(
+            "a tuple is ambiguous: write tokenizer([(first, second)]) for a pair of texts, or "
+            "tokenizer([first, second]) for two texts"
+        )
+    firsts = _as_list(texts, "texts")
+    if text_pairs is None:
+        return [_as_pair(item, number) for number, item in enumerate(firsts)]
+    seconds = _as_list(text_pairs, "text_pairs")
+    if len(firsts) != len(seconds):
+        raise UserError(
+            f"there are {len(firsts)} texts, but {len(seconds)} text_pairs; give one for each text, or None"
+        )
+    for number, first in enumerate(firsts):
+        if not isinstance(first, Text):
+            raise UserError(f"texts[{number}] is {_shown(first)}; with text_pairs, each must be a single text")
+    return [_as_pair(pair, number) for number, pair in enumerate(zip(firsts, seconds, strict=True))]
+
+
+def _as_list(texts: object, name: str) -> list:
+    if isinstance(texts, Text | dict) or not isinstance(texts, Iterable):
+        raise UserError(f"{name} is {_shown(texts)}; give one text, or a list of texts or of pairs (first, second)")
+    return list(texts)
+
+
+def _as_pair(item: object, number: int) -> tuple[Text, Text | None]:
+    first, second = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
+    if not isinstance(first, Text) or not isinstance(second, Text | None):
+        raise UserError(f"example {number} is {_shown(item)}; it must be a text or a tuple of two: (first, second)")
+    return first, second
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.80}"
+
+
+def pad(sequences: Sequence[JoinedSequence], length: int | None) -> dict[str, np.ndarray]:
+    """Pads sequences with zeros to one length, as training does.
+
+    Args:
+      sequences: B sequences.
+      length: S; None for that of the longest.
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [B, S].
+    """
+    if length is None:
+        length = max([_SHORTEST_LENGTH, *(len(sequence.input_ids) for sequence in sequences)])
+    arrays = np.zeros([3, len(sequences), length], np.int32)
+    for row, sequence in enumerate(sequences):
+        end = len(sequence.input_ids)
+        arrays[0, row, :end] = sequence.input_ids
+        arrays[1, row, :end] = 1
+        arrays[2, row, :end] = np.frombuffer(sequence.segment_ids, np.uint8)
+    return dict(zip(("input_ids", "input_mask", "segment_ids"), arrays, strict=True))

@@ -1,0 +1,121 @@
+"""Joins one or two texts into what the model reads, `[CLS] first [SEP] second [SEP]`, with segment ids.
+
+All joining of texts in Python is done here: the records of all tasks, and a `FullTokenizer` that is called with texts.
+`data/graph_joining.py` gives the same as TensorFlow operations.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class JoinedSequence(NamedTuple):
+    """What the model reads, not yet padded.
+
+    Attributes:
+      input_ids: ids with [CLS] and [SEP].
+      segment_ids: one byte per id: 0 for the first text with its [CLS] and [SEP], 1 for the second.
+    """
+
+    input_ids: list[int]
+    segment_ids: bytes
+
+    @property
+    def input_mask(self) -> bytes:
+        """One byte per id, all 1: everything but padding may be attended to."""
+        return b"\x01" * len(self.input_ids)
+
+
+def truncate_pair(
+    first: Sequence[int], second: Sequence[int], max_num_tokens: int
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Truncates two texts to a common limit, always the longer one, at its end; the second if both are equally long.
+
+    Args:
+      first: ids of the first text.
+      second: ids of the second text.
+      max_num_tokens: maximum number of ids of both together; with 5, texts of 7 and 3 ids keep 3 and 2.
+
+    Returns:
+      Both, truncated.
+    """
+    num_first, num_second = len(first), len(second)
+    while num_first + num_second > max_num_tokens:
+        if num_first > num_second:
+            num_first -= 1
+        else:
+            num_second -= 1
+    return first[:num_first], second[:num_second]
+
+
+def split_windows(
+    num_first: int, num_second: int, max_num_tokens: int, stride: int | None = None
+) -> list[tuple[range, range]]:
+    """Cuts the longer of two texts into overlapping pieces, each beside the whole other one, or the half that fits.
+
+    Args:
+      num_first: number of ids of the first text.
+      num_second: number of ids of the second text; 0 if there is none.
+      max_num_tokens: maximum number of ids of both together in a window.
+      stride: ids from the start of one piece to the start of the next; None for half of what a window has room for
+        beside the other text. A text of 7 ids alone, in windows of 4, gives pieces from 0 to 4, 2 to 6 and 4 to 7.
+
+    Returns:
+      The windows: which ids of the first text and which of the second one stands for.
+    """
+    if num_first > num_second:
+        second = range(min(num_second, max_num_tokens // 2))
+        return [(piece, second) for piece in _pieces(num_first, max_num_tokens - len(second), stride)]
+    first = range(min(num_first, max_num_tokens // 2))
+    return [(first, piece) for piece in _pieces(num_second, max_num_tokens - len(first), stride)]
+
+
+def _pieces(num_ids: int, length: int, stride: int | None) -> list[range]:
+    # Beside a long other text there may be less room than a stride; no id may be skipped.
+    stride = min(stride or (length + 1) // 2, length)
+    starts = range(0, max(num_ids - length, 0) + stride, stride)
+    return [range(start, min(start + length, num_ids)) for start in starts]
+
+
+def join_texts(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:
+    """Joins two texts as `join_pair` does; if the second has no ids, there is only one: `[CLS] first [SEP]`."""
+    if second:
+        return join_pair(first, second, cls_id=cls_id, sep_id=sep_id)
+    return JoinedSequence([cls_id, *first, sep_id], b"\x00" * (len(first) + 2))
+
+
+def truncate_and_join(
+    first: Sequence[int], second: Sequence[int], *, max_seq_length: int, cls_id: int, sep_id: int
+) -> JoinedSequence:
+    """Joins one text or two after truncating them to what fits.
+
+    Args:
+      first: ids of the first text.
+      second: ids of the second text; empty if there is none.
+      max_seq_length: maximum length of the sequence, special tokens included; at least 3.
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+
+    Returns:
+      The sequence.
+    """
+    num_specials = 3 if second else 2
+    kept = truncate_pair(first, second, max_seq_length - num_specials)
+    return join_texts(*kept, cls_id=cls_id, sep_id=sep_id)
+
+
+def join_pair(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:
+    """Joins two texts.
+
+    Args:
+      first: ids of the first text.
+      second: ids of the second text.
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+
+    Returns:
+      The sequence, three longer than the texts together.
+    """
+    return JoinedSequence(
+        [cls_id, *first, sep_id, *second, sep_id],
+        b"\x00" * (len(first) + 2) + b"\x01" * (len(second) + 1),
+    )

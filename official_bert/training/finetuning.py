@@ -1,0 +1,361 @@
+"""Fine-tuning, the same for every task: `finetune()` checks, trains, evaluates, predicts and exports.
+
+What differs between tasks is in a `FinetuningJob`: the examples, the records, and the use of the predictions.
+"""
+
+import abc
+import os
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.best import BestCheckpoint
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import FinetuningOptions
+from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.records import RecordFile, explained_damage
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.plan import TrainingPlan
+from official_bert.training.run_folder import (
+    check_has_checkpoint,
+    check_room_for_model_files,
+    check_same_model,
+    checkpoint_folder,
+    read_run_config,
+)
+from official_bert.training.run_setup import (
+    check_resumed_flags,
+    training_folder,
+    training_plan,
+    write_evaluation_flags,
+    write_run_files,
+)
+from official_bert.training.strategy import create_strategy
+from official_bert.training.task import Task
+
+_BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
+
+
+class FinetuningJob(abc.ABC):
+    """What a task brings to a fine-tuning run. Creating one reads all files and checks all that can be checked.
+
+    Attributes:
+      config: the flags.
+      bert_config: the architecture.
+      tokenizer: the tokenizer.
+      task: model, losses and predictions.
+      model_flags: names of the flags that must have the same value as in training, because a checkpoint does not show
+        them.
+      primary_metric: the score that decides which checkpoint is best; more is better.
+      ensemble: checkpoints to predict with instead of the output folder's; none as a rule.
+      num_training_examples: how many there are; None if nothing is trained.
+    """
+
+    config: FinetuningOptions
+    bert_config: BertConfig
+    tokenizer: FullTokenizer
+    task: Task
+    model_flags: tuple[str, ...]
+    primary_metric: str
+    ensemble: tuple[str, ...] = ()
+    num_training_examples: int | None = None
+
+    def check_output_folder(self) -> None:  # noqa: B027 - most tasks have nothing to add
+        """Raises if the output folder holds what does not go with this run; the choreography checks the model's files.
+
+        Raises:
+          UserError: the message names the file.
+        """
+
+    @abc.abstractmethod
+    def training_fingerprints(self) -> tuple[str | None, str]:
+        """Fingerprints of the training records: those in the folder, None if unknown, and those that are required."""
+
+    @abc.abstractmethod
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """The file that training reads, which need not be there yet."""
+
+    @abc.abstractmethod
+    def write_training_records(self, trainer: Trainer) -> int:
+        """Writes that file, unless it is there already, and the other files that belong to a trained model.
+
+        Args:
+          trainer: its model has the weights that training begins with.
+
+        Returns:
+          How many records it has.
+        """
+
+    def evaluate(self, trainer: Trainer, step: int) -> None:
+        """Scores the trainer's weights, those of a step, and writes `eval_results.txt`."""
+        raise NotImplementedError(f"{type(self).__name__} has no do_eval")
+
+    @abc.abstractmethod
+    def scores(self, trainer: Trainer, step: int) -> Mapping[str, float]:
+        """Scores the trainer's weights, those of a step in training."""
+
+    @abc.abstractmethod
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Writes predictions with the trainer's weights, those of a step."""
+
+    @abc.abstractmethod
+    def export(self, checkpoint: str) -> None:
+        """Exports a checkpoint as a SavedModel."""
+
+
+def finetune(job: FinetuningJob) -> None:
+    """Trains, evaluates, predicts, and exports, as the flags of a job say.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is wrong.
+    """
+    config = job.config
+    if job.ensemble:
+        _check_ensemble(job)
+    else:
+        check_has_checkpoint(config)
+        _check_initial_checkpoint(config)
+    strategy = create_strategy(config)  # before anything else touches a device
+    for name in _BATCH_SIZES:
+        if hasattr(config, name):
+            check_divisible(getattr(config, name), strategy, name)
+    with training_folder(config.output_dir, do_train=config.do_train):
+        job.check_output_folder()
+        if not job.ensemble:
+            _check_same_run(job)
+        trainer = Trainer(job.task, strategy, seed=config.random_seed)
+        if config.do_train and not _train(job, trainer):
+            return  # stopped by SIGTERM
+        for name, action in (("do_eval", job.evaluate), ("do_predict", job.predict)):
+            if getattr(config, name, False):  # run_squad.py has no do_eval: predicting scores, too
+                action(trainer, 0 if job.ensemble else _loaded_step(job, trainer, name))
+        if config.do_export:
+            job.export(_checkpoint_to_export(config))
+
+
+def predictions(
+    trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
+) -> dict[str, np.ndarray]:
+    """The task's predictions of every record of a file.
+
+    Args:
+      trainer: gives the model.
+      file: the file.
+      num_records: how many records it has.
+      batch_size: examples in a batch, over all replicas.
+      label: what the progress shows.
+
+    Returns:
+      Name to array, one row per record, in the order of the file.
+    """
+    with explained_damage([file.path], file.schema):
+        return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
+
+
+def batches_of(trainer: Trainer, file: RecordFile, batch_size: int) -> tf.data.Dataset:
+    """All records of a file once, in batches for a trainer's replicas."""
+    return evaluation_batches(
+        [file.path], file.schema, batch_size=batch_size, lengths=file.lengths, num_replicas=trainer.num_replicas
+    )
+
+
+def _train(job: FinetuningJob, trainer: Trainer) -> bool:
+    """Trains; returns whether training came to its end."""
+    config = job.config
+    plan = _plan(config, job.num_training_examples)
+    _check_same_examples(config, *job.training_fingerprints())
+    if has_stopped_early(config):
+        return True
+    file = job.training_file(trainer)
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        write_run_files(config, job.tokenizer.vocabulary)
+        return training_batches(
+            [file.path],
+            file.schema,
+            batch_size=config.train_batch_size,
+            num_records=job.write_training_records(trainer),
+            seed=config.random_seed,
+            start_record=start_record,
+            lengths=file.lengths,
+        )
+
+    with explained_damage([file.path], file.schema):
+        return trainer.train(
+            plan,
+            batches,
+            output_dir=config.output_dir,
+            init_checkpoint=config.init_checkpoint,
+            evaluate=best_keeper(config, trainer, job.primary_metric, lambda step: job.scores(trainer, step)),
+        )
+
+
+def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
+    """Sets the weights to evaluate or predict with: the output folder's, otherwise the initial ones.
+
+    Args:
+      job: its flags say where they are.
+      trainer: whose model gets them.
+      purpose: the flag that asks for it, for the log.
+
+    Returns:
+      Their step; 0 of initial ones.
+    """
+    config = job.config
+    latest = latest_checkpoint(checkpoint_folder(config))
+    logging.info("%s: using the weights of %s", purpose, latest or config.init_checkpoint)
+    if latest:
+        step = trainer.restore(latest)
+    else:
+        step, report = 0, trainer.load_initial(config.init_checkpoint)
+        if report.missing:
+            missing = ", ".join(report.missing)
+            logging.warning("%s: not in the checkpoint and newly initialized: %s; train first", purpose, missing)
+    write_evaluation_flags(config, job.tokenizer.vocabulary)
+    return step
+
+
+def _check_initial_checkpoint(config: FinetuningOptions) -> None:
+    """Opens the checkpoint that training begins with before long work is done, and warns if there is none."""
+    if config.init_checkpoint:
+        CheckpointReader(config.init_checkpoint, "init_checkpoint")
+    elif not latest_checkpoint(checkpoint_folder(config)):
+        logging.warning(
+            "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "
+            "give a pretrained checkpoint"
+        )
+
+
+def _check_same_run(job: FinetuningJob) -> None:
+    """Compares flags, vocabulary and architecture with those that the output folder's checkpoints were trained with.
+
+    Where there is no checkpoint, raises if the folder has no room for copies of the model's files.
+    """
+    config = job.config
+    if latest_checkpoint(checkpoint_folder(config)):
+        _check_flags_of(config.output_dir, job, "use the same value, or another output_dir")
+        check_same_model(config.output_dir, job.bert_config, job.tokenizer.vocabulary)
+    elif config.do_train:
+        check_room_for_model_files(
+            config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
+        )
+
+
+def _check_ensemble(job: FinetuningJob) -> None:
+    """Looks at the checkpoints of an ensemble before long work begins: each must be of the same model as the flags."""
+    for path in job.ensemble:
+        folder = os.path.dirname(CheckpointReader(path, "ensemble_checkpoints").prefix)
+        if os.path.basename(folder) == BEST_FOLDER:
+            folder = os.path.dirname(folder)
+        _check_flags_of(folder, job, "use the same value, or leave them out of ensemble_checkpoints")
+        check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
+
+
+def _check_flags_of(folder: str, job: FinetuningJob, advice: str) -> None:
+    run = read_run_config(folder)
+    if not run:
+        return
+    for name in job.model_flags:
+        given = getattr(job.config, name)
+        if name in run.flags and _plain(run.flags[name]) != _plain(given):
+            raise UserError(
+                f"{name}={given}, but the checkpoints in {folder} were trained with {name}={run.flags[name]}; {advice}"
+            )
+
+
+def _plain(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value  # task_name=MRPC is mrpc
+
+
+def _check_same_examples(config: FinetuningOptions, made_from: str | None, required: str) -> None:
+    """Raises if the output folder's checkpoints were trained on other examples than those of this run."""
+    latest = latest_checkpoint(config.output_dir)
+    if latest and made_from not in (None, required):
+        raise UserError(
+            f"{latest} was trained on other examples, or with another vocabulary, casing or length; use what it "
+            "was trained with, or another output_dir"
+        )
+
+
+def _plan(config: FinetuningOptions, num_examples: int) -> TrainingPlan:
+    """The plan of passes over examples; the reference counts them before long ones become several records."""
+    num_steps = int(num_examples / config.train_batch_size * config.num_train_epochs)
+    if num_steps < 1:
+        raise UserError(
+            f"{num_examples} examples for num_train_epochs={config.num_train_epochs:g} make less than one "
+            f"step of train_batch_size={config.train_batch_size}"
+        )
+    logging.info("%d training examples, %d steps", num_examples, num_steps)
+    check_resumed_flags(config, num_steps)
+    return training_plan(
+        config,
+        num_train_steps=num_steps,
+        num_warmup_steps=int(num_steps * config.warmup_proportion),
+        eval_steps=config.eval_steps,
+    )
+
+
+def has_stopped_early(config: FinetuningOptions) -> bool:
+    """Whether an earlier run in the output folder stopped early; warns if so."""
+    patience = config.early_stopping_patience
+    if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
+        logging.warning(
+            "an earlier run in %s stopped early; raise early_stopping_patience to train further", config.output_dir
+        )
+        return True
+    return False
+
+
+def best_keeper(
+    config: FinetuningOptions, trainer: Trainer, primary_metric: str, scores_at: Callable[[int], Mapping[str, float]]
+) -> Callable[[int], bool] | None:
+    """A function for the Trainer: evaluates, keeps the best checkpoint, returns whether to stop early.
+
+    Args:
+      config: has the output folder and the patience.
+      trainer: whose weights are kept.
+      primary_metric: the score that decides; more is better.
+      scores_at: evaluates, given the step.
+
+    Returns:
+      The function; None without `eval_steps`.
+    """
+    if not config.eval_steps:
+        return None
+    best, patience = BestCheckpoint(config.output_dir), config.early_stopping_patience
+
+    def evaluate(step: int) -> bool:
+        if not best.has(step):  # otherwise the run was stopped right after it
+            scores = scores_at(step)
+            logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
+            saved = best.add(step, scores[primary_metric], lambda: trainer.save_weights(best.folder, step))
+            if saved:
+                logging.info("best %s so far; saved %s", primary_metric, saved)
+        if patience and best.num_since_best >= patience:
+            logging.info("stopping early: %d evaluations without a better %s", patience, primary_metric)
+            return True
+        return False
+
+    return evaluate
+
+
+def _checkpoint_to_export(config: FinetuningOptions) -> str:
+    """The checkpoint to export: the output folder's, otherwise the initial one; warns of another length than it had."""
+    latest = latest_checkpoint(checkpoint_folder(config))
+    logging.info("do_export: using the weights of %s", latest or config.init_checkpoint)
+    run = read_run_config(config.output_dir)
+    trained = run.flags.get("max_seq_length") if run else None
+    if latest and trained not in (None, config.max_seq_length):
+        logging.warning(
+            "do_export: the model was trained with max_seq_length=%d; the export reads %d wordpieces per text",
+            trained,
+            config.max_seq_length,
+        )
+    return latest or config.init_checkpoint

@@ -1,0 +1,40 @@
+"""The settings of a training run that `Trainer` and the training step need, for any task."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """How long and how fast to train, and what to save.
+
+    Attributes:
+      batch_size: examples in a step, over all replicas.
+      num_train_steps: steps in all, those before a resume included.
+      num_warmup_steps: steps of rising learning rate.
+      learning_rate: its peak.
+      schedule: name of how it rises and falls, a row of `optimization.schedules`.
+      optimizer: name of the optimizer, a row of `optimization.registry`.
+      optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
+      seed: of dropout.
+      iterations_per_loop: maximum number of steps in one compiled call.
+      save_checkpoints_steps: steps between checkpoints.
+      keep_checkpoint_max: checkpoints to keep, 0 for all.
+      log_steps: steps between log lines.
+      eval_steps: steps between evaluations, None for none.
+    """
+
+    batch_size: int
+    num_train_steps: int
+    num_warmup_steps: int = 0
+    learning_rate: float = 5e-5
+    schedule: str = "linear_warmup_then_decay"
+    optimizer: str = "adam_weight_decay"
+    optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int = 12345
+    iterations_per_loop: int = 1000
+    save_checkpoints_steps: int = 1000
+    keep_checkpoint_max: int = 5
+    log_steps: int = 100
+    eval_steps: int | None = None

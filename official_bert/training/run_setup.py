@@ -1,0 +1,108 @@
+"""What all runs that train have in common: how the flags become a plan and batches, and what may change on a resume."""
+
+import contextlib
+import os
+
+from absl import logging
+
+from official_bert.checkpoints.state_file import latest_checkpoint, step_of
+from official_bert.config.run_configs import TrainingOptions
+from official_bert.support import files, locks
+from official_bert.support.errors import UserError
+from official_bert.tokenization import Vocabulary
+from official_bert.training.plan import TrainingPlan
+from official_bert.training.run_folder import read_run_config, write_model_files, write_run_config
+
+# Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
+# examples of the epoch would be seen twice and others never.
+_ORDER_FLAGS = ("train_batch_size", "random_seed", "dynamic_padding")
+# Other flags that change what a run learns.
+_LEARNING_FLAGS = (
+    "learning_rate",
+    "num_train_steps",
+    "num_warmup_steps",
+    "num_train_epochs",
+    "warmup_proportion",
+    "adam_bias_correction",
+    "input_file",
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "num_replicas",
+    "use_tpu",
+    "eval_steps",
+    "early_stopping_patience",
+)
+
+
+def training_plan(
+    config: TrainingOptions,
+    *,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    eval_steps: int | None = None,
+) -> TrainingPlan:
+    """Gathers the flags that say how to train; the arguments are those of `TrainingPlan`."""
+    return TrainingPlan(
+        batch_size=config.train_batch_size,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=num_warmup_steps,
+        learning_rate=config.learning_rate,
+        seed=config.random_seed,
+        iterations_per_loop=config.iterations_per_loop,
+        save_checkpoints_steps=config.save_checkpoints_steps,
+        keep_checkpoint_max=config.keep_checkpoint_max,
+        log_steps=config.log_steps,
+        eval_steps=eval_steps,
+        optimizer_options={"bias_correction": config.adam_bias_correction},
+    )
+
+
+def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractContextManager:
+    """Creates the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
+
+    Raises:
+      UserError: the folder cannot be created, or another process trains into it.
+    """
+    files.make_folders(output_dir)
+    return locks.exclusive_lock(output_dir, "trains into") if do_train else contextlib.nullcontext()
+
+
+def write_run_files(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+    """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
+    write_run_config(config.output_dir, config, vocabulary)
+    write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
+
+
+def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+    """Writes the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
+    if not config.do_train:
+        write_run_config(os.path.join(config.output_dir, "eval"), config, vocabulary)
+
+
+def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:
+    """Compares the flags of a run that is resumed with those it was started with; warns of what changes the run.
+
+    Args:
+      config: the flags.
+      num_train_steps: steps of the whole run.
+
+    Raises:
+      UserError: the rest of the run would silently see other examples than the flags say.
+    """
+    latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
+    step = latest and step_of(latest)
+    if not latest or not run or step == 0 or (step is not None and step >= num_train_steps):
+        return
+    for name in (*_ORDER_FLAGS, *_LEARNING_FLAGS):
+        if name not in run.flags or not hasattr(config, name):
+            continue
+        old, new = run.flags[name], getattr(config, name)
+        if old == new:
+            continue
+        change = f"{name}={new}, but {latest} was trained with {name}={old}"
+        if name in _ORDER_FLAGS and not config.allow_inexact_resume:
+            raise UserError(
+                f"{change}: with another value, the resumed run would see some examples of this epoch twice and "
+                "others not at all; use the old value, allow_inexact_resume or another output_dir"
+            )
+        logging.warning("%s: the resumed run differs from an uninterrupted one", change)

@@ -1,0 +1,197 @@
+"""Models from one path: every kind of folder that holds one, and back."""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from official_bert.checkpoints import safetensors
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_config import make_hf_config
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.support.errors import UserError
+from tests.conftest import GOLDEN, golden_arrays
+
+KERNEL = "bert/encoder/layer_0/attention/self/query/kernel"
+
+
+def copy_checkpoint(source, prefix):
+    for suffix in (".index", ".data-00000-of-00001"):
+        shutil.copy(f"{source}{suffix}", f"{prefix}{suffix}")
+
+
+@pytest.fixture
+def released(tmp_path, model_dir):
+    """A folder as the archives of released models unpack to: no `checkpoint` file."""
+    folder = tmp_path / "released"
+    folder.mkdir()
+    shutil.copy(model_dir / "bert_config.json", folder)
+    copy_checkpoint(model_dir / "bert_model.ckpt", folder / "bert_model.ckpt")
+    return folder
+
+
+@pytest.fixture
+def finished_run(released, model_dir):
+    """The output folder of a run, with a best checkpoint beside the last."""
+    (released / "best").mkdir()
+    copy_checkpoint(model_dir / "trained_model.ckpt-12", released / "model.ckpt-12")
+    copy_checkpoint(model_dir / "trained_model.ckpt-12", released / "best" / "model.ckpt-12")
+    for folder in (released, released / "best"):
+        (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-12"\n')
+    return released
+
+
+def activations(encoder):
+    golden = golden_arrays("pretraining_model/activations.npz")
+    outputs = encoder([golden[f"in/{name}"] for name in BertEncoder.INPUTS])
+    return outputs["sequence_output"], golden["out/sequence_output"]
+
+
+def test_a_released_folder_and_what_is_in_it(released, monkeypatch):
+    np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(released)), atol=1e-5)
+    expected = CheckpointReader(str(released / "bert_model.ckpt")).read(KERNEL)
+    for path in ("bert_model.ckpt", "bert_model.ckpt.index"):
+        encoder = BertEncoder.from_checkpoint(released / path)
+        np.testing.assert_array_equal(encoder.checkpoint_variables()[KERNEL], expected)
+    monkeypatch.chdir(released)
+    np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint("bert_model.ckpt")), atol=1e-5)
+
+
+def test_a_run_gives_its_last_checkpoint_or_its_best(finished_run):
+    expected = CheckpointReader(str(finished_run / "model.ckpt-12")).read("bert/embeddings/word_embeddings")
+    for path in (finished_run, finished_run / "best", finished_run / "best" / "model.ckpt-12"):
+        encoder = BertEncoder.from_checkpoint(str(path))
+        np.testing.assert_array_equal(encoder.word_embeddings, expected)
+
+
+def test_a_folder_of_hugging_face(released, tmp_path):
+    reader = CheckpointReader(str(released))
+    config = BertConfig.from_json_file(str(released / "bert_config.json"))
+    weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, config, "golden")
+    folder = tmp_path / "hf"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(make_hf_config(config, weights.architecture, None)))
+    safetensors.write_file(str(folder / "model.safetensors"), weights.arrays)
+    np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(folder)), atol=1e-5)
+
+
+def test_the_architecture_can_be_given(released, tmp_path):
+    config_file = released / "bert_config.json"
+    moved = config_file.rename(tmp_path / "elsewhere.json")
+    with pytest.raises(UserError, match=r"there is no bert_config.json beside .*bert_model.ckpt; say .* bert_config="):
+        BertEncoder.from_checkpoint(released)
+    config = BertConfig.from_json_file(str(moved))
+    for given in (moved, config):
+        np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(released, bert_config=given)), atol=1e-5)
+    wrong = dataclasses.replace(config, vocab_size=7)
+    with pytest.raises(UserError, match=r"word_embeddings is \[1182, 32\] there and \[7, 32\] here") as caught:
+        BertEncoder.from_checkpoint(released, bert_config=wrong)
+    assert "--" not in str(caught.value)
+
+
+def test_errors_speak_of_the_path(tmp_path, model_dir):
+    tf_messages = {
+        "absent": "path .*absent: no such checkpoint",
+        ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
+        "model.keras": "not a checkpoint; load it with keras.models.load_model",
+    }
+    for path, message in tf_messages.items():
+        with pytest.raises(UserError, match=message) as caught:
+            BertEncoder.from_checkpoint(tmp_path / path)
+        assert "init_checkpoint" not in str(caught.value)
+    with pytest.raises(UserError, match="it holds 'bert_model.ckpt', 'trained_model.ckpt-12'; name a checkpoint"):
+        BertEncoder.from_checkpoint(model_dir)
+
+
+def test_models_load_the_heads_that_are_there_and_name_the_others(released, caplog):
+    model = PretrainingModel.from_checkpoint(released)
+    golden = golden_arrays("pretraining_model/activations.npz")
+    outputs = model({name: golden[f"in/{name}"] for name in PretrainingModel.INPUTS})
+    found = keras.ops.log_softmax(outputs["next_sentence_logits"])
+    np.testing.assert_allclose(found, golden["out/next_sentence_log_probs"], atol=1e-5)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    classifier = ClassificationModel.from_checkpoint(released, num_outputs=3, dtype="mixed_bfloat16")
+    assert "lacks output_weights, output_bias: newly initialized, to be trained before use" in caplog.text
+    assert classifier.compute_dtype == classifier.encoder.compute_dtype == "bfloat16"
+    caplog.clear()
+    config_file = released / "bert_config.json"
+    trained = ClassificationModel.from_checkpoint(
+        GOLDEN / "classifier" / "model.ckpt", bert_config=config_file, num_outputs=3
+    )
+    inputs = [golden[f"in/{name}"] for name in BertEncoder.INPUTS]
+    np.testing.assert_allclose(trained(inputs), golden_arrays("classifier/activations.npz")["logits"], atol=1e-5)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("place", ["new/folder", "new/model.ckpt-3"])
+def test_what_is_saved_is_loaded_again(released, tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    config = BertConfig.from_json_file(str(released / "bert_config.json"))
+    encoder = BertEncoder(config)
+    for model in (encoder, SpanModel(encoder), ClassificationModel(encoder, num_outputs=2)):
+        shutil.rmtree("new", ignore_errors=True)
+        prefix = model.save_checkpoint(place)
+        assert prefix == (f"{place}/bert_model.ckpt" if place.endswith("folder") else place)
+        assert set(CheckpointReader(prefix).shapes) == {weight.path for weight in model.weights}
+        options = {"num_outputs": 2} if isinstance(model, ClassificationModel) else {}
+        loaded = type(model).from_checkpoint(os.path.dirname(prefix), **options)
+        assert loaded.encoder.config == config if hasattr(loaded, "encoder") else loaded.config == config
+        for weight, other in zip(model.weights, loaded.weights, strict=True):
+            assert weight.path == other.path
+            np.testing.assert_array_equal(weight, other)
+
+
+def test_a_checkpoint_is_not_saved_beside_the_config_of_another_model(released):
+    config = BertConfig.from_json_file(str(released / "bert_config.json"))
+    BertEncoder(config).save_checkpoint(released / "second.ckpt")
+    before = sorted(os.listdir(released))
+    other = BertEncoder(dataclasses.replace(config, num_hidden_layers=1))
+    with pytest.raises(UserError, match=r"bert_config.json describes another model than this one; save it in another"):
+        other.save_checkpoint(released / "third.ckpt")
+    assert sorted(os.listdir(released)) == before
+
+
+class Siamese(keras.Model):
+    """A user's own model, whose encoder is made under the model's name scope."""
+
+    def __init__(self, config):
+        super().__init__(name="siamese")
+        self._config = config
+
+    def build(self, input_shape):
+        self.encoder = BertEncoder(self._config)
+
+    def call(self, inputs):
+        return keras.ops.sum(self.encoder(inputs[0])["pooled_output"] * self.encoder(inputs[1])["pooled_output"], -1)
+
+
+def test_an_encoder_keeps_its_names_in_a_model_of_the_users(released, tmp_path):
+    encoder = BertEncoder.from_checkpoint(released)
+    ids = keras.Input((None,), dtype="int32")
+    functional = keras.Model(ids, keras.layers.Dense(1)(encoder(ids)["pooled_output"]))
+    assert functional.weights[0].path == "bert/embeddings/word_embeddings"
+    functional.compile("sgd", "mse")
+    functional.fit(np.full([2, 5], 9), np.ones([2, 1]), verbose=0)
+    encoder.save_checkpoint(tmp_path / "tuned" / "bert_model.ckpt")
+    tuned = BertEncoder.from_checkpoint(tmp_path / "tuned")
+    np.testing.assert_array_equal(tuned.word_embeddings, functional.weights[0])
+    before = BertEncoder.from_checkpoint(released).word_embeddings
+    assert np.abs(np.asarray(tuned.word_embeddings) - np.asarray(before)).max() > 0
+
+    siamese = Siamese(encoder.config)
+    siamese([np.full([2, 5], 9), np.full([2, 5], 8)])
+    assert siamese.encoder.weights[0].path == "siamese/bert/embeddings/word_embeddings"
+    siamese.encoder.save_checkpoint(tmp_path / "siamese" / "bert_model.ckpt")
+    assert KERNEL in CheckpointReader(str(tmp_path / "siamese")).shapes
+    loaded = BertEncoder.from_checkpoint(tmp_path / "siamese", name="questions")
+    assert loaded.weights[0].path == "questions/embeddings/word_embeddings"
+    for weight, other in zip(siamese.encoder.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(weight, other)

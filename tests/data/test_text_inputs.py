@@ -1,0 +1,55 @@
+"""Texts from lines, as the reference's feature extraction reads them, and from columns of tables."""
+
+import pytest
+
+from official_bert.data.text_inputs import TextSource
+from official_bert.support.errors import UserError
+
+
+def source(path, content, **arguments):
+    path.write_bytes(content.encode())
+    return TextSource(str(path), **arguments)
+
+
+def test_lines_are_texts_or_pairs(tmp_path):
+    content = " one text \n\na ||| b\nc ||| d ||| e\nf |||\n||| g\nh|||i\n\u2028j\x0ck\r\nno line end"
+    assert list(source(tmp_path / "t.csv", content)) == [
+        ("one text", None),
+        ("", None),  # a blank line is a text, so that the numbers are those of the lines
+        ("a", "b"),
+        ("c ||| d", "e"),
+        ("f |||", None),
+        ("||| g", None),
+        ("h|||i", None),
+        ("j\x0ck", None),
+        ("no line end", None),
+    ]
+
+
+def test_cells_are_texts_and_what_is_blank_at_the_end_is_left_out(tmp_path):
+    content = 'id,text\n1,"a, b\nc"\n\n2, d ||| e \n\n\n'
+    assert list(source(tmp_path / "t.csv", content, text_columns=["text"])) == [
+        ("a, b\nc", None),
+        ("", None),
+        ("d ||| e", None),
+    ]
+
+
+def test_the_count_is_that_of_lines(tmp_path):
+    assert source(tmp_path / "t.txt", "a\n\nb").count() == 3
+    assert source(tmp_path / "t.txt", "a\n\nb\n").count() == 3
+    assert source(tmp_path / "t.tsv", "a\n\nb\n", text_columns=["a"]).count() == 2
+    assert source(tmp_path / "t.jsonl", '{"a": "b"}\n', text_columns=["a"]).count() == 1
+    assert TextSource("-").count() is None
+    assert TextSource("/dev/fd/3").count() is None
+
+
+def test_reading_again_gives_the_same(tmp_path):
+    texts = source(tmp_path / "t.txt", "a\nb\n")
+    assert list(texts) == list(texts) == [("a", None), ("b", None)]
+
+
+def test_columns_without_header_are_numbers(tmp_path):
+    texts = source(tmp_path / "t.tsv", "a\tb\n", text_columns=["b"], has_header=False)
+    with pytest.raises(UserError, match="column 'b': without a header, give its number"):
+        list(texts)

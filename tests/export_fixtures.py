@@ -1,0 +1,60 @@
+"""An export of the real script, for all tests of a process."""
+
+import os
+import random
+
+import pytest
+
+from tests.conftest import run_script
+
+AWKWARD_TEXTS = [
+    "Zoë’s ﬁne café—１９８７！",
+    "서울은 대한민국의 수도이다",
+    "東京 tower… 👨\u200d👩\u200d👧 \u0000 \ufffd",
+    "",
+    "word " * 200,
+    "a" * 150 + " the town",
+]
+
+
+def write_reviews(path, rng, count):
+    # Here, as the process that only distributes the tests reads this file, too: these import TensorFlow.
+    from tests.exports import LABELS
+    from tests.sentences import sentence
+
+    rows = ["text\tother\tlabel\n"]
+    for _ in range(count):
+        label = rng.randrange(3)
+        rows.append(f"{sentence(rng, label)}\t{sentence(rng, label > 1)}\t{LABELS[label]}\n")
+    path.write_text("".join(rows))
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory, files_of_model):
+    """Flags of a run on pairs of texts that trained, predicted and exported, by the real script."""
+    from official_bert.serving.servable import SIGNATURES
+
+    folder = tmp_path_factory.mktemp("reviews")
+    rng = random.Random(1)
+    for name, count in (("train.tsv", 64), ("test.tsv", 9)):
+        write_reviews(folder / name, rng, count)
+    with open(folder / "test.tsv", "a") as sink:
+        sink.writelines(f"{text}\t{text[:20]}\tgood\n" for text in AWKWARD_TEXTS[:3])
+    flags = {
+        **files_of_model, "task_name": "custom", "data_dir": str(folder), "text_a_column": "text",
+        "text_b_column": "other", "label_column": "label", "train_file": "train.tsv", "predict_file": "test.tsv",
+        "output_dir": str(folder / "out"), "max_seq_length": 32, "train_batch_size": 8, "learning_rate": 1e-3,
+        "export_dir": str(folder / "serving" / "reviews"),
+    }  # fmt: skip
+    result = run_script("run_classifier.py", "--do_train", "--do_predict", "--do_export", **flags)
+    assert result.code == 0, result
+    assert result.last_error_line.endswith(
+        f"exported {flags['export_dir']}/1, with the signatures {', '.join(SIGNATURES)}"
+    )
+    assert "Sharding" not in result.errors and "unsupported" not in result.errors
+    return flags
+
+
+@pytest.fixture(scope="session")
+def version(reviews):
+    return os.path.join(reviews["export_dir"], "1")

@@ -1,0 +1,51 @@
+"""What the tests of exports share: asking them, and what the scripts said."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.serving.servable import IDS_SCHEMA
+
+ASK_EXPORT = pathlib.Path(__file__).parent / "ask_export.py"
+TOLERANCE = 1e-5
+LABELS = ("bad", "good", "mixed")
+
+
+def ask(export, requests, folder):
+    """Sends requests to an export in a process of its own, in an empty folder, without this project's path."""
+    folder = folder / "empty"
+    folder.mkdir(exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    process = subprocess.run(
+        [sys.executable, "-I", str(ASK_EXPORT), export],
+        input=json.dumps(requests), capture_output=True, text=True, cwd=folder, env=environment, timeout=300,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert result["foreign"] == []
+    return result["answers"]
+
+
+def predicted_pairs(reviews):
+    """The texts that were predicted."""
+    lines = pathlib.Path(reviews["data_dir"], "test.tsv").read_text().splitlines()[1:]
+    return [line.split("\t")[:2] for line in lines]
+
+
+def predicted(folder):
+    return np.loadtxt(os.path.join(folder, "test_results.tsv"), ndmin=2)
+
+
+def assert_are_records(ids, path, length):
+    """What `tokenize` gives is what the records of the script hold; returns these."""
+    records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
+    for name, values in IDS_SCHEMA.sized(S=length, V=1182, T=2).decode(records).items():
+        tokenized = np.array(ids[name])
+        assert values.numpy()[:, : tokenized.shape[1]].tolist() == tokenized.tolist()
+        assert not values.numpy()[:, tokenized.shape[1] :].any()
+    return records

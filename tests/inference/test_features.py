@@ -1,0 +1,159 @@
+"""Vectors of texts from any layers: against the encoder itself, a text at a time."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference.features import ExtractionSettings, FeatureExtractor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.strategy import mirrored_strategy
+
+WORDS = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
+TEXTS = [TextOrPair(" ".join(itertools.islice(itertools.cycle(WORDS), count))) for count in (20, 1, 7, 0, 13, 2, 28)]
+TEXTS += [TextOrPair("the town", "woke before the harbour"), TextOrPair("a b c d e", "f")]
+LAYERS = (-1, 0, -3)
+
+
+@pytest.fixture(scope="module")
+def plain(model_dir):
+    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt")
+
+
+@pytest.fixture(scope="module")
+def unpadded(model_dir):
+    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout_maker=UnpaddedLayout.of)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file)
+
+
+def alone(plain, tokenizer, text, max_seq_length=64):
+    """The vectors of a text that is encoded alone, [S, K, D]."""
+    batch = tokenizer([tuple(text)], max_seq_length=max_seq_length)
+    outputs = plain(batch)["encoder_layers"]
+    return np.stack([np.array(outputs[layer])[0] for layer in LAYERS], axis=1)
+
+
+def extracted(encoder, tokenizer, texts=TEXTS, *, batch_size=3, strategy=None, fixed_shape=None, **settings):
+    settings = ExtractionSettings(LAYERS, **{"max_seq_length": 64, **settings})
+    extractor = FeatureExtractor(
+        encoder, tokenizer, settings, batch_size=batch_size, strategy=strategy, fixed_shape=fixed_shape
+    )
+    return list(extractor.extract(texts))
+
+
+def test_vectors_are_those_of_each_text_alone_in_order(plain, unpadded, tokenizer):
+    features = extracted(unpadded, tokenizer)
+    assert [text.index for text in features] == list(range(len(TEXTS)))
+    for text, found in zip(TEXTS, features, strict=True):
+        assert found.input_ids == tokenizer([tuple(text)])["input_ids"][0].tolist()
+        np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text), atol=1e-5)
+
+
+def test_poolings(plain, unpadded, tokenizer):
+    expected = {
+        "cls": lambda vectors: vectors[0],
+        "mean": lambda vectors: vectors.mean(axis=0),
+        "max": lambda vectors: vectors.max(axis=0),
+    }
+    for pooling, pooled in expected.items():
+        for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling=pooling), strict=True):
+            np.testing.assert_allclose(found.vectors, pooled(alone(plain, tokenizer, text)), atol=1e-5)
+    for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling="mean_no_special"), strict=True):
+        vectors = alone(plain, tokenizer, text)
+        is_word = [piece not in (tokenizer.cls_id, tokenizer.sep_id) for piece in found.input_ids]
+        wanted = vectors[is_word].mean(axis=0) if any(is_word) else np.zeros_like(vectors[0])
+        np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
+
+
+def test_float16_is_the_rounded_vector(unpadded, tokenizer):
+    for pooling in ("none", "mean"):
+        exact = extracted(unpadded, tokenizer, pooling=pooling)
+        for text, half in zip(exact, extracted(unpadded, tokenizer, pooling=pooling, dtype="float16"), strict=True):
+            assert half.vectors.dtype == np.float16
+            np.testing.assert_allclose(half.vectors, text.vectors, atol=2e-3)
+
+
+def test_long_texts_are_truncated_as_the_tokenizer_does(plain, unpadded, tokenizer):
+    for text, found in zip(TEXTS, extracted(unpadded, tokenizer, max_seq_length=6), strict=True):
+        np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text, 6), atol=1e-5)
+
+
+def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
+    text = TEXTS[6]  # 28 words or more wordpieces
+    (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True)
+    ids = tokenizer.encode(text.text_a)
+    assert found.input_ids == [tokenizer.cls_id, *ids, tokenizer.sep_id]
+    total, count, windows = np.zeros(found.vectors.shape), np.zeros(len(found.input_ids)), []
+    for start in range(0, len(ids) - 10 + 5, 5):
+        piece = ids[start : start + 10]
+        row = np.array([[tokenizer.cls_id, *piece, tokenizer.sep_id]], np.int32)
+        outputs = plain(row)["encoder_layers"]
+        vectors = np.stack([np.array(outputs[layer])[0] for layer in LAYERS], axis=1)
+        places = [0, *range(1 + start, 1 + start + len(piece)), len(ids) + 1]
+        total[places] += vectors
+        count[places] += 1
+        windows.append(vectors)
+    assert len(windows) > 2
+    np.testing.assert_allclose(found.vectors, total / count[:, None, None], atol=1e-5)
+    for pooling, over_pieces, over_windows in (("mean", np.mean, np.mean), ("max", np.max, np.max)):
+        (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True, pooling=pooling)
+        wanted = over_windows([over_pieces(vectors, axis=0) for vectors in windows], axis=0)
+        np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
+
+
+def test_windows_of_a_pair_hold_the_shorter_text_each(unpadded, tokenizer):
+    text = TextOrPair("the town", TEXTS[6].text_a)
+    (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=16, use_windows=True)
+    first, second = map(tokenizer.encode, text)
+    assert found.input_ids == [tokenizer.cls_id, *first, tokenizer.sep_id, *second, tokenizer.sep_id]
+    assert np.isfinite(found.vectors).all()
+    assert found.vectors.shape == (len(found.input_ids), 3, 32)
+
+
+def test_what_fits_is_the_same_with_windows(unpadded, tokenizer):
+    for found, other in zip(
+        extracted(unpadded, tokenizer, use_windows=True), extracted(unpadded, tokenizer), strict=True
+    ):
+        np.testing.assert_array_equal(found.vectors, other.vectors)
+
+
+def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
+    num_read = 0
+
+    def endless():
+        nonlocal num_read
+        while True:
+            num_read += 1
+            yield TEXTS[0]
+
+    extractor = FeatureExtractor(unpadded, tokenizer, ExtractionSettings(LAYERS, pooling="mean"), batch_size=2)
+    features = extractor.extract(endless())
+    for _ in range(200):
+        next(features)
+    assert num_read == 256  # two pools of 64 batches of 2
+    num_read = 0
+    extractor = FeatureExtractor(unpadded, tokenizer, ExtractionSettings(LAYERS), batch_size=1000)
+    monkeypatch.setattr("official_bert.inference.features._POOLED_BYTES", 100_000)
+    next(extractor.extract(endless()))
+    bytes_of_text = 4 * 3 * 32 * len(next(extractor.extract([TEXTS[0]])).input_ids)
+    assert 100_000 <= num_read * bytes_of_text < 100_000 + bytes_of_text
+
+
+def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokenizer, model_dir):
+    expected = extracted(unpadded, tokenizer)
+    strategy = mirrored_strategy("CPU", 2)
+    with strategy.scope():
+        mirrored = BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout_maker=UnpaddedLayout.of)
+    for found in (
+        extracted(mirrored, tokenizer, strategy=strategy),
+        extracted(plain, tokenizer, fixed_shape=(4, 64)),
+    ):
+        for text, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(text.vectors, other.vectors, atol=1e-5)

@@ -1,0 +1,127 @@
+"""`Predictor` on exports and on output folders."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
+from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
+
+
+def test_predictions_from_python(reviews, version):
+    pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
+    expected = predicted(reviews["output_dir"])
+    results = [Predictor(path)(pairs * 4) for path in (version, reviews["export_dir"], reviews["output_dir"])]
+    for result in results:
+        assert len(result) == 4 * len(pairs)  # more than a batch
+        for found, row in zip(result, np.tile(expected, (4, 1)), strict=True):
+            assert found.label == sorted(LABELS)[row.argmax()]
+            assert found.probability == pytest.approx(row.max(), abs=TOLERANCE)
+            assert [found.probabilities[label] for label in sorted(LABELS)] == pytest.approx(row, abs=TOLERANCE)
+            assert list(found.probabilities) == sorted(found.probabilities, key=found.probabilities.get, reverse=True)
+    predict = Predictor(pathlib.Path(version))
+    assert predict(pairs[0]) == predict([pairs[0]])[0]
+    assert predict([]) == []
+    assert predict(("lone \ud800 surrogate", "")) == predict(("lone  surrogate", ""))
+    assert predict(list(map(list, pairs[:2]))) == predict(pair for pair in pairs[:2])
+    for wrong in (None, 5, b"bytes", {"a": "b"}):
+        with pytest.raises(UserError, match="is not a text; give a string, a tuple of two, or a list of them"):
+            predict(wrong)
+    for wrong in ("one text", ("a", "b", "c"), ("a", 7), [None], [{"a": 1, "b": 2}]):
+        with pytest.raises(UserError, match="text 0 is .*, but this model reads text_a and text_b, each a string"):
+            predict(wrong)
+
+
+def test_damaged_exports_are_named(version, tmp_path):
+    rng = random.Random(1)
+    shutil.copytree(version, tmp_path / "flipped")
+    for name in ("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"):
+        path = tmp_path / "flipped" / name
+        content = path.read_bytes()
+        for _ in range(60):
+            flipped = bytearray(content)
+            flipped[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            path.write_bytes(flipped)
+            with pytest.raises(UserError, match=rf"flipped is damaged: {name} does not match its checksum"):
+                Predictor(tmp_path / "flipped")
+        path.unlink()
+        missing = rf"flipped is damaged: {name} is missing|flipped contains neither an exported model nor"
+        with pytest.raises(UserError, match=missing):
+            Predictor(tmp_path / "flipped")
+        path.write_bytes(content)
+    pair = ("bright town", "")
+    shutil.rmtree(tmp_path / "flipped" / "assets")  # which nothing needs
+    assert Predictor(tmp_path / "flipped")(pair) == Predictor(version)(pair)
+    (tmp_path / "flipped" / "checksums.json").write_text("{")
+    with pytest.raises(UserError, match=r"checksums\.json is not JSON"):
+        Predictor(tmp_path / "flipped")
+
+
+def test_damaged_exports_without_checksums_are_named(version, tmp_path):
+    def replace_first(folder, old, new):
+        path = folder / "saved_model.pb"
+        content = path.read_bytes()
+        assert old in content
+        path.write_bytes(content.replace(old, new, 1))
+
+    for name, damage in {
+        "no variables": lambda folder: shutil.rmtree(folder / "variables"),
+        "cut off": lambda folder: os.truncate(folder / "saved_model.pb", 10_000),
+        "empty": lambda folder: os.truncate(folder / "saved_model.pb", 0),
+        "cut off variables": lambda folder: os.truncate(folder / "variables" / "variables.data-00000-of-00001", 9_000),
+        "no such output": lambda folder: replace_first(folder, b"Reshape:output:0", b"Reshape:output:q"),  # KeyError
+        "no such operation": lambda folder: replace_first(
+            folder, b"\x12\x08GatherV2", b"\x12\x08GatherV7"
+        ),  # RuntimeError
+    }.items():
+        shutil.copytree(version, tmp_path / name)
+        os.remove(tmp_path / name / "checksums.json")
+        damage(tmp_path / name)
+        with pytest.raises(UserError, match="cannot be loaded .* is it damaged"):
+            Predictor(tmp_path / name)
+    foreign = tf.Module()
+    foreign.double = tf.function(lambda x: {"y": 2 * x}, input_signature=[tf.TensorSpec([None])])
+    tf.saved_model.save(foreign, str(tmp_path / "foreign"), {"text": foreign.double})
+    with pytest.raises(UserError, match="foreign is not a model that was exported"):
+        Predictor(tmp_path / "foreign")
+
+
+def test_folders_that_hold_no_model(reviews, tmp_path):
+    with pytest.raises(UserError, match="there is no folder .*absent"):
+        Predictor(str(tmp_path / "absent"))
+    with pytest.raises(UserError, match="contains neither an exported model nor the run_config.json of a run"):
+        Predictor(str(tmp_path))
+    shutil.copy(os.path.join(reviews["output_dir"], "run_config.json"), tmp_path)
+    with pytest.raises(UserError, match="there is no checkpoint in"):
+        Predictor(str(tmp_path))
+    with pytest.raises(UserError, match="there is no checkpoint in .*best; train with eval_steps first"):
+        Predictor(reviews["output_dir"], use_best_checkpoint=True)
+    with pytest.raises(UserError, match="cannot read the vocabulary .*moved.txt|moved.txt"):
+        Predictor(reviews["output_dir"], vocab_file="moved.txt")
+    with pytest.raises(UserError, match="is an export, which has all its files; leave out 'vocab_file', 'use_best"):
+        Predictor(reviews["export_dir"], vocab_file="vocab.txt", use_best_checkpoint=True)
+
+
+def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
+    shutil.copytree(reviews["output_dir"], tmp_path / "out")
+    for name in ("bert_config.json", "vocab.txt"):  # which earlier versions did not keep there
+        os.remove(tmp_path / "out" / name)
+    settings = json.loads((tmp_path / "out" / "run_config.json").read_text())
+    for name in ("vocab_file", "bert_config_file"):
+        settings["flags"][name] = f"moved/{name}"
+    (tmp_path / "out" / "run_config.json").write_text(json.dumps(settings))
+    message = (
+        "was trained with moved/bert_config_file, which no longer exists; give its new place with bert_config_file="
+    )
+    with pytest.raises(UserError, match=message):
+        Predictor(tmp_path / "out")
+    paths = {name: reviews[name] for name in ("vocab_file", "bert_config_file")}
+    pair = tuple(predicted_pairs(reviews)[0])
+    assert Predictor(tmp_path / "out", **paths)(pair) == Predictor(reviews["output_dir"])(pair)

@@ -1,0 +1,297 @@
+"""Layers and models as users of Keras expect them: one harness for all, and what they do with whole models."""
+
+import dataclasses
+import importlib
+import pathlib
+import pkgutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from official_bert import modeling
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.support.errors import UserError
+from tests.conftest import script_environment
+from tests.modeling import layer_cases
+from tests.modeling.layer_cases import CASES, CONFIG
+
+NUM_EXAMPLES, LENGTH, CLASSES = 6, 8, 3
+LOGITS_LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_keeps_the_contract_of_keras(name, tmp_path):
+    layer_cases.check(CASES[name], tmp_path)
+
+
+def test_no_public_layer_is_left_out():
+    found = set()
+    for module in pkgutil.iter_modules(modeling.__path__):
+        members = vars(importlib.import_module(f"{modeling.__name__}.{module.name}")).values()
+        found |= {
+            member
+            for member in members
+            if isinstance(member, type)
+            and issubclass(member, keras.layers.Layer)
+            and member.__module__.startswith(modeling.__name__)
+            and not member.__subclasses__()
+        }
+    assert found == {type(case.make()) for case in CASES.values()}
+
+
+JAX_PROGRAM = """
+import pathlib
+import sys
+import keras
+from tests.modeling.layer_cases import CASES, check
+
+assert keras.backend.backend() == "jax"
+for name in sys.argv[2:]:
+    check(CASES[name], pathlib.Path(sys.argv[1]))
+    print(name)
+"""
+
+
+@pytest.mark.slow
+def test_the_contract_holds_on_jax(tmp_path):
+    names = list(CASES)
+    process = subprocess.run(
+        [sys.executable, "-c", JAX_PROGRAM, str(tmp_path), *names],
+        env={**script_environment(), "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stdout.split("\n")[:-1] == names
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(1)
+    shape = NUM_EXAMPLES, LENGTH
+    lengths = rng.integers(2, LENGTH, [NUM_EXAMPLES, 1])
+    return {
+        "input_ids": rng.integers(0, CONFIG.vocab_size, shape, np.int32),
+        "input_mask": (np.arange(LENGTH) < lengths).astype(np.int32),
+        "segment_ids": rng.integers(0, 2, shape, np.int32),
+    }
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return np.arange(NUM_EXAMPLES) % CLASSES
+
+
+@pytest.fixture
+def model():
+    model = ClassificationModel(BertEncoder(CONFIG), num_outputs=CLASSES)
+    # XLA takes seconds; the default rate of 0.001 moves the loss less than dropout does.
+    model.compile(keras.optimizers.Adam(0.01), LOGITS_LOSS, jit_compile=False)
+    return model
+
+
+def summary_of(model, **options):
+    lines = []
+    model.summary(print_fn=lines.append, line_length=120, **options)
+    return "\n".join(lines)
+
+
+def first(outputs):
+    return np.asarray(keras.tree.flatten(outputs)[0])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: BertEncoder(CONFIG), lambda: ClassificationModel(BertEncoder(CONFIG), num_outputs=3)]
+)
+def test_inputs_come_as_a_dict_a_list_or_arguments(make, batch):
+    model, arrays = make(), list(batch.values())
+    expected = first(model(**batch))
+    for outputs in (
+        model(batch),
+        model(arrays),
+        model(tuple(arrays)),
+        model(*arrays),
+        model({**batch, "label_ids": arrays[0]}),
+    ):
+        np.testing.assert_array_equal(first(outputs), expected)
+    float_ids = [array.astype(np.float32) for array in arrays]
+    np.testing.assert_array_equal(first(model(float_ids)), expected)  # keras.Input is float32 unless told otherwise
+    ids, mask, _ = arrays
+    assert np.abs(first(model(ids)) - first(model(ids, mask))).max() > 1e-6
+    full = first(model(ids, np.ones_like(ids), np.zeros_like(ids)))
+    for outputs in (model(ids), model([ids]), model({"input_ids": ids}), model(input_ids=ids.tolist())):
+        np.testing.assert_array_equal(first(outputs), full)
+    without_segments = first(model(ids, mask, np.zeros_like(ids)))
+    for outputs in (model([ids, mask]), model(input_ids=ids, input_mask=mask)):
+        np.testing.assert_array_equal(first(outputs), without_segments)
+
+
+@pytest.mark.parametrize("policy", layer_cases.MIXED_POLICIES)
+def test_ids_that_come_as_floats_are_not_rounded(policy):
+    config = dataclasses.replace(CONFIG, vocab_size=5000)
+    ids = np.array([[4095, 2049, 257]])  # each one less or more than what a narrow float can hold
+    for model in (BertEncoder(config, dtype=policy), SpanModel(BertEncoder(config, dtype=policy), dtype=policy)):
+        np.testing.assert_array_equal(first(model(ids.astype(np.float32))), first(model(ids)))
+
+
+def test_wrong_inputs_are_named(batch):
+    encoder, ids = BertEncoder(CONFIG), batch["input_ids"]
+    wrong = {
+        "'attention_mask' is called 'input_mask' here": lambda: encoder({"input_ids": ids, "attention_mask": ids}),
+        "called without input_ids; it was given input_mask": lambda: encoder({"input_mask": ids}),
+        "given 4 inputs; it has input_ids, input_mask, segment_ids": lambda: encoder([ids] * 4),
+        "input_mask is given beside the dict": lambda: encoder(batch, input_mask=ids),
+        r"input_ids has the shape \(8,\); it must be \[batch, positions\]": lambda: encoder(ids[0]),
+        "called without masked_lm_positions": lambda: PretrainingModel(encoder)(batch),
+    }
+    for message, call in wrong.items():
+        with pytest.raises(UserError, match=message):
+            call()
+
+
+def test_a_text_that_is_too_long_meets_the_limit(model):
+    ids, message = np.ones([2, 200], np.int32), "200 positions, the model has max_position_embeddings=9; cut the"
+    calls = (
+        lambda: model(ids),
+        lambda: model.encoder(keras.Input([200], dtype="int32")),
+        lambda: model(keras.Input([200], dtype="int32")),
+        lambda: model.fit(ids, np.zeros([2]), verbose=0),
+    )
+    for call in calls:
+        with pytest.raises(UserError, match=message):
+            call()
+
+
+def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, labels, tmp_path):
+    arrays = list(batch.values())
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.keras")
+    loss_before = model.evaluate(arrays, labels, verbose=0)
+    model.fit(arrays, labels, epochs=2, verbose=0, callbacks=[checkpoint])
+    assert model.evaluate(arrays, labels, verbose=0) < loss_before  # without dropout's noise
+    expected = model.predict(batch, verbose=0)
+    paths = [weight.path for weight in model.weights]
+    assert {"bert/embeddings/word_embeddings", "output_weights", "output_bias"} <= set(paths)
+
+    loaded = keras.models.load_model(tmp_path / "2.keras")
+    assert [weight.path for weight in loaded.weights] == paths
+    np.testing.assert_allclose(loaded.predict(arrays, verbose=0), expected, atol=1e-6)
+    loaded.fit(batch, labels, verbose=0)  # compiled as it was
+
+    clone = keras.models.clone_model(model)
+    assert [weight.path for weight in clone.weights] == paths
+    assert np.abs(clone.predict(arrays, verbose=0) - expected).max() > 1e-3  # newly initialized
+    model.save_weights(tmp_path / "some.weights.h5")
+    clone.load_weights(tmp_path / "some.weights.h5")
+    np.testing.assert_allclose(clone.predict(arrays, verbose=0), expected, atol=1e-6)
+
+
+def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
+    import tensorflow as tf
+
+    model.fit(batch, labels, verbose=0)
+    model.export(tmp_path / "export", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "export"))
+    np.testing.assert_allclose(served.serve(batch), model(batch), atol=1e-5)
+    _, inputs = served.signatures["serving_default"].structured_input_signature
+    assert {name: (spec.shape.as_list(), spec.dtype) for name, spec in inputs.items()} == dict.fromkeys(
+        batch, ([None, None], tf.int32)
+    )
+
+
+def test_every_model_is_fitted_with_losses_of_keras(batch, labels):
+    positions = np.array([[1, 2]] * NUM_EXAMPLES)
+    cases = {
+        SpanModel: (batch, dict.fromkeys(("start_logits", "end_logits"), labels)),
+        PretrainingModel: (
+            {**batch, "masked_lm_positions": positions},
+            {"masked_lm_logits": positions, "next_sentence_logits": labels % 2},
+        ),
+    }
+    for model_class, (inputs, targets) in cases.items():
+        model = model_class(BertEncoder(CONFIG))
+        model.compile("adam", dict.fromkeys(targets, LOGITS_LOSS), jit_compile=False)
+        losses = model.fit(inputs, targets, epochs=3, verbose=0).history["loss"]
+        assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
+def test_a_model_is_trained_and_loaded_under_a_mixed_policy(policy, batch, labels, tmp_path):
+    model = ClassificationModel(BertEncoder(CONFIG, dtype=policy), num_outputs=CLASSES, dtype=policy)
+    model.compile("adam", LOGITS_LOSS, jit_compile=False)
+    losses = model.fit(batch, labels, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "mixed.keras")
+    loaded = keras.models.load_model(tmp_path / "mixed.keras")
+    assert loaded.encoder.transformer.layers[1].attention.self_attention.query.dtype_policy.name == policy
+    np.testing.assert_allclose(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0), atol=1e-6)
+
+
+def test_a_frozen_encoder_stays_frozen_when_it_is_stored():
+    model = ClassificationModel(BertEncoder(CONFIG, trainable=False), num_outputs=CLASSES)
+    for again in (model, ClassificationModel.from_config(model.get_config())):
+        assert [variable.path for variable in again.trainable_variables] == ["output_weights", "output_bias"]
+
+
+def test_a_summary_shows_shapes_and_the_output_layer(model):
+    text = summary_of(model, expand_nested=True)
+    assert "?" not in text
+    for line in ("bert (BertEncoder)", "layer_1 (TransformerLayer)", "classifier (OutputProjection)"):
+        assert line in text
+    assert "(None, 3)" in text and f"(None, None, {CONFIG.hidden_size})" in text
+    for other in (BertEncoder(CONFIG), SpanModel(BertEncoder(CONFIG)), PretrainingModel(BertEncoder(CONFIG))):
+        assert "?" not in summary_of(other)
+
+
+class OtherEncoder(keras.Model):
+    """An encoder that has nothing in common with ours but the protocol: words alone, and factorized."""
+
+    def __init__(self, config):
+        super().__init__(name="other")
+        self.config = config
+        self.embedding = keras.layers.Embedding(config.vocab_size, 5)
+        self.embedding.build()
+        self.projection = keras.layers.Dense(config.hidden_size)
+        self.projection.build((None, None, 5))
+        self.built = True
+
+    @property
+    def word_embeddings(self):
+        return self.embedding.embeddings
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        words = self.embedding(input_ids)
+        layers = [self.projection(words)] * self.config.num_hidden_layers
+        return {"sequence_output": layers[-1], "pooled_output": layers[-1][:, 0], "encoder_layers": layers}
+
+    def pool(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        return self(input_ids)["pooled_output"]
+
+
+def test_models_take_another_encoder(batch):
+    config = CONFIG
+    inputs = {**batch, "masked_lm_positions": np.array([[1, 2, 0]] * NUM_EXAMPLES)}
+    shapes = {
+        ClassificationModel(OtherEncoder(config), num_outputs=3): [(NUM_EXAMPLES, 3)],
+        ClassificationModel(OtherEncoder(config), num_outputs=3, feature_layers="weighted_sum"): [(NUM_EXAMPLES, 3)],
+        SpanModel(OtherEncoder(config)): [(NUM_EXAMPLES, LENGTH)] * 2,
+        PretrainingModel(OtherEncoder(config)): [(NUM_EXAMPLES, 3, config.vocab_size), (NUM_EXAMPLES, 2)],
+    }
+    for model, expected in shapes.items():
+        assert [tuple(output.shape) for output in keras.tree.flatten(model(inputs))] == expected
+
+
+def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):
+    """In a new process, importing the package is all that loading takes."""
+    model.save(tmp_path / "model.keras")
+    program = "import sys, keras, official_bert; print(type(keras.models.load_model(sys.argv[1])).__module__)"
+    path = pathlib.Path(tmp_path / "model.keras")
+    process = subprocess.run(
+        [sys.executable, "-c", program, str(path)], env=script_environment(), capture_output=True, text=True
+    )
+    assert process.stdout == "official_bert.modeling.classifier\n", process.stderr

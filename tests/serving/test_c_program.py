@@ -1,0 +1,128 @@
+"""An exported model answers a C program, `ask.c`, in a process in which there is neither Python nor this package."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from official_bert.checkpoints.loading import load_whole
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.saved_model import write_export
+from official_bert.serving.servable import TEXT
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import GOLDEN, Result
+
+TOLERANCE = 1e-6
+PLAIN = ("the town was woken slowly", "players left an instrument")
+PAIRS = {
+    "plain": PLAIN,
+    "swapped": PLAIN[::-1],
+    "not ASCII": ("Zoë's CAFÉ, 한국어 中人國！", "ＴＨＥ ｔｏｗｎ 😀 20 °C"),
+    "empty second text": ("the town was woken slowly", ""),
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux") or shutil.which("gcc") is None, reason="needs Linux, gcc"),
+]
+
+
+@pytest.fixture(scope="module")
+def servable(model_dir, vocab_file):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    model = ClassificationModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=3)
+    load_whole(str(GOLDEN / "classifier" / "model.ckpt"), model.trainable_variables, "--init_checkpoint")
+    return ClassificationServable(
+        model,
+        config,
+        FullTokenizer(vocab_file),
+        problem="single_label",
+        labels=["a", "b", "c"],
+        is_pair=True,
+        max_seq_length=32,
+    )
+
+
+@pytest.fixture(scope="module")
+def saved_model(tmp_path_factory, servable, vocab_file):
+    return write_export(str(tmp_path_factory.mktemp("exports") / "pairs"), servable, vocab_file)
+
+
+@pytest.fixture(scope="module")
+def tensor_names(saved_model):
+    """Names of the tensors of the signature `text`: both inputs and the probabilities."""
+    content = saved_model_pb2.SavedModel.FromString((pathlib.Path(saved_model) / "saved_model.pb").read_bytes())
+    signature = content.meta_graphs[0].signature_def[TEXT]
+    inputs = [signature.inputs[name].name for name in ("text_a", "text_b")]
+    return [*inputs, signature.outputs["probabilities"].name]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path, library_dir = tmp_path_factory.mktemp("program") / "ask", tf.sysconfig.get_lib()
+    command = ["gcc", "-Wall", "-Werror", f"-I{tf.sysconfig.get_include()}", "-o", path]
+    command += [pathlib.Path(__file__).with_name("ask.c"), f"-L{library_dir}", f"-Wl,-rpath,{library_dir}"]
+    command += ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2"]
+    result = Result(subprocess.run(command, capture_output=True, text=True))
+    assert result.code == 0, result
+    return path
+
+
+@pytest.fixture
+def ask(program, tmp_path):
+    """Runs the program in an empty folder, with no variable of ours in its environment."""
+
+    def run(*arguments, **environment):
+        command = [program, *arguments]
+        environment = {"CUDA_VISIBLE_DEVICES": "", **environment}  # a GPU rounds otherwise, and may be full
+        return Result(subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def expected(servable):
+    """What Python answers, by name of the pair: float32 [C]."""
+    with tf.device("CPU"):
+        firsts, seconds = (tf.constant(texts) for texts in zip(*PAIRS.values(), strict=True))
+        probabilities = servable.signature(TEXT)(text_a=firsts, text_b=seconds)["probabilities"].numpy()
+    return dict(zip(PAIRS, probabilities, strict=True))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_answers_are_those_of_python(ask, saved_model, tensor_names, expected, name):
+    result = ask(saved_model, *tensor_names, *PAIRS[name])
+    assert result.code == 0, result
+    answer = np.array(result.output.split(), np.float32)
+    np.testing.assert_allclose(answer, expected[name], rtol=0, atol=TOLERANCE)
+    others = [probabilities for other, probabilities in expected.items() if other != name]
+    assert np.abs(others - answer).max(axis=1).min() > 1000 * TOLERANCE  # so another pair's answer would not pass
+
+
+def test_no_python_is_loaded(ask, saved_model, tensor_names):
+    result = ask(saved_model, *tensor_names, *PLAIN, LD_DEBUG="files")  # the loader tells what it loads, and when
+    assert result.code == 0, result
+    assert "libtensorflow_cc" in result.errors
+    assert "libpython" not in result.errors and "_pywrap" not in result.errors
+
+
+def test_mistakes_end_in_a_message(ask, tmp_path, saved_model, tensor_names):
+    mistakes = {
+        "Could not find SavedModel": (tmp_path, *tensor_names, *PLAIN),
+        "no tensor nonsense:0": (saved_model, "nonsense:0", *tensor_names[1:], *PLAIN),
+        "usage": (saved_model, *PLAIN),
+    }
+    for message, arguments in mistakes.items():
+        result = ask(*arguments)
+        assert result.code == 1, result
+        assert not result.output
+        assert result.last_error_line.startswith("ask: ") and message in result.last_error_line, result

@@ -1,0 +1,401 @@
+"""Exports as the server and its clients see them, asked by processes that have nothing of this project."""
+
+import base64
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from google.protobuf import text_format
+from tensorflow.core.protobuf import config_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.config import model_server_config_pb2
+
+from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.runs import run_classifier, run_pretraining
+from official_bert.serving import saved_model
+from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import assert_fails, run_script
+from tests.exports import LABELS, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
+
+
+def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_path):
+    first, second = zip(*predicted_pairs(reviews), strict=True)
+    texts = {"text_a": first, "text_b": second}
+    answer, ids = ask(version, [["text", texts], ["tokenize", texts]], tmp_path)
+    expected = predicted(reviews["output_dir"])
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=TOLERANCE)
+    labels = json.loads(pathlib.Path(reviews["output_dir"], "labels.json").read_text())
+    assert labels == sorted(LABELS)
+    assert [row[0] for row in answer["classes"]] == [labels[row.argmax()] for row in expected]
+    assert all(sorted(row) == sorted(LABELS) for row in answer["classes"])
+    assert np.ptp(expected, axis=0).min() > 1e-3  # the texts matter
+
+    # What the server sees is what the records of the script hold.
+    records = assert_are_records(ids, os.path.join(reviews["output_dir"], "predict.tf_record"), 32)
+    serialized = [{"b64": base64.b64encode(record).decode()} for record in records]
+    others = ask(
+        version,
+        [["serving_default", ids], ["serving_int64", ids], ["examples", {"examples": serialized}]],
+        tmp_path,
+    )
+    for other in others:
+        assert other.keys() == answer.keys()
+        for name in ("probabilities", "logits"):
+            np.testing.assert_allclose(other[name], answer[name], atol=TOLERANCE)
+        assert other["classes"] == answer["classes"]
+
+
+def test_all_files_are_there(reviews, version):
+    made = {str(path.relative_to(reviews["export_dir"])) for path in pathlib.Path(reviews["export_dir"]).rglob("*")}
+    assert made == {
+        "batching_parameters.txt", "models.config", "1", "1/saved_model.pb", "1/fingerprint.pb", "1/variables",
+        "1/checksums.json", "1/official_bert.json",
+        "1/variables/variables.index", "1/variables/variables.data-00000-of-00001", "1/assets", "1/assets/vocab.txt",
+        "1/assets.extra", "1/assets.extra/tf_serving_warmup_requests",
+    }  # fmt: skip
+    vocabulary = pathlib.Path(version, "assets", "vocab.txt").read_bytes()
+    assert vocabulary == pathlib.Path(reviews["vocab_file"]).read_bytes()
+    models = model_server_config_pb2.ModelServerConfig()
+    text_format.Parse(pathlib.Path(reviews["export_dir"], "models.config").read_text(), models)
+    (model,) = models.model_config_list.config
+    assert (model.name, model.base_path, model.model_platform) == ("reviews", reviews["export_dir"], "tensorflow")
+    batching = pathlib.Path(reviews["export_dir"], "batching_parameters.txt").read_text()
+    for line in (
+        "pad_variable_length_inputs: true",
+        # Requests of more than 32 examples are computed in parts; without both lines the server refuses them.
+        "enable_large_batch_splitting { value: true }",
+        "max_execution_batch_size { value: 32 }",
+    ):
+        assert line in batching.splitlines()
+
+
+@pytest.mark.slow
+def test_saved_model_cli_shows_and_runs_it(version, tmp_path):
+    tool = [sys.executable, "-I", "-m", "tensorflow.python.tools.saved_model_cli"]
+    shown = subprocess.run([*tool, "show", "--dir", version, "--all"], capture_output=True, text=True, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for signature in SIGNATURES:
+        assert f"signature_def['{signature}']" in shown.stdout
+    arguments = ["--tag_set=serve", "--signature_def=text", "--input_exprs=text_a=['the warm town'];text_b=['']"]
+    ran = subprocess.run([*tool, "run", "--dir", version, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "Result for output key probabilities" in ran.stdout
+
+
+def replay(path, version):
+    """Answers the records of a warm-up file as the server does: from the messages alone."""
+    loaded = tf.saved_model.load(version)
+    for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        assert request == predict_pb2.PredictRequest.FromString(request.SerializeToString())
+        signature = loaded.signatures[request.model_spec.signature_name]
+        inputs = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in request.inputs.items()}
+        yield request, inputs, signature(**inputs)
+
+
+def test_the_warmup_requests_can_be_answered(version):
+    path = os.path.join(version, "assets.extra", "tf_serving_warmup_requests")
+    seen, lengths = {}, set()
+    for request, inputs, outputs in replay(path, version):
+        assert request.model_spec.name == "reviews"
+        size = {int(values.shape[0]) for values in inputs.values()}
+        assert {int(values.shape[0]) for values in outputs.values()} == size
+        seen.setdefault(request.model_spec.signature_name, set()).update(size)
+        lengths |= {values.shape[1] for name, values in inputs.items() if name == "input_ids"}
+    assert seen == {name: {1, 2, 8} for name in SIGNATURES}
+    assert len(lengths) > 1 and max(lengths) == 32
+
+
+def test_requests_as_the_server_gets_them(reviews, version):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.signature_name = "text"
+    first, second = zip(*predicted_pairs(reviews), strict=True)
+    request.inputs["text_a"].CopyFrom(tf.make_tensor_proto(first))
+    request.inputs["text_b"].CopyFrom(tf.make_tensor_proto(second))
+    received = predict_pb2.PredictRequest.FromString(request.SerializeToString())
+    loaded = tf.saved_model.load(version)
+    inputs = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in received.inputs.items()}
+    answer = loaded.signatures[received.model_spec.signature_name](**inputs)
+    np.testing.assert_allclose(answer["probabilities"], predicted(reviews["output_dir"]), atol=TOLERANCE)
+
+
+def server_batch(requests):
+    """Joins requests as TensorFlow Serving does with `pad_variable_length_inputs`: filled up with first elements."""
+    joined = {}
+    for name in requests[0]:
+        longest = max(request[name].shape[1] for request in requests)
+        widths = [[(0, 0), (0, longest - request[name].shape[1])] for request in requests]
+        joined[name] = np.concatenate(
+            [
+                np.pad(request[name], width, constant_values=request[name][0, 0])
+                for request, width in zip(requests, widths, strict=True)
+            ]
+        )
+    return joined
+
+
+def test_the_padding_of_the_server_changes_nothing(reviews, version):
+    loaded = tf.saved_model.load(version).signatures
+    pairs = [("the warm town", ""), ("the harbour and the bridge " * 3, "empty"), ("bright", "broken quay in the rain")]
+    requests = [
+        {name: values.numpy() for name, values in loaded["tokenize"](text_a=[first], text_b=[second]).items()}
+        for first, second in pairs
+    ]
+    alone = [loaded["serving_default"](**request)["logits"].numpy()[0] for request in requests]
+    batch = server_batch(requests)
+    assert (batch["input_mask"] == 1).all()  # the server fills the mask up with ones
+    together = loaded["serving_default"](**batch)["logits"].numpy()
+    np.testing.assert_allclose(together, alone, atol=TOLERANCE)
+    assert np.abs(together - together[0]).max() > 1e-3  # they do differ
+    # A client may pad by itself before the server does.
+    padded = {name: np.pad(values, [(0, 0), (0, 3)]) for name, values in requests[0].items()}
+    again = loaded["serving_default"](**server_batch([padded, requests[1]]))["logits"].numpy()
+    np.testing.assert_allclose(again[0], alone[0], atol=TOLERANCE)
+
+
+def test_only_a_run_at_the_end_is_padding():
+    ids = tf.constant([[2, 7, 2, 3, 2, 2], [2, 2, 2, 2, 2, 2], [2, 7, 8, 9, 5, 3], [2, 7, 3, 0, 0, 2]])
+    inputs = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.ones_like(ids)}
+    cleaned = without_server_padding(inputs, 2)
+    expected = [[1, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [1] * 6, [1, 1, 1, 1, 1, 0]]
+    assert cleaned["input_mask"].numpy().tolist() == expected
+    assert (cleaned["input_ids"].numpy() == ids.numpy() * expected).all()
+
+
+def test_strange_requests_get_defined_answers(reviews, version):
+    loaded = tf.saved_model.load(version).signatures
+    broken = [b"caf\xc3\xa9 \xffbright\xed\xa0\x80 town", b"\x80\xbf"]
+    whole = [text.decode("utf-8", "ignore").encode() for text in broken]
+    for name, values in loaded["tokenize"](text_a=broken, text_b=broken[::-1]).items():
+        expected = loaded["tokenize"](text_a=whole, text_b=whole[::-1])[name]
+        assert values.numpy().tolist() == expected.numpy().tolist()
+    for name, values in loaded["text"](text_a=tf.constant([], tf.string), text_b=tf.constant([], tf.string)).items():
+        assert values.shape.as_list() == [0, 3], name
+    ids = loaded["tokenize"](text_a=[""], text_b=[""])
+    assert [len(row) for row in ids["input_ids"].numpy()] == [2]
+    tokenizer = FullTokenizer(reviews["vocab_file"])
+    long = loaded["tokenize"](text_a=["bright town " * 1000], text_b=["the"])["input_ids"].numpy()[0].tolist()
+    classifier_id, separator = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    kept = (tokenizer.encode("bright town") * 1000)[:28]
+    assert long == [classifier_id, *kept, separator, *tokenizer.encode("the"), separator]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"input_ids": [[2, 1182, 3]]}, "input_ids must be from 0 to 1181, but is from"),
+        ({"input_ids": [[2, -1, 3]]}, "input_ids must be from 0 to 1181"),
+        ({"input_ids": [[2, 2**32 + 5, 3]]}, "input_ids must be from 0 to 1181"),  # 5 of 32 bits
+        ({"segment_ids": [[0, 9, 0]]}, "segment_ids must be from 0 to 1"),
+        ({"input_mask": [[1, 1]]}, "input_mask must have the shape of input_ids"),
+        ({name: [[1] * 65] for name in IDS_SCHEMA.names}, "input_ids must have from 1 to 64 positions, but has"),
+        ({name: np.zeros([2, 0]) for name in IDS_SCHEMA.names}, "input_ids must have from 1 to 64 positions"),
+    ],
+)
+def test_requests_that_cannot_be_right_are_refused(version, changes, message):
+    signature = tf.saved_model.load(version).signatures["serving_int64"]
+    inputs = {"input_ids": [[2, 7, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]], **changes}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        signature(**{name: tf.constant(values, tf.int64) for name, values in inputs.items()})
+
+
+def session_signature(session, model, name):
+    """A signature as TensorFlow Serving calls it: values go straight to its nodes, whatever their shapes."""
+    definition, options = model.signature_def[name], config_pb2.CallableOptions()
+    options.feed.extend(node.name for node in definition.inputs.values())
+    options.fetch.extend(node.name for node in definition.outputs.values())
+    call = session._make_callable_from_options(options)
+    return lambda **tensors: call(*(tensors[name] for name in definition.inputs))
+
+
+def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version):
+    in_python, requests = tf.saved_model.load(version).signatures, []
+    for signature in SIGNATURES:
+        specifications = in_python[signature].structured_input_signature[1]
+        rank, kind = next(
+            (spec.shape.rank, bytes if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
+            for spec in specifications.values()
+        )
+        assert all(spec.shape.as_list() == [None] * rank for spec in specifications.values())
+        for shape in ([], [1], [3], [0], [1, 3], [1, 1, 3], [0, 3, 2]):
+            if len(shape) != rank:
+                message = rf"must have {rank} dimension.*but has the shape\] \[{' '.join(map(str, shape))}\]"
+                requests.append((signature, dict.fromkeys(specifications, np.full(shape, kind(), kind)), message))
+    for signature, values, message in requests:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            in_python[signature](**{name: tf.constant(array) for name, array in values.items()})
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tf.compat.v1.saved_model.load(session, ["serve"], version)
+        for signature, values, message in requests:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                session_signature(session, model, signature)(**values)
+
+
+def exported(reviews, **changes):
+    flags = {**reviews, **changes}
+    run_classifier.run(ClassifierConfig(**flags, do_export=True))
+
+
+def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
+    target = tmp_path / "models"
+    exported(reviews, export_dir=str(target))
+    before = (target / "1" / "saved_model.pb").read_bytes()
+    (target / "batching_parameters.txt").write_text("max_batch_size { value: 7 }\n")
+    (target / "7").mkdir()
+    (target / "\u0663").mkdir()  # a digit, but none of the server's
+    exported(reviews, export_dir=str(target))
+    assert saved_model.versions(str(target)) == [1, 7, 8]
+    assert (target / "1" / "saved_model.pb").read_bytes() == before
+    assert (target / "batching_parameters.txt").read_text() == "max_batch_size { value: 7 }\n"
+    assert not [path for path in target.iterdir() if path.name.startswith(".")]
+    assert Predictor(str(target))(("a", "b")) == Predictor(str(target / "1"))(("a", "b"))
+
+
+def test_a_failed_export_leaves_nothing(reviews, tmp_path, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saved_model, "write_warmup", fail)
+    with pytest.raises(KeyboardInterrupt):
+        exported(reviews, export_dir=str(tmp_path / "models"))
+    assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_a_failed_write_is_told_without_names_of_operations(reviews, tmp_path, monkeypatch):
+    def fail(*_):
+        tf.io.read_file(str(tmp_path / "absent"))
+
+    monkeypatch.setattr(saved_model, "_save", fail)
+    with pytest.raises(UserError) as caught:
+        exported(reviews, export_dir=str(tmp_path / "models"))
+    message = str(caught.value)
+    assert message.startswith(f"cannot write to export_dir={tmp_path}/models: ") and "No such file" in message
+    assert "{{" not in message and "[Op:" not in message
+
+
+def test_another_length_than_in_training_is_told(reviews, tmp_path, caplog):
+    exported(reviews, max_seq_length=16, export_dir=str(tmp_path / "models"))
+    assert "trained with max_seq_length=32; the export reads 16 wordpieces per text" in caplog.text
+    pair = ("bright town " * 20, "the")
+    tokenize = tf.saved_model.load(str(tmp_path / "models" / "1")).signatures["tokenize"]
+    assert tokenize(text_a=tf.constant([pair[0]]), text_b=tf.constant([pair[1]]))["input_ids"].shape == (1, 16)
+
+
+def test_an_export_alone_leaves_the_output_folder_as_it_is(reviews, tmp_path):
+    shutil.copytree(reviews["output_dir"], tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "eval", ignore_errors=True)
+    before = sorted(path.name for path in (tmp_path / "out").rglob("*"))
+    exported(reviews, output_dir=str(tmp_path / "out"), export_dir=str(tmp_path / "models"))
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == before
+
+
+def test_names_are_quoted_in_the_settings(tmp_path):
+    folder = tmp_path / 'a "b"\n\\c é'
+    folder.mkdir()
+    saved_model._write_settings(str(folder), folder.name)
+    models = model_server_config_pb2.ModelServerConfig()
+    text_format.Parse((folder / "models.config").read_text(), models)
+    (model,) = models.model_config_list.config
+    assert (model.name, model.base_path) == (folder.name, str(folder))
+
+
+def test_a_race_for_a_number_is_settled(tmp_path, monkeypatch):
+    for name in ("1", ".version.partial"):
+        (tmp_path / name).mkdir()
+    seen = iter([[], [1], [1]])
+    monkeypatch.setattr(saved_model, "versions", lambda _: next(seen))
+    assert saved_model._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")
+    with pytest.raises(FileExistsError):
+        files.rename_folder(str(tmp_path / "2"), str(tmp_path / "1"))
+
+
+def test_mistakes(reviews, files_of_model, records_file, tmp_path):
+    (tmp_path / "file").write_text("")
+    common = {**reviews, "output_dir": str(tmp_path / "out")}
+    fine = {**reviews, "export_dir": str(tmp_path / "models")}
+    for name in ("file", "file/models"):
+        with pytest.raises(UserError, match=f"export_dir=.*{name}: .*file is a file, not a folder"):
+            exported(reviews, export_dir=str(tmp_path / name))
+    version = os.path.join(reviews["export_dir"], "1")
+    with pytest.raises(UserError, match="export_dir=.*/1 is itself an exported version; give its parent folder"):
+        exported(reviews, export_dir=version)
+    with pytest.raises(UserError, match="text_b_column=None, but the checkpoints in .* with text_b_column=other"):
+        exported(fine, text_b_column=None)
+    with pytest.raises(UserError, match="--do_export needs --export_dir"):
+        exported(reviews, export_dir=None)
+    with pytest.raises(UserError, match="--export_dir has no effect without --do_export"):
+        ClassifierConfig(**reviews, do_predict=True)
+    message = "checkpoint .* lacks output_weights, output_bias: .* was not fine-tuned"
+    with pytest.raises(UserError, match=message):
+        exported(common, labels="a,b,c", export_dir=fine["export_dir"])
+    with pytest.raises(UserError, match="the labels are unknown"):
+        exported(common, train_file=None, export_dir=fine["export_dir"])
+    with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64"):
+        exported(reviews, max_seq_length=65)
+    pretrain = {**files_of_model, "input_file": records_file, "output_dir": str(tmp_path / "pre"), "max_seq_length": 64}
+    with pytest.raises(UserError, match="--do_export needs --vocab_file"):
+        PretrainingConfig(**{**pretrain, "vocab_file": None}, do_export=True, export_dir="models")
+    with pytest.raises(UserError, match="--do_export exports one checkpoint; leave --ensemble_checkpoints out"):
+        answers = {"predict_file": "dev.json", "do_predict": True, "ensemble_checkpoints": "a,b"}
+        SquadConfig(**files_of_model, **answers, output_dir="out", do_export=True, export_dir="models")
+    with pytest.raises(UserError, match="--do_train needs --input_file"):
+        PretrainingConfig(**{**pretrain, "input_file": None}, do_train=True, do_export=True, export_dir="models")
+    with pytest.raises(UserError, match="no checkpoint in output_dir"):
+        config = {**pretrain, "init_checkpoint": None, "max_predictions_per_seq": 10}
+        run_pretraining.run(PretrainingConfig(**config, do_export=True, export_dir="models"))
+    assert not (tmp_path / "models").exists()
+    result = run_script("tools/sweep.py", "--do_export", **{**fine, "eval_file": "test.tsv"})
+    assert_fails(result, "a sweep does not export")
+
+
+@pytest.mark.skipif(not shutil.which("tensorflow_model_server"), reason="tensorflow_model_server is not on the PATH")
+def test_the_real_server_answers(reviews):
+    import grpc
+
+    rest, port = 18_501, 18_500
+    server = subprocess.Popen(
+        [
+            "tensorflow_model_server", f"--rest_api_port={rest}", f"--port={port}", "--enable_batching=true",
+            f"--model_config_file={reviews['export_dir']}/models.config",
+            f"--batching_parameters_file={reviews['export_dir']}/batching_parameters.txt",
+        ]
+    )  # fmt: skip
+    try:
+        address = f"http://127.0.0.1:{rest}/v1/models/reviews"
+        for _ in range(240):
+            time.sleep(0.5)
+            try:
+                if b"AVAILABLE" in urllib.request.urlopen(address, timeout=5).read():
+                    break
+            except OSError:
+                assert server.poll() is None
+        expected = predicted(reviews["output_dir"])
+        first, second = zip(*predicted_pairs(reviews), strict=True)
+        body = json.dumps({"signature_name": "text", "inputs": {"text_a": first, "text_b": second}}).encode()
+        request = urllib.request.Request(f"{address}:predict", body)
+        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())["outputs"]
+        np.testing.assert_allclose(answer["probabilities"], expected, atol=TOLERANCE)
+
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = "reviews", "text"
+        request.inputs["text_a"].CopyFrom(tf.make_tensor_proto(first))
+        request.inputs["text_b"].CopyFrom(tf.make_tensor_proto(second))
+        outputs = stub.Predict(request, timeout=60).outputs
+        np.testing.assert_allclose(tf.make_ndarray(outputs["probabilities"]), expected, atol=TOLERANCE)
+    finally:
+        server.terminate()
+        server.wait()

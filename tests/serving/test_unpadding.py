@@ -1,0 +1,78 @@
+"""Leaving padding out, and computing the last layer at [CLS] alone: the same numbers."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.unpadding import UnpaddedLayout
+
+TOLERANCE = 1e-6
+
+
+@pytest.fixture(scope="module")
+def encoders():
+    """Two encoders of the same random weights: a padded one, and one that leaves padding out."""
+    config = BertConfig(
+        vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
+        max_position_embeddings=20, type_vocab_size=2,
+    )  # fmt: skip
+    padded, unpadded = BertEncoder(config), BertEncoder(config, layout_maker=UnpaddedLayout.of)
+    rng = np.random.default_rng(1)
+    for variable, other in zip(padded.weights, unpadded.weights, strict=True):
+        if variable.dtype == "float32":
+            variable.assign(rng.normal(0, 0.3, variable.shape))
+            other.assign(variable)
+    return padded, unpadded
+
+
+MASKS = {
+    "mixed lengths": [[1] * 12, [1] * 3 + [0] * 9, [1] + [0] * 11, [1] * 11 + [0]],
+    "holes": [[1, 0, 1] * 4, [1, 1, 0, 0] * 3, [1] * 12, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]],
+    "one sequence": [[1] * 7],
+    "no sequence": np.zeros([0, 5]),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_tokens_are_what_they_are_with_padding(encoders, mask):
+    padded, unpadded = encoders
+    mask = np.array(mask, np.int32)
+    rng = np.random.default_rng(2)
+    inputs = rng.integers(0, 50, mask.shape), mask, rng.integers(0, 2, mask.shape)
+    expected, found = padded(*inputs), unpadded(*inputs)
+    is_token = mask == 1
+    for name in ("sequence_output", "embedding_output"):
+        np.testing.assert_allclose(found[name][is_token], expected[name][is_token], atol=TOLERANCE, err_msg=name)
+    np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=TOLERANCE)
+    for layer, other in zip(found["encoder_layers"], expected["encoder_layers"], strict=True):
+        np.testing.assert_allclose(layer[is_token], other[is_token], atol=TOLERANCE)
+    for encoder in encoders:
+        np.testing.assert_allclose(encoder.pool(*inputs), expected["pooled_output"], atol=TOLERANCE)
+
+
+def test_a_sequence_without_any_token_does_not_disturb_the_others(encoders):
+    padded, unpadded = encoders
+    ids, mask = np.full([3, 4], 7), np.array([[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0]])
+    found, expected = unpadded.pool(ids, mask), padded.pool(ids, mask)
+    np.testing.assert_allclose(found[::2], expected[::2], atol=TOLERANCE)
+    assert np.isfinite(found).all()
+
+
+def test_gradients_are_the_same(encoders):
+    ids, mask = np.arange(24).reshape(2, 12), np.array(MASKS["mixed lengths"][:2])
+    gradients = []
+    for encoder in encoders:
+        variables = [variable.value for variable in encoder.trainable_variables]
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(encoder.pool(ids, mask))
+        gradients.append([tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)])
+    for gradient, other in zip(*gradients, strict=True):
+        np.testing.assert_allclose(gradient, other, atol=1e-4)
+
+
+def test_padding_is_left_out():
+    layout = UnpaddedLayout.of(tf.constant(MASKS["mixed lengths"]), 3)
+    assert layout.positions.shape == 12 + 3 + 1 + 11
+    assert layout.pack(tf.zeros([4, 12, 6])).shape == (27, 6)

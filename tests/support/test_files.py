@@ -1,0 +1,459 @@
+"""Opening, finding and replacing files."""
+
+import errno
+import gzip
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from official_bert.support import files, locks, text_files
+from official_bert.support.errors import UserError
+from tests.conftest import script_environment
+from tests.recording import recorded
+
+
+def write(path):
+    with files.atomic_write(path):
+        pass
+
+
+def test_lines_end_at_newline_alone_and_lose_carriage_returns(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("a\rb\r\nc\x0bd \t\n\n\r\ne\u2028f\x00g\r\r\nlast\r".encode())
+    # What tf.gfile.GFile of TensorFlow 1.11 gives, line by line, its "\n" taken off.
+    assert list(text_files.LineReader(str(path))) == ["ab", "c\x0bd \t", "", "", "e\u2028f\x00g", "last"]
+
+
+def test_undecodable_bytes_are_reported_with_file_and_line(tmp_path):
+    path = tmp_path / "latin1.txt"
+    path.write_bytes(b"good\ncaf\xe9\n")
+    with pytest.raises(UserError, match=r"latin1\.txt, line 2: byte 0xe9 at byte 4 .* not UTF-8"):
+        list(text_files.LineReader(str(path)))
+
+
+def test_missing_file_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        list(text_files.LineReader(str(tmp_path / "absent")))
+
+
+def test_lines_of_an_open_file_are_not_waited_for(tmp_path):
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as source, os.fdopen(write_end, "wb", buffering=0) as sink:
+        lines = iter(text_files.LineReader("standard input", source))
+        sink.write(b"one\r\n")
+        assert next(lines) == "one"
+        sink.write(b"tw\xff\n")
+        with pytest.raises(UserError, match="standard input, line 2: byte 0xff at byte 3"):
+            next(lines)
+
+
+def test_a_text_is_read_as_it_is_but_for_the_mark(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes("\ufeffa\r\n\ufeffb\u2028\n\n".encode())
+    assert text_files.read_text(str(path)) == "a\r\n\ufeffb\u2028\n\n"
+    path.write_bytes(b"a\nb\xff")
+    with pytest.raises(UserError, match="text.txt, line 2: byte 0xff at byte 2 of the line"):
+        text_files.read_text(str(path))
+    with pytest.raises(UserError, match=f"cannot read {tmp_path}: Is a directory"):
+        text_files.read_text(str(tmp_path))
+
+
+def test_find_keeps_the_order_of_the_list_and_sorts_each_glob(tmp_path):
+    for name in ("z.txt", "b.txt", "a.txt", ".hidden.txt"):
+        (tmp_path / name).write_text("x")
+    found = files.find(f"{tmp_path}/z.txt,{tmp_path}/*.txt")
+    assert [os.path.basename(path) for path in found] == ["z.txt", "a.txt", "b.txt", "z.txt"]
+
+
+def test_find_names_the_pattern_that_matches_nothing(tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    with pytest.raises(UserError, match=r"no file matches '.*absent\*'"):
+        files.find(f"{tmp_path}/a.txt,{tmp_path}/absent*")
+
+
+def test_find_takes_a_name_with_brackets_literally(tmp_path):
+    (tmp_path / "part[1].txt").write_text("x")
+    assert files.find(f"{tmp_path}/part[1].txt") == [f"{tmp_path}/part[1].txt"]
+
+
+def test_atomic_write_replaces_only_at_the_end(tmp_path):
+    path = tmp_path / "result"
+    path.write_text("old")
+    with files.atomic_write(str(path)) as sink:
+        sink.write("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+def test_atomic_write_leaves_the_old_file_after_an_error(tmp_path):
+    path = tmp_path / "result"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), files.atomic_write(str(path)) as sink:
+        sink.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["result"]
+
+
+def test_output_folder_is_checked(tmp_path):
+    with pytest.raises(UserError, match="output_file.*does not exist"):
+        files.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
+    with pytest.raises(UserError, match="is a folder"):
+        files.check_writable_folder(str(tmp_path), "output_file")
+
+
+def test_remote_paths_go_through_tensorflow():
+    import tensorflow as tf
+
+    with tf.io.gfile.GFile("ram://folder/b.txt", "w") as sink:
+        sink.write("one\ntwo\n")
+    assert files.exists("ram://folder/b.txt")
+    assert files.size("ram://folder/b.txt") == 8
+    assert list(text_files.LineReader("ram://folder/b.txt")) == ["one", "two"]
+    with files.atomic_write("ram://folder/c.txt") as sink:
+        sink.write("three")
+    with files.open_file("ram://folder/c.txt") as source:
+        assert source.read() == "three"
+    assert files.find("ram://folder/*.txt") == ["ram://folder/b.txt", "ram://folder/c.txt"]
+    files.remove("ram://folder/c.txt")
+    assert not files.exists("ram://folder/c.txt")
+
+
+def test_json_files_hold_objects(tmp_path):
+    path = tmp_path / "a.json"
+    with pytest.raises(UserError, match=r"cannot read the index .*a\.json: No such file"):
+        text_files.read_json(str(path), "index")
+    for text, message in (("{", "is not JSON: .* line 1"), ("3", "contains a JSON int; the index must be an object")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=rf"a\.json {message}"):
+            text_files.read_json(str(path), "index")
+    for text in ('{"a": [1]}', '\ufeff{"a": [1]}'):
+        path.write_text(text)
+        assert text_files.read_json(str(path), "index") == {"a": [1]}
+
+
+def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
+    source, link, other = tmp_path / "source", tmp_path / "link", tmp_path / "other"
+    source.write_text("words")
+    link.symlink_to(source)
+    other.write_text("words")
+    files.check_no_overwriting([str(other), str(tmp_path / "new")], [str(source)], name="out")
+    with pytest.raises(UserError, match=r"out: .*link is also an input; it would be overwritten"):
+        files.check_no_overwriting([str(other), str(link)], [str(source)], name="out")
+    with pytest.raises(UserError, match=r"out lists .*other twice"):
+        files.check_no_overwriting([str(other), f"{tmp_path}/./other"], [], name="out")
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    for data, message in (
+        (gzip.compress(b"words"), "is compressed; unpack it first"),
+        (b"\xffa", "is not UTF-8"),
+        (
+            "words\n".encode("utf-16"),
+            r"text is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 /.*text > NEW_FILE",
+        ),
+        (b"\xfe\xff" + "words".encode("utf-16-be"), "text is UTF-16; convert it"),
+    ):
+        (tmp_path / "text").write_bytes(data)
+        with pytest.raises(UserError, match=message):
+            list(text_files.LineReader(str(tmp_path / "text")))
+
+
+def test_folders_and_files_in_the_place_of_each_other(tmp_path):
+    with pytest.raises(UserError, match=r"is a folder; name the files in it, as in '.*\*'"):
+        files.find(str(tmp_path))
+    (tmp_path / "file").write_text("words")
+    with pytest.raises(UserError, match="file is a file, not a folder"):
+        files.make_folders(str(tmp_path / "file"))
+
+
+def test_a_folder_has_one_user(tmp_path):
+    with (
+        locks.exclusive_lock(str(tmp_path), "trains into"),
+        pytest.raises(UserError, match="another process trains into"),
+        locks.exclusive_lock(str(tmp_path), "trains into"),
+    ):
+        pass
+    with locks.exclusive_lock(str(tmp_path), "trains into"):
+        pass
+
+
+def special_files(folder):
+    """A device, a named pipe and a socket of our own, and a link to the device."""
+    os.mknod(folder / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    os.mkfifo(folder / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "socket"))
+    (folder / "link").symlink_to("device")
+    return [folder / name for name in ("device", "pipe", "socket", "link")]
+
+
+@pytest.fixture
+def special(tmp_path):
+    try:
+        return special_files(tmp_path)
+    except PermissionError:
+        pytest.skip("only root can make a device")
+
+
+def test_what_is_no_regular_file_is_not_replaced(special):
+    kinds = [os.stat(path).st_mode for path in special]
+    for path in special:
+        message = r"is (a device|a pipe \(FIFO\)|a socket), not a regular file; name a"
+        with pytest.raises(UserError, match=message), files.atomic_write(str(path)) as sink:
+            sink.write("words")
+        with pytest.raises(UserError, match=f"output_file={path} is a"):
+            files.check_writable_folder(str(path), "output_file")
+    assert [os.stat(path).st_mode for path in special] == kinds
+    assert sorted(os.listdir(special[0].parent)) == ["device", "link", "pipe", "socket"]
+
+
+def test_a_link_to_itself_is_not_replaced(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    with pytest.raises(UserError, match="link is a symbolic link that leads back to itself"):
+        files.check_writable_folder(str(tmp_path / "link"), "output_file")
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_what_is_no_regular_file_is_not_waited_for(special):
+    for path in map(str, special):
+        for read in (text_files.read_text, lambda path: list(text_files.LineReader(path)), files.find):
+            with pytest.raises(UserError, match=f"{path} is a .*, not a regular file"):
+                read(path)
+        with pytest.raises(UserError, match="not a regular file"):
+            text_files.read_json(path, "model config")
+
+
+def test_a_pipe_that_is_open_already_is_read(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\nword\n")
+    program = (
+        "import sys; from official_bert.support import text_files; print(list(text_files.LineReader(sys.argv[1])))"
+    )
+    for command in (
+        f"cat {tmp_path}/vocab.txt | $PYTHON -c '{program}' /dev/stdin",
+        f"$PYTHON -c '{program}' <(cat {tmp_path}/vocab.txt)",
+    ):
+        environment = {**script_environment(), "PYTHON": sys.executable}
+        process = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60)
+        assert process.stdout == "['[UNK]', 'word']\n", process.stderr
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "disk").mkdir()
+    target, link = tmp_path / "disk" / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to("disk/target")
+    with files.atomic_write(str(link)) as sink:
+        sink.write("new")
+        assert [name for name in os.listdir(tmp_path / "disk") if "partial" in name]  # on the disk of the target
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    link.unlink()
+    link.symlink_to("disk/absent")
+    with files.atomic_write(str(link)) as sink:
+        sink.write("first")
+    assert (tmp_path / "disk" / "absent").read_text() == "first"
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path):
+    path = str(tmp_path / "file")
+    with files.atomic_write(path) as first, files.atomic_write(path) as second:
+        first.write("first")
+        second.write("second")
+    assert (tmp_path / "file").read_text() == "first"  # its block ended last
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_lock_leaves_other_files_alone(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    precious, lock = tmp_path / "precious.txt", folder / ".lock"
+    precious.write_text("the only copy")
+    lock.symlink_to(precious)
+
+    def assert_refused(message):
+        with pytest.raises(UserError, match=message), locks.exclusive_lock(str(folder), "trains into"):
+            pass
+
+    assert_refused(r"cannot open the lock file .*/\.lock: it is a symbolic link; delete it or use another folder")
+    assert precious.read_text() == "the only copy"
+    lock.unlink()
+    os.mkfifo(lock)
+    assert_refused(r"the lock file .*/\.lock is not a regular file; delete it")
+    lock.unlink()
+    lock.mkdir()
+    assert_refused(r"cannot open the lock file .*/\.lock: Is a directory")
+    lock.rmdir()
+    lock.write_text("not ours")
+    with locks.exclusive_lock(str(folder), "trains into"):
+        pass
+    assert lock.read_text() == "not ours"
+
+
+def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_what_follows(tmp_path, monkeypatch):
+    calls = recorded(monkeypatch, "fsync", "replace", "rename")
+    with files.atomic_write(str(tmp_path / "a.json")) as sink:
+        sink.write("{}")
+    assert calls == [("fsync", "a.json"), ("replace", "a.json"), ("fsync", tmp_path.name)]
+    calls.clear()
+    files.make_folders(str(tmp_path / "x" / "y"))
+    assert calls == [("fsync", "x"), ("fsync", tmp_path.name)]
+    calls.clear()
+    (tmp_path / "x" / "y" / "file").write_text("words")
+    files.rename_folder(str(tmp_path / "x"), str(tmp_path / "1"))
+    assert calls[-2:] == [("rename", "1"), ("fsync", tmp_path.name)]
+    assert sorted(calls[:-2]) == [("fsync", "file"), ("fsync", "x"), ("fsync", "y")]
+
+
+def test_a_file_system_that_cannot_flush_is_no_mistake():
+    with pytest.raises(OSError) as caught:
+        descriptor = os.open("/proc", os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    assert caught.value.errno == errno.EINVAL
+    files._flush("/proc")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\0b", r"a\\x00b': a file name cannot hold the character NUL"),
+        ("caf\udce9", r"the file name '.*caf\\udce9' is not UTF-8; rename the file or, if the name is UTF-8, choose"),
+        ("a" * 256, r"a{256}: File name too long: 256 bytes; the maximum is 255"),
+    ],
+)
+def test_names_that_cannot_be(tmp_path, name, message):
+    path = str(tmp_path / name)
+
+    for use in (
+        text_files.read_text,
+        lambda path: text_files.read_json(path, "model config"),
+        files.find,
+        files.make_folders,
+        lambda path: files.check_writable_folder(path, "output_file"),
+        write,
+    ):
+        with pytest.raises(UserError, match=message):
+            use(path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_longest_names_can_be_written(tmp_path):
+    for name in ("a" * 255, "\u00e9" * 127, "\u4e2d" * 85):
+        with files.atomic_write(str(tmp_path / name)) as sink:
+            sink.write(name)
+        assert (tmp_path / name).read_text() == name
+
+
+def test_a_locale_without_the_letters_of_a_name_is_named(tmp_path):
+    program = "import sys; from official_bert.support import text_files; text_files.read_text(sys.argv[1])"
+    environment = {**script_environment(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", program, str(tmp_path / "caf\u00e9")]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "is not UTF-8; rename the file or, if the name is UTF-8, choose a UTF-8 locale" in process.stderr
+
+
+def test_what_the_disk_reports_names_the_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for use, message in (
+        (files.open_file(str(tmp_path / "folder")), "cannot read .*folder: Is a directory"),
+        (files.open_file(str(tmp_path / "absent" / "x"), "w"), "cannot write .*absent/x: No such file"),
+        (files.atomic_write(str(tmp_path / "absent" / "x")), "cannot write .*absent/x: No such file"),
+        (files.atomic_write(str(tmp_path / "folder")), "cannot write .*folder: it is a folder"),
+    ):
+        with pytest.raises(UserError, match=message), use:
+            pass
+    with (
+        pytest.raises(UserError, match=r"cannot write .*/full: No space left on device"),
+        files.atomic_write(str(tmp_path / "full")) as sink,
+        open("/dev/full", "w") as full,
+    ):
+        os.dup2(full.fileno(), sink.fileno())
+        sink.write("words")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 200_000 + "]" * 200_000, "a.json is JSON that is nested too deeply to be read"),
+        ('{"a":' * 200_000 + "1" + "}" * 200_000, "a.json is JSON that is nested too deeply to be read"),
+        ('{"a": NaN}', "a.json is not JSON: NaN is not a finite number"),
+        ('{"a": [-Infinity]}', "a.json is not JSON: -Infinity is not a finite number"),
+        ('{"a": 1e999}', "a.json is not JSON: 1e999 is not a finite number"),
+    ],
+)
+def test_json_that_python_alone_would_take(tmp_path, text, message):
+    (tmp_path / "a.json").write_text(text)
+    for read in (text_files.read_json, text_files.read_json_list):
+        with pytest.raises(UserError, match=message):
+            read(str(tmp_path / "a.json"), "history")
+
+
+def test_json_lists_and_what_python_adds_to_json(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("[1.5, -Infinity]")
+    assert text_files.read_json_list(str(path), "history", finite=False) == [1.5, float("-inf")]
+    path.write_text('{"a": 1.5}')
+    assert text_files.read_json(str(path), "history") == {"a": 1.5}
+    with pytest.raises(UserError, match=r"a\.json contains a JSON dict; the history must be a list"):
+        text_files.read_json_list(str(path), "history")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "https"])
+def test_a_file_system_that_tensorflow_lacks_is_named(scheme):
+    path = f"{scheme}://bucket/file"
+
+    for use in (
+        text_files.read_text,
+        lambda path: text_files.read_json(path, "model config"),
+        files.find,
+        files.is_folder,
+        files.exists,
+        files.make_folders,
+        lambda path: files.check_writable_folder(path, "output_file"),
+        write,
+    ):
+        with pytest.raises(UserError, match=rf"TensorFlow has no file system for {scheme}:// \(it has .*\); copy the"):
+            use(path)
+
+
+def test_errors_of_remote_files_are_mistakes():
+    for use in (
+        text_files.read_text,
+        lambda path: text_files.read_json(path, "model config"),
+        files.size,
+        files.list_folder,
+    ):
+        with pytest.raises(UserError, match="ram://nowhere/file"):
+            use("ram://nowhere/file")
+
+
+class Silent:
+    """Takes questions as `tf.io.gfile` does, and answers only when it is released."""
+
+    def __init__(self):
+        self.released = threading.Event()
+
+    def exists(self, path):
+        return self.released.wait(60)
+
+
+def test_a_remote_place_that_does_not_answer_is_not_waited_for_long(monkeypatch):
+    monkeypatch.setattr(files, "_SECONDS_TO_ANSWER", 0.1)
+    silent = Silent()
+    message = r"gs://silent/a: gs://silent did not answer within 0\.1 seconds; check the network and the credentials"
+    for _ in range(2):  # the second time too
+        with pytest.raises(UserError, match=message):
+            files._wait_for_answer(silent, "gs://silent/a")
+    silent.released.set()
+    files._wait_for_answer(silent, "gs://silent/a")

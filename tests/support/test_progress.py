@@ -1,0 +1,157 @@
+"""The progress of long jobs."""
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from official_bert.support.progress import Progress, format_seconds
+from tests.conftest import script_environment
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_seconds_are_written_as_a_clock():
+    assert format_seconds(3725) == "1:02:05"
+    assert format_seconds(59.6) == "0:01:00"
+
+
+def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Progress("reading", 200, "lines") as progress:
+        now[0] += 1
+        progress.update(50, "7 documents")
+        drawn = terminal.getvalue()
+        assert drawn == "\r[=====               ] reading:  25% of 200 lines, 0:00:03 left, 7 documents\x1b[K"
+        progress.update(200, "9 documents")  # too soon to be drawn
+        assert terminal.getvalue() == drawn
+        progress.clear()
+        assert terminal.getvalue() == drawn + "\r\x1b[K"
+    last_line = terminal.getvalue().split("\r")[-1]
+    assert last_line == "[====================] reading: 100% of 200 lines, 0:00:00 left, 9 documents\x1b[K\n"
+
+
+def test_a_job_of_unknown_length_is_counted(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Progress("reading", None, "lines") as progress:
+        now[0] += 1
+        progress.update(1500, "9 lines/s")
+    assert terminal.getvalue().split("\r")[-1] == "reading: 1,500 lines, 9 lines/s\x1b[K\n"
+
+
+# What a real terminal shows of a run: two lines of the log, and below them the line that is redrawn.
+LOGGED = (
+    "training:  25% of 2,000 steps, 0:07:50 left, step 500: loss 7.1480, 102 examples/s, learning rate 7.50e-04, "
+    "gradient norm 1.96, 11,930 tokens/s, masked_lm 6.6373, next_sentence 0.5107"
+)
+DRAWN = {
+    60: " 25%, 0:07:50 left, step 500: loss 7.1480, 102 examples/s",
+    80: "training:  25%, 0:07:50 left, step 500: loss 7.1480, 102 examples/s",
+    100: "training:  25% of 2,000 steps, 0:07:50 left, step 500: loss 7.1480, 102 examples/s",
+    200: "[=====               ] " + LOGGED.removesuffix(", next_sentence 0.5107"),
+}
+RUN_ON_A_TERMINAL = """
+import time
+from logging import Formatter
+from absl import logging
+from official_bert.support.progress import Progress
+logging.set_verbosity(logging.INFO)
+logging.use_absl_handler()
+logging.get_absl_handler().setFormatter(Formatter("%(message)s"))
+now = 0.0
+time.monotonic = lambda: now
+with Progress("training", 2000, "steps") as progress:
+    for seconds, done in ((0, 100), (156.667, 500)):
+        now = seconds
+        progress.update(done, f"step {done}: loss 7.1480", "102 examples/s", "learning rate 7.50e-04",
+            "gradient norm 1.96", "11,930 tokens/s", "masked_lm 6.6373", "next_sentence 0.5107", log=True)
+"""
+
+
+@pytest.mark.parametrize("width", DRAWN)
+def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    # Standard output is a file, as of a run whose results are kept.
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN_ON_A_TERMINAL], stdout=subprocess.DEVNULL, stderr=child, env=script_environment()
+    ) as process:
+        os.close(child)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end
+            while part := os.read(parent, 1024):
+                shown += part
+    os.close(parent)
+    assert process.returncode == 0
+    lines = [line.split("\r")[-1].removesuffix("\x1b[K") for line in shown.decode().split("\r\n")]
+    assert [line.removeprefix("\x1b[K") for line in lines[-4:]] == [
+        LOGGED.replace(" 25%", "  5%").replace("0:07:50", "0:00:00").replace("step 500", "step 100"),
+        LOGGED,
+        DRAWN[width],
+        "",
+    ]
+    for drawn in shown.decode().split("\r"):
+        if drawn.endswith("\x1b[K") and drawn != "\x1b[K":
+            assert len(drawn.removesuffix("\x1b[K")) < width
+
+
+def test_a_job_that_is_done_at_once_draws_nothing(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for seconds, is_drawn in ((0.1, False), (0.3, True)):
+        with Progress("reading", 1, "lines", log_every_seconds=10) as progress:
+            now[0] += seconds
+            progress.update(1)
+        assert bool(terminal.getvalue()) == is_drawn
+
+
+def test_without_terminal_lines_are_logged_only_when_due(caplog):
+    caplog.set_level("INFO", logger="absl")
+    with Progress("reading", 10, "lines", log_every_seconds=3600) as progress:
+        progress.update(1)
+        assert caplog.messages == []
+        progress.update(2, log=True)
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("reading:  20% of 10 lines, 0:00:0")
+
+
+def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = Progress("training", 100, "steps", start=50)
+    now[0] += 10.0
+    progress.update(60, log=True)
+    assert caplog.messages[0].endswith("0:00:40 left")
+
+
+def test_a_restarted_clock_counts_from_there(monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = Progress("training", 100, "steps")
+    now[0] += 60.0  # compiling
+    progress.restart(1)
+    now[0] += 9.0
+    progress.update(10, log=True)
+    assert "0:01:30 left" in caplog.messages[0]

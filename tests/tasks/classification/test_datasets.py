@@ -1,0 +1,600 @@
+"""Every data set from files in its published layout, data sets of the user's own, and every kind of bad row."""
+
+import subprocess
+import sys
+
+import pytest
+
+from official_bert.metrics.classification import METRICS
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.custom import custom_dataset
+from official_bert.tasks.classification.datasets.labels import Dataset
+from official_bert.tasks.classification.datasets.layouts import Split, TextExample
+from official_bert.tasks.classification.datasets.published import DATASETS, xnli
+
+MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")
+XNLI_COLUMNS = ("language", "gold_label", "b1", "b2", "p1", "p2", "sentence1", "sentence2", "promptID", "pairID")
+STSB_COLUMNS = ("index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2")
+
+
+def table(*rows):
+    return "".join("\t".join(cells) + "\n" for cells in rows)
+
+
+def mnli_row(index, first, second, *labels):
+    return (index, "31193", "31193n", "slate", "( a )", "( b )", "(ROOT", "(ROOT", first, second, *labels)
+
+
+def xnli_row(language, label, first, second):
+    return (language, label, "", "", "", "", first, second, "1", "1n")
+
+
+def stsb_row(index, *cells):
+    return (index, "captions", "MSRvid", "2012test", "0001", "none", "none", *cells)
+
+
+PAIR_WITH_INDEX = {
+    "train.tsv": 'index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\t{0}\n1\tC "d.\tE.\t{1}\n',
+    "dev.tsv": "index\tsentence1\tsentence2\tlabel\n0\tF.\tG.\t{1}\n",
+    "test.tsv": "index\tsentence1\tsentence2\n0\tH.\tI.\n",
+}
+PAIR_WITH_INDEX_READ = {
+    "train": [("train-1", "A.", "B.", "{0}", 0), ("train-2", 'C "d.', "E.", "{1}", 1)],
+    "dev": [("dev-1", "F.", "G.", "{1}", 1)],
+    "test": [("test-1", "H.", "I.", None, None)],
+}
+
+
+def pair_with_index(*labels):
+    files = {name: content.format(*labels) for name, content in PAIR_WITH_INDEX.items()}
+    read = {
+        split: [(*example[:3], example[3] and example[3].format(*labels), example[4]) for example in examples]
+        for split, examples in PAIR_WITH_INDEX_READ.items()
+    }
+    return files, read
+
+
+# For each set its files, in the layout in which they are published, and (guid, texts, label, parsed label) by split.
+LAYOUTS = {
+    "cola": (
+        {
+            "train.tsv": 'gj04\t1\t\tThe "boat left.\ngj04\t0\t*\tBoat the left.\n',
+            "dev.tsv": "gj04\t0\t*\tWho left boat?\n",
+            "test.tsv": "index\tsentence\n0\tThe boat left.\n",
+        },
+        {
+            "train": [("train-0", 'The "boat left.', None, "1", 1), ("train-1", "Boat the left.", None, "0", 0)],
+            "dev": [("dev-0", "Who left boat?", None, "0", 0)],
+            "test": [("test-1", "The boat left.", None, None, None)],
+        },
+    ),
+    "sst-2": (
+        {
+            "train.tsv": "sentence\tlabel\na fine boat \t1\n",
+            "dev.tsv": "sentence\tlabel\na slow boat \t0\n",
+            "test.tsv": "index\tsentence\n0\ta boat .\n",
+        },
+        {
+            "train": [("train-1", "a fine boat ", None, "1", 1)],
+            "dev": [("dev-1", "a slow boat ", None, "0", 0)],
+            "test": [("test-1", "a boat .", None, None, None)],
+        },
+    ),
+    "mrpc": (
+        {
+            "train.tsv": '\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t70\t71\tHe said "go.\t"Go.\r\n',
+            "dev.tsv": "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t72\t73\tA.\tB\u2028b.\n",
+            "test.tsv": "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t74\t75\tC.\tD.\n",
+        },
+        {
+            "train": [("train-1", 'He said "go.', '"Go.', "1", 1)],
+            "dev": [("dev-1", "A.", "B\u2028b.", "0", 0)],
+            "test": [("test-1", "C.", "D.", None, None)],
+        },
+    ),
+    "sts-b": (
+        {
+            "train.tsv": table((*STSB_COLUMNS, "score"), stsb_row("0", 'A "b.', "C.", "5.000")),
+            "dev.tsv": table((*STSB_COLUMNS, "score"), stsb_row("0", "D.", "E.", "0.25")),
+            "test.tsv": table(STSB_COLUMNS, stsb_row("0", "F.", "G.")),
+        },
+        {
+            "train": [("train-1", 'A "b.', "C.", "5.000", 5.0)],
+            "dev": [("dev-1", "D.", "E.", "0.25", 0.25)],
+            "test": [("test-1", "F.", "G.", None, None)],
+        },
+    ),
+    "qqp": (
+        {
+            "train.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+            "133273\t21\t22\tHow so?\tWhy so?\t0\n133274\t23\t24\ttorn\nin two?\tYes?\t1\n133275\t25\t26\tA?\tB?\t1\n",
+            "dev.tsv": "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n201359\t3\t4\tC?\tD?\t1\n",
+            "test.tsv": "id\tquestion1\tquestion2\n0\tE?\tF?\n",
+        },
+        {
+            "train": [("train-1", "How so?", "Why so?", "0", 0), ("train-4", "A?", "B?", "1", 1)],
+            "dev": [("dev-1", "C?", "D?", "1", 1)],
+            "test": [("test-1", "E?", "F?", None, None)],
+        },
+    ),
+    "mnli": (
+        {
+            "train.tsv": table(
+                (*MNLI_COLUMNS, "label1", "gold_label"), mnli_row("7", "A.", 'B "b.', "neutral", "entailment")
+            ),
+            "dev_matched.tsv": table(
+                (*MNLI_COLUMNS, "label1", "label2", "gold_label"),
+                mnli_row("9", "C.", "D.", "neutral", "neutral", "contradiction"),
+            ),
+            "dev_mismatched.tsv": table((*MNLI_COLUMNS, "gold_label"), mnli_row("8", "E.", "F.", "neutral")),
+            "test_matched.tsv": table(MNLI_COLUMNS, mnli_row("5", "G.", "H.")),
+            "test_mismatched.tsv": table(MNLI_COLUMNS, mnli_row("6", "I.", "J.")),
+        },
+        {
+            "train": [("train-7", "A.", 'B "b.', "entailment", 1)],
+            "dev_matched": [("dev_matched-9", "C.", "D.", "contradiction", 0)],
+            "dev_mismatched": [("dev_mismatched-8", "E.", "F.", "neutral", 2)],
+            "test_matched": [("test-5", "G.", "H.", None, None)],
+            "test_mismatched": [("test_mismatched-6", "I.", "J.", None, None)],
+        },
+    ),
+    "qnli": (
+        {
+            "train.tsv": "index\tquestion\tsentence\tlabel\n0\tWhat?\tThat.\tentailment\n",
+            "dev.tsv": "index\tquestion\tsentence\tlabel\n0\tWho?\tThere.\tnot_entailment\n",
+            "test.tsv": "index\tquestion\tsentence\n0\tWhere?\tHe.\n",
+        },
+        {
+            "train": [("train-1", "What?", "That.", "entailment", 0)],
+            "dev": [("dev-1", "Who?", "There.", "not_entailment", 1)],
+            "test": [("test-1", "Where?", "He.", None, None)],
+        },
+    ),
+    "rte": pair_with_index("entailment", "not_entailment"),
+    "wnli": pair_with_index("0", "1"),
+    "ax": (
+        {
+            "diagnostic-full.tsv": "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\t"
+            "Premise\tHypothesis\tLabel\nNamed\t\t\t\tNews\tA.\tB.\tneutral\n",
+            "diagnostic.tsv": "index\tsentence1\tsentence2\n0\tA.\tB.\n",
+        },
+        {"dev": [("dev-1", "A.", "B.", "neutral", 2)], "test": [("test-1", "A.", "B.", None, None)]},
+    ),
+    "xnli": (
+        {
+            "multinli/multinli.train.zh.tsv": "premise\thypo\tlabel\n我 们\t你\tcontradictory\n他\t她\tneutral\n",
+            "xnli.dev.tsv": table(
+                XNLI_COLUMNS,
+                xnli_row("en", "neutral", "We", "You"),
+                xnli_row("zh", "entailment", "我", '"你'),
+                xnli_row("fr", "neutral", "Nous", "Vous"),
+                xnli_row("zh", "contradiction", "他", "她"),
+            ),
+            "xnli.test.tsv": table(XNLI_COLUMNS, xnli_row("zh", "neutral", "我", "她")),
+        },
+        {
+            "train": [("train-1", "我 们", "你", "contradiction", 0), ("train-2", "他", "她", "neutral", 2)],
+            "dev": [("dev-2", "我", '"你', "entailment", 1), ("dev-4", "他", "她", "contradiction", 0)],
+            "test": [("test-1", "我", "她", "neutral", 2)],
+        },
+    ),
+    "imdb": (
+        {
+            "aclImdb/train/pos/0_9.txt": "Fine.<br />Go.",
+            "aclImdb/train/neg/1_1.txt": "Bad.",
+            "aclImdb/test/pos/2_8.txt": "Good.",
+            "aclImdb/test/neg/0_2.txt": "Poor.",
+        },
+        {
+            "train": [("train-neg/1_1", "Bad.", None, "neg", 0), ("train-pos/0_9", "Fine.<br />Go.", None, "pos", 1)],
+            "test": [("test-neg/0_2", "Poor.", None, "neg", 0), ("test-pos/2_8", "Good.", None, "pos", 1)],
+        },
+    ),
+    "nsmc": (
+        {
+            "ratings_train.txt": 'id\tdocument\tlabel\n99\t"""좋다 """"정말"""""""\t1\n98\t\t0\n',
+            "ratings_test.txt": "id\tdocument\tlabel\n97\t별로\t0\n",
+        },
+        {
+            "train": [("train-1", '좋다 "정말"', None, "1", 1), ("train-2", "", None, "0", 0)],
+            "test": [("test-1", "별로", None, "0", 0)],
+        },
+    ),
+}
+
+
+def write_files(folder, contents):
+    for name, content in contents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8", newline="")
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_each_set_is_read_in_its_published_layout(tmp_path, name):
+    contents, expected = LAYOUTS[name]
+    write_files(tmp_path, contents)
+    dataset = DATASETS[name]
+    assert list(dataset.splits) == list(expected)
+    for split, rows in expected.items():
+        examples = dataset.examples(str(tmp_path), split)
+        assert [tuple(example[:4]) for example in examples] == [row[:4] for row in rows]
+        if dataset.splits[split].label is not None:
+            assert dataset.check_labels(examples) == [row[4] for row in rows]
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_each_set_has_metrics_that_exist_and_parts_to_evaluate(name):
+    dataset = DATASETS[name]
+    assert set(dataset.metrics) <= set(METRICS)
+    assert dataset.eval_splits
+    assert all(dataset.splits[split].label is not None for split in dataset.eval_splits)
+
+
+def test_headlines_are_those_of_glue():
+    primary_metrics = {
+        name: dataset.primary_metric for name, dataset in DATASETS.items() if dataset.primary_metric != "accuracy"
+    }
+    assert primary_metrics == {
+        "cola": "matthews_correlation",
+        "mrpc": "accuracy_f1_mean",
+        "qqp": "accuracy_f1_mean",
+        "sts-b": "pearson_spearman_mean",
+        "ax": "matthews_correlation",
+    }
+
+
+def test_splits_to_evaluate_and_to_predict():
+    assert DATASETS["mnli"].eval_splits == ("dev_matched", "dev_mismatched")
+    assert DATASETS["mnli"].test_splits == ("test_matched", "test_mismatched")
+    assert DATASETS["cola"].eval_splits == ("dev",)
+    assert DATASETS["imdb"].eval_splits == DATASETS["imdb"].test_splits == ("test",)  # labelled, and no dev split
+
+
+def test_a_new_data_set_is_one_row(tmp_path):
+    row = Dataset("boats", {"dev": Split(("boats.tsv",), "text", label="kind")}, ("sail", "steam"))
+    (tmp_path / "boats.tsv").write_text("kind\ttext\nsteam\tIt smokes.\n")
+    examples = row.examples(str(tmp_path), "dev")
+    assert examples == [TextExample("dev-1", "It smokes.", None, "steam", f"{tmp_path}/boats.tsv, line 2")]
+    assert row.check_labels(examples) == [1]
+
+
+def test_the_names_of_a_file_are_tried_in_order(tmp_path):
+    write_files(tmp_path, {"AX.tsv": "index\tsentence1\tsentence2\n0\tA.\tB.\n"})
+    assert DATASETS["ax"].examples(str(tmp_path), "test")[0].text_a == "A."
+    write_files(tmp_path, {"diagnostic.tsv": "index\tsentence1\tsentence2\n0\tC.\tD.\n"})
+    assert DATASETS["ax"].examples(str(tmp_path), "test")[0].text_a == "C."
+    write_files(tmp_path, {"train/neg/0_1.txt": "E.", "train/pos/0_9.txt": "F."})
+    assert [example.text_a for example in DATASETS["imdb"].examples(str(tmp_path), "train")] == ["E.", "F."]
+
+
+def test_xnli_in_another_language_with_other_training_texts(tmp_path):
+    contents, _ = LAYOUTS["xnli"]
+    write_files(tmp_path, {**contents, "multinli/multinli.train.en.tsv": "premise\thypo\tlabel\nA\tB\tneutral\n"})
+    english = xnli("en")
+    assert [example.text_a for example in english.examples(str(tmp_path), "train")] == ["A"]
+    assert [example[:2] for example in english.examples(str(tmp_path), "dev")] == [("dev-1", "We")]
+    crossing = xnli("fr", train_file="multinli/multinli.train.en.tsv")
+    assert [example.text_a for example in crossing.examples(str(tmp_path), "train")] == ["A"]
+    assert [example.text_a for example in crossing.examples(str(tmp_path), "dev")] == ["Nous"]
+    with pytest.raises(UserError, match=r"xnli\.dev\.tsv has no examples with 'tlh' in the first column"):
+        xnli("tlh").examples(str(tmp_path), "dev")
+
+
+def test_torn_rows_of_qqp_and_empty_texts_are_warned_of(tmp_path, caplog):
+    for name in ("qqp", "nsmc"):
+        write_files(tmp_path / name, LAYOUTS[name][0])
+        DATASETS[name].examples(str(tmp_path / name), "train")
+    assert "qqp/train.tsv: skipped 2 rows with fewer than 6 columns" in caplog.text
+    assert "ratings_train.txt: 1 of 2 examples have an empty text" in caplog.text
+
+
+COLA_ROW = "gj04\t1\t\tThe boat left.\n"
+MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("cola", None, r"there is no .*/dev\.tsv; check the path"),
+        ("cola", "", r"dev\.tsv has no examples"),
+        ("cola", "\n\r\n", r"dev\.tsv has no examples"),
+        ("mrpc", "", r"dev\.tsv is empty"),
+        ("mrpc", MRPC_HEADER, r"dev\.tsv has no examples"),
+        (
+            "cola",
+            COLA_ROW + "gj04\t1\tThe boat left.\n",
+            r"line 2: 3 columns, but 4 are required; the row begins 'gj04'$",
+        ),
+        ("mrpc", MRPC_HEADER + "1\t2\tA.\tB.\n" * 3, r"line 2: 4 columns, but 5 .* begins '1' \(3 bad rows in all\)$"),
+        ("cola", COLA_ROW + "\n" + COLA_ROW, "line 2: a blank line; remove it"),
+        ("rte", "index\tfirst\tsentence2\tlabel\n", "line 1: no column 'sentence1'; .* 'index', 'first', 'sentence2'"),
+        ("cola", b"gj04\t1\t\tcaf\xe9\n", r"dev\.tsv, line 1: byte 0xe9 .* not UTF-8"),
+    ],
+)
+def test_bad_files_are_refused_with_file_and_line(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / "dev.tsv").write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(UserError, match=message):
+        DATASETS[name].examples(str(tmp_path), "dev")
+
+
+def test_all_names_tried_for_a_missing_file_are_told(tmp_path):
+    with pytest.raises(UserError, match=r"there is no .*/diagnostic\.tsv and no .*/AX\.tsv; check the path"):
+        DATASETS["ax"].examples(str(tmp_path), "test")
+
+
+def test_a_missing_folder_and_a_missing_part_are_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no folder .*/absent with the files of cola"):
+        DATASETS["cola"].examples(str(tmp_path / "absent"), "train")
+    with pytest.raises(UserError, match="the data set ax has no split 'train'; it has 'dev', 'test'"):
+        DATASETS["ax"].examples(str(tmp_path), "train")
+
+
+def labelled(*labels):
+    return [TextExample(f"dev-{n}", "A.", None, label, f"dev.tsv, line {n}") for n, label in enumerate(labels, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "message"),
+    [
+        ("cola", ["1", "2"], "dev.tsv, line 2: label '2' is not one of '0', '1'"),
+        ("cola", ["1", "", "1 "], "dev.tsv, line 2: label '' is not one of '0', '1' (2 bad rows in all)"),
+        ("mnli", ["-"], "dev.tsv, line 1: label '-' is not one of 'contradiction', 'entailment', 'neutral'"),
+        ("sts-b", ["0", "5", "good"], "dev.tsv, line 3: label 'good' is not a finite number from 0 to 5"),
+        (
+            "sts-b",
+            ["5.01", "-0.1"],
+            "dev.tsv, line 1: label '5.01' is not a finite number from 0 to 5 (2 bad rows in all)",
+        ),
+        ("sts-b", ["nan"], "dev.tsv, line 1: label 'nan' is not a finite number from 0 to 5"),
+    ],
+)
+def test_bad_labels_are_refused_with_what_is_allowed(name, labels, message):
+    with pytest.raises(UserError) as error:
+        DATASETS[name].check_labels(labelled(*labels))
+    assert str(error.value) == message
+
+
+def test_very_many_labels_are_not_all_listed():
+    dataset = Dataset("many", {}, tuple(f"label {n}" for n in range(500)))
+    with pytest.raises(UserError, match=r"is not one of 'label 0', .* 'label 19' and 480 more$"):
+        dataset.parse_label(labelled("x")[0])
+
+
+# Data sets of the user's own.
+
+
+def write(path, content):
+    path.write_text(content, encoding="utf-8", newline="")
+    return str(path)
+
+
+@pytest.fixture
+def boats(tmp_path):
+    """The same two examples in every format."""
+    return {
+        ".tsv": write(tmp_path / "boats.tsv", 'kind\ttext\tmore\nsteam\tIt "smokes.\tA.\nsail\tIt leans.\tB, b.\n'),
+        ".csv": write(
+            tmp_path / "boats.CSV", '\ufeffkind,text,more\r\nsteam,"It ""smokes.",A.\r\nsail,It leans.,"B, b."\r\n'
+        ),
+        ".jsonl": write(
+            tmp_path / "boats.jsonl",
+            '{"text": "It \\"smokes.", "kind": "steam", "more": "A."}\n'
+            '{"more": "B, b.", "kind": "sail", "text": "It leans."}\n',
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("extension", "columns"),
+    [
+        (".tsv", ("text", "more", "kind")),
+        (".tsv", ("1", "2", "0")),
+        (".csv", ("text", "more", "kind")),
+        (".csv", (1, 2, 0)),
+        (".jsonl", ("text", "more", "kind")),
+    ],
+)
+def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns):
+    text_a, text_b, label = columns
+    path = boats[extension]
+    dataset = custom_dataset(
+        text_a_column=text_a, text_b_column=text_b, label_column=label, train_file=path, predict_file=path
+    )
+    assert dataset.labels == ("sail", "steam")
+    examples = dataset.examples(None, "train")
+    assert [example[1:4] for example in examples] == [('It "smokes.', "A.", "steam"), ("It leans.", "B, b.", "sail")]
+    assert [example.where for example in examples] == [
+        f"{path}, line {number}" for number in ((1, 2) if extension == ".jsonl" else (2, 3))
+    ]
+    assert dataset.check_labels(examples) == [1, 0]
+    assert [example.label for example in dataset.examples(None, "test")] == [None, None]
+    assert (list(dataset.splits), dataset.eval_splits, dataset.metrics) == (["train", "test"], (), ("accuracy", "f1"))
+
+
+def test_own_data_without_header(tmp_path):
+    path = write(tmp_path / "boats.txt", "steam\tIt smokes.\nsail\tIt leans.\nrow\tIt is slow.\n")
+    dataset = custom_dataset(text_a_column="1", label_column="0", train_file=path, has_header=False)
+    assert dataset.labels == ("row", "sail", "steam")
+    assert dataset.examples(None, "train")[0][:2] == ("train-0", "It smokes.")
+    assert dataset.metrics == ("accuracy",)
+    for column, has_header in (("text", False), (-1, False), (-1, True)):
+        with pytest.raises(UserError, match=f"column {column!r}: give its number, counted from 0, or with a header"):
+            custom_dataset(text_a_column=column, label_column="0", train_file=path, has_header=has_header)
+
+
+def test_given_labels_keep_their_order_and_are_the_only_ones(boats):
+    arguments = {"text_a_column": "text", "label_column": "kind", "eval_file": boats[".csv"]}
+    dataset = custom_dataset(**arguments, labels=["steam", "sail"])
+    assert dataset.check_labels(dataset.examples(None, "dev")) == [0, 1]
+    strict = custom_dataset(**arguments, labels=["steam", "row"])
+    with pytest.raises(UserError, match=r"boats\.CSV, line 3: label 'sail' is not one of 'steam', 'row'$"):
+        strict.check_labels(strict.examples(None, "dev"))
+
+
+def test_several_labels_an_example(tmp_path):
+    table_file = write(tmp_path / "boats.tsv", "text\tkinds\nA.\tsteam;fast\nB.\t\nC.\t sail ; fast;\n")
+    json_file = write(
+        tmp_path / "boats.json",
+        '{"t": "A.", "k": ["steam", "fast"]}\n{"t": "B.", "k": []}\n{"t": "C.", "k": "sail;fast"}\n',
+    )
+    options = {"problem": "multi_label", "label_delimiter": ";"}
+    for dataset in (
+        custom_dataset(text_a_column="text", label_column="kinds", train_file=table_file, **options),
+        custom_dataset(text_a_column="t", label_column="k", train_file=json_file, **options),
+    ):
+        assert dataset.labels == ("fast", "sail", "steam")
+        assert dataset.check_labels(dataset.examples(None, "train")) == [(1, 0, 1), (0, 0, 0), (1, 1, 0)]
+        assert dataset.primary_metric == "micro_f1"
+        with pytest.raises(UserError, match="line 1: label 'slow' is not one of 'fast', 'sail', 'steam'"):
+            dataset.parse_label(labelled("fast;slow")[0])
+
+
+def test_numbers_to_predict(tmp_path):
+    path = write(tmp_path / "boats.jsonl", '{"t": "A.", "y": -1.5e3}\n{"t": "B.", "y": "7"}\n')
+    dataset = custom_dataset(text_a_column="t", label_column="y", train_file=path, problem="regression")
+    assert dataset.check_labels(dataset.examples(None, "train")) == [-1500.0, 7.0]
+    assert (dataset.labels, dataset.primary_metric) == ((), "pearson_spearman_mean")
+    for bad in ("inf", "nan", "", "1,5"):
+        with pytest.raises(UserError, match=f"line 1: label '{bad}' is not a finite number$"):
+            dataset.parse_label(labelled(bad)[0])
+
+
+def test_bad_rows_of_jsonl_are_counted(tmp_path):
+    path = write(tmp_path / "boats.jsonl", '{"t": "A."}\n{"t": 1}\n{"t": "B."}\n\n{\n{"t": "C."}\n')
+    dataset = custom_dataset(text_a_column="t", predict_file=path, labels=["x", "y"])
+    with pytest.raises(UserError, match=r"boats\.jsonl, line 2: 't' is 1; .* \(3 bad rows in all\)$"):
+        dataset.examples(None, "test")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"text_a_column": "wrong"}, r"boats\.tsv, line 1: no column 'wrong'; the columns are 'kind', 'text', 'more'"),
+        (
+            {"text_a_column": "3"},
+            r"boats\.tsv, line 1: no column 3, counted from 0; the columns are 'kind', 'text', 'm",
+        ),
+        ({"label_column": None}, "training and evaluation need labels; give label_column"),
+        ({"labels": ["steam", "sail", "steam"]}, "the labels 'steam', 'sail', 'steam' name a class twice"),
+        (
+            {"train_file": "boats.xml"},
+            r"boats\.xml: the file name must end in one of \.tsv, \.txt, \.csv, \.jsonl, \.json",
+        ),
+        (
+            {"train_file": None, "predict_file": "boats.tsv"},
+            "the labels are unknown; give labels=... or train_file",
+        ),
+        ({"train_file": "absent.csv"}, r"there is no absent\.csv; check the path"),
+    ],
+)
+def test_own_data_that_does_not_fit_is_refused(boats, arguments, message):
+    flags = {"text_a_column": "text", "label_column": "kind", "train_file": boats[".tsv"], **arguments}
+    with pytest.raises(UserError, match=message):
+        custom_dataset(**flags)
+
+
+def test_labels_to_be_found_must_be_two_and_none_empty(tmp_path):
+    path = write(tmp_path / "boats.tsv", "text\tkind\nA.\tsail\nB.\tsail\n")
+    with pytest.raises(UserError, match="the label column of custom has 'sail'; at least two labels are required"):
+        custom_dataset(text_a_column="text", label_column="kind", train_file=path)
+    path = write(tmp_path / "boats.tsv", "text\tkind\nA.\tsail\nB.\t\nC.\tsteam\n")
+    dataset = custom_dataset(text_a_column="text", label_column="kind", train_file=path)
+    with pytest.raises(UserError, match="line 3: label '' is not one of 'sail', 'steam'"):
+        dataset.check_labels(dataset.examples(None, "train"))
+
+
+def test_data_sets_need_no_tensorflow():
+    module = "official_bert.tasks.classification.datasets.choice"
+    program = f"import sys, {module}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_row_with_more_columns_than_the_header_is_refused(tmp_path):
+    path = write(tmp_path / "reviews.csv", "text,label\nfine,good\nhello, dear world,good\n")
+    with pytest.raises(
+        UserError, match=r"reviews\.csv, line 3: 3 columns, but the header has 2; does a text contain the"
+    ):
+        custom_dataset(text_a_column="text", label_column="label", train_file=path)
+
+
+def test_labels_that_occur_once_are_warned_of(tmp_path, caplog):
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\nb\tgood\nc\tbad\nd\tbad\ne\tgod\n")
+    custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    assert "labels that occur only once: 'god'; are they misspelt?" in caplog.text
+
+
+def test_labels_lose_the_white_space_around_them(tmp_path):
+    path = write(tmp_path / "reviews.csv", "text,label\na,good\nb, good\nc,bad \n")
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    assert dataset.labels == ("bad", "good")
+    examples = dataset.examples(None, "train")
+    assert dataset.check_labels(examples) == [1, 1, 0]
+    assert [example.label for example in examples] == ["good", "good", "bad"]
+    path = write(tmp_path / "reviews.jsonl", '{"text": "a", "label": "good "}\n{"text": " b ", "label": "bad"}\n')
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    assert dataset.labels == ("bad", "good")
+    assert dataset.examples(None, "train")[1].text_a == " b "  # a text stays as it is
+
+
+@pytest.mark.parametrize("problem", ["single_label", "multi_label"])
+def test_labels_that_differ_in_case_must_be_listed_to_be_two(tmp_path, problem):
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tPositive\nb\tnegative\nc\tpositive \nd\tPositive\n")
+    arguments = {"text_a_column": "text", "label_column": "label", "train_file": path, "problem": problem}
+    with pytest.raises(UserError) as error:
+        custom_dataset(**arguments)
+    assert str(error.value) == (
+        f"{path}, line 4: label 'positive' differs only in case from 'Positive' ({path}, line 2); use one spelling or, "
+        "if they are two labels, list all: labels=..."
+    )
+    dataset = custom_dataset(**arguments, labels=["Positive", "positive", "negative"])
+    assert len(dataset.check_labels(dataset.examples(None, "train"))) == 4
+
+
+def test_a_column_name_that_occurs_twice_is_refused_only_if_it_is_asked_for(tmp_path):
+    path = write(tmp_path / "reviews.csv", "text,note,label,note\na,x,good,y\nb,x,bad,y\n")
+    arguments = {"label_column": "label", "train_file": path}
+    assert custom_dataset(text_a_column="text", **arguments).labels == ("bad", "good")
+    assert custom_dataset(text_a_column="1", **arguments).examples(None, "train")[0].text_a == "x"
+    with pytest.raises(UserError, match=r"reviews\.csv, line 1: 2 columns are named 'note'; rename all but one"):
+        custom_dataset(text_a_column="note", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "plural"),
+    [
+        ("reviews.csv", "text;label\na;good\n", "semicolons"),
+        ("reviews.csv", "text\tlabel\na\tgood\n", "tabs"),
+        ("reviews.tsv", "text,label\na,good\n", "commas"),
+    ],
+)
+def test_a_header_with_another_separator_is_hinted_at(tmp_path, name, content, plural):
+    path = write(tmp_path / name, content)
+    for columns in (("text", "label"), ("0", "1")):
+        with pytest.raises(UserError, match=f"line 1: no column .*; are they separated by {plural}\\? A .csv file has"):
+            custom_dataset(**dict(zip(("text_a_column", "label_column"), columns, strict=True)), train_file=path)
+    write(tmp_path / "two.csv", "text;,label\na,good\nb,bad\n")
+    with pytest.raises(UserError, match="the columns are 'text;', 'label'$"):
+        custom_dataset(text_a_column="text", label_column="label", train_file=str(tmp_path / "two.csv"))
+
+
+def test_an_empty_text_is_warned_of_once(tmp_path, caplog):
+    path = write(tmp_path / "reviews.tsv", "text\tlabel\na\tgood\n\tbad\n")
+    dataset = custom_dataset(text_a_column="text", label_column="label", train_file=path)
+    dataset.examples(None, "train")
+    assert caplog.text.count("1 of 2 examples have an empty text") == 1
+
+
+@pytest.mark.parametrize("line", ['{"t": "\\ud800", "y": "1"}', '{"t": "a", "y": ' + "1" * 5000 + "}", "[" * 100_000])
+def test_json_that_python_cannot_use_is_located(tmp_path, line):
+    path = write(tmp_path / "texts.jsonl", '{"t": "a", "y": "0"}\n' + line + "\n")
+    with pytest.raises(UserError, match=r"texts\.jsonl, line 2: "):
+        custom_dataset(text_a_column="t", label_column="y", train_file=path)
+
+
+def test_numbers_beyond_float32_are_refused(tmp_path):
+    path = write(tmp_path / "texts.tsv", "t\ty\na\t1e300\n")
+    dataset = custom_dataset(text_a_column="t", label_column="y", train_file=path, problem="regression")
+    with pytest.raises(UserError, match="label '1e300' is not a finite number"):
+        dataset.check_labels(dataset.examples(None, "train"))

@@ -1,0 +1,166 @@
+"""Records against the reference's, and the warnings about text that makes bad ones."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.run_configs import PretrainingDataConfig
+from official_bert.runs import create_pretraining_data
+from official_bert.support.errors import UserError
+from official_bert.support.text_files import LineReader
+from official_bert.tasks.pretraining.records import RecordMaker, read_corpus
+from official_bert.tokenization import FullTokenizer, load_vocab
+from tests.conftest import GOLDEN, golden_arrays
+from tests.record_files import read_records
+from tests.tasks.pretraining.plain_records import plain_records
+
+CASES = json.loads((GOLDEN / "pretraining_data" / "pretraining_cases.json").read_text())
+NOT_FLAGS = {"vocab_file", "num_outputs", "input_files", "name", "total_instances"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_records_are_those_of_the_reference_in_order(case, tmp_path, corpus_file, vocab_file):
+    outputs = [tmp_path / f"{number}.tfrecord" for number in range(case["num_outputs"])]
+    create_pretraining_data.run(
+        PretrainingDataConfig(
+            input_file=corpus_file,
+            output_file=",".join(map(str, outputs)),
+            vocab_file=vocab_file,
+            **{name: value for name, value in case.items() if name not in NOT_FLAGS},
+        )
+    )
+    total = 0
+    for number, output in enumerate(outputs):
+        expected = golden_arrays(f"pretraining_data/pretraining_{case['name']}_{number}.npz")
+        records = read_records(output)
+        assert records.keys() == expected.keys()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(records[name], values, err_msg=name)
+        total += len(records["input_ids"])
+    assert total == case["total_instances"]
+
+
+def random_lines(rng, words):
+    """Documents with everything that is hard: empty and nearly empty lines, long ones, odd characters."""
+    lines = []
+    for _ in range(rng.randint(2, 60)):
+        kind = rng.random()
+        if kind < 0.15:
+            lines.append(rng.choice(["", "  ", "\u00a0", "\x0c", "\u200b", "\t"]))
+        else:
+            length = rng.choice([1, 3, 10, 30, 120])
+            lines.append(" ".join(rng.choice(words) for _ in range(rng.randint(1, length))))
+    return lines
+
+
+def test_records_are_those_of_the_plain_rules_for_any_flags(tmp_path, corpus_file, vocab_file):
+    vocab = load_vocab(vocab_file)
+    words = [*" ".join(LineReader(corpus_file)).split(), "unknowable", "中文", "ΟΔΟΣ", "a\x1cb", "e\u2028f"]
+    rng = random.Random(7)
+    num_records = 0
+    for _ in range(80):
+        flags = {
+            "do_lower_case": rng.random() < 0.7,
+            "do_whole_word_mask": rng.random() < 0.5,
+            "max_seq_length": rng.choice([5, 6, 16, 64, 130]),
+            "max_predictions_per_seq": rng.choice([1, 5, 20]),
+            "random_seed": rng.randrange(1000),
+            "dupe_factor": rng.choice([1, 3]),
+            "masked_lm_prob": rng.choice([0.01, 0.15, 0.8]),
+            "short_seq_prob": rng.choice([0.0, 0.3, 1.0]),
+        }
+        lines = random_lines(rng, words)
+        (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8", newline="")
+        create_pretraining_data.run(
+            PretrainingDataConfig(
+                input_file=str(tmp_path / "text"), output_file=str(tmp_path / "out"), vocab_file=vocab_file, **flags
+            )
+        )
+        expected = [tf.train.Example.FromString(record) for record in plain_records(lines, vocab, flags)]
+        records = tf.data.TFRecordDataset([str(tmp_path / "out")]).as_numpy_iterator()
+        assert [tf.train.Example.FromString(record) for record in records] == expected, flags
+        num_records += len(expected)
+    assert num_records > 2000
+
+
+def make_run(tmp_path, vocab_file, text, **flags):
+    (tmp_path / "text").write_text(text)
+    options = {"max_seq_length": 32, "max_predictions_per_seq": 5, "dupe_factor": 2, **flags}
+    create_pretraining_data.run(
+        PretrainingDataConfig(
+            input_file=str(tmp_path / "text"), output_file=str(tmp_path / "out"), vocab_file=vocab_file, **options
+        )
+    )
+    return read_records(tmp_path / "out")
+
+
+SENTENCES = ("the harbour woke before the town did .", "the town did not wake .", "gulls argued over the boats .")
+
+
+def test_a_single_document_is_warned_of(tmp_path, vocab_file, caplog):
+    make_run(tmp_path, vocab_file, "\n".join(SENTENCES))
+    assert "the input is a single document" in caplog.text
+
+
+def test_a_blank_line_after_each_sentence_is_warned_of(tmp_path, vocab_file, caplog):
+    records = make_run(tmp_path, vocab_file, "\n\n".join(SENTENCES * 4))
+    assert "12 of 12 documents have a single sentence" in caplog.text
+    assert records["next_sentence_labels"].all()
+
+
+def test_a_wrong_vocabulary_is_warned_of(tmp_path, vocab_file, caplog):
+    text = "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES)
+    make_run(tmp_path, vocab_file, text)
+    assert "[UNK]" not in caplog.text
+    make_run(tmp_path, vocab_file, text.upper(), do_lower_case=False)
+    assert (
+        "% of the wordpieces are [UNK]; is this the right vocab_file, and does do_lower_case=false fit" in caplog.text
+    )
+
+
+def test_good_text_is_not_warned_of(tmp_path, vocab_file, caplog):
+    make_run(tmp_path, vocab_file, "\n".join(SENTENCES) + "\n\n" + "\n".join(SENTENCES))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n \n", "\u200b\n"])
+def test_input_without_text_is_refused(tmp_path, vocab_file, text):
+    with pytest.raises(UserError, match="no text in"):
+        make_run(tmp_path, vocab_file, text)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    paths = []
+    for name, text in (("a", "the town\n\nthe harbour"), ("b", "the boats\n\n"), ("c", "the sky\n")):
+        (tmp_path / name).write_text(text)
+        paths.append(str(tmp_path / name))
+    assert [len(document) for document in read_corpus(paths, tokenizer).documents] == [1, 2, 1]
+
+
+def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    maker = RecordMaker(
+        read_corpus([corpus_file], tokenizer),
+        tokenizer,
+        random.Random(1),
+        max_seq_length=48,
+        max_predictions_per_seq=6,
+        masked_lm_prob=0.15,
+        short_seq_prob=0.3,
+        do_whole_word_mask=False,
+    )
+    examples = [tf.train.Example.FromString(record).features.feature for record in maker.records(3)]
+    sums = {
+        name: sum(sum(example[name].int64_list.value) for example in examples)
+        for name in ("input_mask", "next_sentence_labels")
+    }
+    assert maker.num_records == len(examples)
+    assert maker.num_positions == 48 * len(examples)
+    assert maker.num_pieces == sums["input_mask"]
+    assert maker.num_random_next == sums["next_sentence_labels"]
+    assert maker.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)

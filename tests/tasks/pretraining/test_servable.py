@@ -1,0 +1,154 @@
+"""Filling in masked words: as the export and as `tools/fill_mask.py` do it, against plain Python."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs import FillMaskConfig, PretrainingConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.runs import fill_mask, run_pretraining
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.servable import FilledMask, load_servable
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import assert_refused
+from tests.exports import TOLERANCE, ask
+
+TEXTS = ["the [MASK] kept the town [MASK][MASK] .", "none here", "[MASK]", "Zoë’s [mask] [MASK", ""]
+
+
+class PlainFiller:
+    """The rules once more, written plainly."""
+
+    def __init__(self, model, tokenizer):
+        self._model, self._tokenizer = model, tokenizer
+
+    def encode(self, text):
+        pieces = ["[CLS]"]
+        for number, part in enumerate(text.split("[MASK]")):
+            pieces += ["[MASK]"] * (number > 0) + self._tokenizer.tokenize(part)
+        return self._tokenizer.convert_tokens_to_ids([*pieces, "[SEP]"])
+
+    def fill(self, text, top_k):
+        ids = np.array([self.encode(text)])
+        positions = np.flatnonzero(ids[0] == self._tokenizer.vocab["[MASK]"])
+        if not positions.size:
+            return []
+        batch = {
+            "input_ids": ids,
+            "input_mask": np.ones_like(ids),
+            "segment_ids": np.zeros_like(ids),
+            "masked_lm_positions": positions[np.newaxis],
+        }
+        probabilities = np.asarray(ops.softmax(self._model(batch)["masked_lm_logits"]))[0]
+        pieces = self._tokenizer.convert_ids_to_tokens(list(range(probabilities.shape[1])))
+        return [[(pieces[index], row[index]) for index in np.argsort(-row)[:top_k]] for row in probabilities]
+
+
+@pytest.fixture(scope="module")
+def plain(files_of_model):
+    model = PretrainingModel(BertEncoder(BertConfig.from_json_file(files_of_model["bert_config_file"])))
+    load_initial(files_of_model["init_checkpoint"], model.trainable_variables, required=lambda name: True)
+    return PlainFiller(model, FullTokenizer(files_of_model["vocab_file"]))
+
+
+def assert_filled(found, expected):
+    assert [[candidate.word for candidate in mask] for mask in found] == [
+        [word for word, _ in mask] for mask in expected
+    ]
+    for candidates, wanted in zip(found, expected, strict=True):
+        assert [found.probability for found in candidates] == pytest.approx([p for _, p in wanted], abs=TOLERANCE)
+
+
+def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_path):
+    flags = {
+        **files_of_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,
+        "max_predictions_per_seq": 10, "export_dir": str(tmp_path / "serving"),
+    }  # fmt: skip
+    run_pretraining.run(PretrainingConfig(**flags, do_export=True, export_top_k=4))
+    folder = str(tmp_path / "serving" / "1")
+    answer, ids = ask(folder, [["text", {"text": TEXTS}], ["tokenize", {"text": TEXTS}]], tmp_path)
+    ids_only = tf.saved_model.load(folder).signatures["serving_default"]
+    again = ids_only(**{name: tf.constant(values) for name, values in ids.items()})
+    assert np.vectorize(bytes.decode)(again["words"].numpy()).tolist() == answer["words"]
+    np.testing.assert_allclose(again["probabilities"], answer["probabilities"], atol=TOLERANCE)
+    filled = Predictor(str(tmp_path / "serving"))(TEXTS)
+    for row, text in enumerate(TEXTS):
+        is_real = np.array(ids["input_mask"][row]) == 1
+        assert np.array(ids["input_ids"][row])[is_real].tolist() == plain.encode(text)
+        assert_filled(filled[row], plain.fill(text, 4))
+        masks = zip(answer["words"][row], answer["probabilities"][row], strict=True)
+        found = [[FilledMask(*candidate) for candidate in zip(*mask, strict=True)] for mask in masks]
+        assert_filled(found[: len(filled[row])], plain.fill(text, 4))
+        assert all(candidate == ("", 0) for mask in found[len(filled[row]) :] for candidate in mask)
+
+
+def test_the_output_folder_of_pretraining_tells_all_but_the_vocabulary(files_of_model, records_file, tmp_path):
+    vocab_file = files_of_model["vocab_file"]
+    flags = {**files_of_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path)}
+    flags |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 2}
+    run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))
+    with pytest.raises(UserError, match="which does not record its vocabulary; give vocab_file"):
+        Predictor(tmp_path)
+    assert len(Predictor(tmp_path, vocab_file=vocab_file)("a [MASK] [MASK]")) == 2
+
+
+def test_probabilities_are_over_the_whole_vocabulary(files_of_model):
+    bert_config = BertConfig.from_json_file(files_of_model["bert_config_file"])
+    files = bert_config, FullTokenizer(files_of_model["vocab_file"]), files_of_model["init_checkpoint"]
+    fill = Predictor.of(load_servable(*files, max_seq_length=64, top_k=5000))
+    first, second = fill("the [MASK] woke before the [MASK] did .")
+    assert first != second
+    for candidates in (first, second):
+        probabilities = [candidate.probability for candidate in candidates]
+        assert len(candidates) == 1182
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert sum(probabilities) == pytest.approx(1, abs=1e-4)
+
+
+class TestTool:
+    @pytest.fixture
+    def flags(self, files_of_model):
+        return {**files_of_model, "top_k": 3}
+
+    def test_it_prints_what_the_model_says(self, flags, plain, capsys):
+        fill_mask.run(FillMaskConfig(**flags, text="The [MASK] woke [MASK]."))
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "The [MASK] woke [MASK]."
+        assert lines[1::4] == ["[MASK] 1 of 2:", "[MASK] 2 of 2:"]
+        rows = [line.split() for line in lines[1:] if not line.startswith("[MASK]")]
+        expected = [candidate for mask in plain.fill(lines[0], 3) for candidate in mask]
+        assert [row[0] for row in rows] == [word for word, _ in expected]
+        assert [float(row[1]) for row in rows] == pytest.approx([value for _, value in expected], abs=6e-5)
+
+    def test_texts_that_cannot_be_filled_in_are_refused(self, flags):
+        for text, message in (
+            ("the town", "the text has no [MASK]: 'the town'"),
+            ("the " * 62 + "[MASK]", "the text has 65 wordpieces, but the model takes at most 64; shorten it"),
+        ):
+            assert_refused(fill_mask.run, FillMaskConfig, {**flags, "text": text}, message)
+
+    def test_a_text_that_just_fits_is_not_cut(self, flags, plain, capsys):
+        text = "the " * 60 + "[MASK] ."
+        assert len(plain.encode(text)) == 64
+        fill_mask.run(FillMaskConfig(**flags, text=text))
+        assert capsys.readouterr().out.split()[62] == plain.fill(text, 1)[0][0][0]
+
+    def test_a_checkpoint_without_the_head_is_refused(self, flags, tmp_path):
+        reader = CheckpointReader(flags["init_checkpoint"])
+        arrays = {name: reader.read(name) for name in reader.shapes if not name.startswith("cls/predictions")}
+        write_checkpoint(str(tmp_path / "encoder.ckpt"), arrays)
+        with pytest.raises(UserError, match="encoder.ckpt lacks .*cls/predictions/"):
+            fill_mask.run(FillMaskConfig(**{**flags, "init_checkpoint": str(tmp_path / "encoder.ckpt")}, text="[MASK]"))
+
+    def test_a_vocabulary_larger_than_the_model_is_refused(self, flags, tmp_path):
+        larger = tmp_path / "vocab.txt"
+        with open(flags["vocab_file"], encoding="utf-8") as source:
+            larger.write_text(source.read().rstrip("\n") + "\nmore\n")
+        flags = {**flags, "vocab_file": larger, "text": "[MASK]"}
+        assert_refused(fill_mask.run, FillMaskConfig, flags, "has 1183 wordpieces", "a vocab_size of 1182")

@@ -1,0 +1,93 @@
+"""The pretraining task: losses against the reference's, scores against plain loops."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.tasks.pretraining.task import PretrainingTask
+from tests.conftest import golden_arrays
+
+
+@pytest.fixture(scope="module")
+def task(model_dir):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    return PretrainingTask(
+        config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=4, use_one_hot_embeddings=False
+    )
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return golden_arrays("pretraining_model/activations.npz")
+
+
+@pytest.fixture(scope="module")
+def computed(task, model_dir, golden):
+    model = task.build_model()
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
+    batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
+    outputs = model(batch)
+    return task.losses(outputs, batch), {
+        name: np.asarray(value) for name, value in task.predictions(outputs, batch).items()
+    }
+
+
+def test_losses_are_those_of_the_reference(computed, golden):
+    losses, predictions = computed
+    for name in ("masked_lm", "next_sentence"):
+        loss = losses[name].total / losses[name].weight
+        np.testing.assert_allclose(loss, golden[f"out/{name}_loss"], rtol=1e-5)
+        example_losses = predictions[f"{name}_loss"].reshape(-1)
+        np.testing.assert_allclose(example_losses, golden[f"out/{name}_example_loss"], rtol=1e-5)
+
+
+def test_hits_are_those_of_the_likeliest(computed, golden):
+    _, predictions = computed
+    likeliest = golden["out/masked_lm_log_probs"].argmax(axis=-1).reshape(6, 8)
+    np.testing.assert_array_equal(predictions["masked_lm_hit"], likeliest == golden["in/masked_lm_ids"])
+    likeliest = golden["out/next_sentence_log_probs"].argmax(axis=-1)
+    np.testing.assert_array_equal(
+        predictions["next_sentence_hit"], likeliest == golden["in/next_sentence_labels"][:, 0]
+    )
+
+
+def test_scores(task):
+    rng = np.random.default_rng(1)
+    predictions = {
+        "masked_lm_loss": rng.random([7, 3]),
+        "masked_lm_hit": rng.integers(0, 2, [7, 3]).astype(float),
+        "masked_lm_weight": np.array(
+            [[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1], [1, 0, 0], [0, 0, 0]], float
+        ),
+        "next_sentence_loss": rng.random(7),
+        "next_sentence_hit": np.array([1, 1, 0, 1, 0, 1, 1.0]),
+    }
+    scores = task.scores(predictions)
+    hits = losses = weight = 0
+    for example in range(7):
+        for slot in range(3):
+            if predictions["masked_lm_weight"][example, slot]:
+                hits += predictions["masked_lm_hit"][example, slot]
+                losses += predictions["masked_lm_loss"][example, slot]
+                weight += 1
+    assert weight == 13
+    assert scores["masked_lm_accuracy"] == pytest.approx(hits / 13)
+    assert scores["masked_lm_loss"] == pytest.approx(losses / 13)
+    assert scores["next_sentence_accuracy"] == pytest.approx(5 / 7)
+    assert scores["next_sentence_loss"] == pytest.approx(sum(predictions["next_sentence_loss"]) / 7)
+
+    batch_losses = []
+    for examples in (range(4), range(4, 7)):  # eval_batch_size is 4
+        total = sum(
+            predictions["masked_lm_loss"][example, slot] * predictions["masked_lm_weight"][example, slot]
+            for example in examples
+            for slot in range(3)
+        )
+        count = sum(predictions["masked_lm_weight"][example].sum() for example in examples)
+        next_sentence = sum(predictions["next_sentence_loss"][example] for example in examples) / len(examples)
+        batch_losses.append(total / (count + 1e-5) + next_sentence)
+    assert scores["loss"] == pytest.approx(sum(batch_losses) / 2)
+    assert scores["loss"] != pytest.approx(scores["masked_lm_loss"] + scores["next_sentence_loss"], rel=1e-3)

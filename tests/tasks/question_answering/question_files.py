@@ -1,0 +1,49 @@
+"""Files of questions: what the reference made of the golden ones, and random ones with odd words."""
+
+import json
+
+from official_bert.tasks.question_answering.windows import WindowOptions
+from tests.conftest import GOLDEN
+
+HARD_WORDS = [
+    "(1871–1902).",
+    "Zoë",
+    "e\u0301",
+    "東京都",
+    "서울은",
+    "\u200b",
+    "\u200bx",
+    "unknowable",
+    "😀",
+    "a\x0bb",
+    "it's",
+]
+
+
+def golden(name):
+    """What the reference printed for a file, the options it ran with, and the file's path."""
+    case = json.loads((GOLDEN / "squad" / f"{name}.json").read_text())
+    options = WindowOptions(*(case["config"][key] for key in ("max_seq_length", "doc_stride", "max_query_length")))
+    return case, options, str(GOLDEN / "inputs" / f"{name}.json")
+
+
+def random_content(rng, words):
+    """A file of questions whose answers are parts of odd contexts, cut anywhere."""
+    paragraphs = []
+    for number in range(6):
+        spaces = [" ", " ", " ", "  ", "\n", "\t", "\u202f", "\u3000", "-", ""]
+        context = "".join(rng.choice(words) + rng.choice(spaces) for _ in range(rng.choice([1, 5, 40, 150])))
+        entries = []
+        for part in range(3):
+            start = rng.randrange(len(context))
+            text = context[start : start + rng.randint(1, 30)]
+            entries.append(
+                {
+                    "id": f"{number}-{part}",
+                    "question": " ".join(rng.choice(words) for _ in range(rng.randint(0, 12))),
+                    "answers": [{"text": text, "answer_start": start}] if text.strip() else [],
+                    "is_impossible": not text.strip() or rng.random() < 0.2,
+                }
+            )
+        paragraphs.append({"context": context, "qas": entries})
+    return {"data": [{"paragraphs": paragraphs}]}

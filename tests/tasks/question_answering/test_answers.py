@@ -1,0 +1,241 @@
+"""Answers from logits: against the reference's, against the plain rules, at the edges, and in many scripts."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from absl import logging
+
+from official_bert.tasks.question_answering.answers import final_text, find_answers, predicted_texts, write_answers
+from official_bert.tasks.question_answering.examples import Answer, Question, SquadSet, read_squad
+from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_vocab
+from tests.conftest import GOLDEN, golden_arrays
+from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
+from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
+
+NO_MAXIMUM = 1000
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file=vocab_file)
+
+
+@pytest.mark.parametrize("name", ["squad_v1", "squad_v2"])
+def test_answers_are_those_of_the_reference(name, tokenizer, tmp_path):
+    case, options, path = golden(name)
+    config, version_2 = case["config"], name == "squad_v2"
+    tokenized = TokenizedSquad(read_squad(path, for_training=False, version_2=version_2), tokenizer, options)
+    logits = golden_arrays(f"squad/{name}_logits.npz")
+    answers = find_answers(
+        tokenized,
+        tokenized.prediction_windows(),
+        logits["start_logits"],
+        logits["end_logits"],
+        n_best_size=config["n_best_size"],
+        max_answer_length=config["max_answer_length"],
+        version_2=version_2,
+    )
+    predictions = predicted_texts(answers, config["null_score_diff_threshold"] if version_2 else None)
+    write_answers(str(tmp_path), answers, predictions)
+    expected = {"predictions": case["predictions"], "nbest_predictions": case["nbest"]}
+    if version_2:
+        expected["null_odds"] = case["null_odds"]
+    assert {path.name for path in tmp_path.iterdir()} == {f"{stem}.json" for stem in expected}
+    for stem, content in expected.items():
+        assert (tmp_path / f"{stem}.json").read_text() == json.dumps(content, indent=4) + "\n"
+
+
+def test_final_texts_are_those_of_the_reference():
+    pairs = json.loads((GOLDEN / "squad" / "final_text_pairs.json").read_text())
+    for pair in pairs:
+        assert final_text(pair["pred"], pair["orig"], BasicTokenizer(pair["do_lower_case"])) == pair["final"]
+    assert len(pairs) == 8
+
+
+def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(tokenizer, vocab_file, tmp_path):
+    vocab = load_vocab(vocab_file)
+    words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10
+    rng, numpy_rng = random.Random(6), np.random.default_rng(6)
+    num_answers = 0
+    for _ in range(12):
+        room = rng.choice([4, 12, 40])
+        lengths = {"max_seq_length": 8 + 3 + room, "doc_stride": rng.randint(1, room - 1), "max_query_length": 8}
+        rules = {
+            "n_best_size": rng.choice([1, 3, 10, 100]),
+            "max_answer_length": rng.choice([1, 4, 30]),
+            "version_2": rng.random() < 0.5,
+        }
+        content = random_content(rng, words)
+        path = tmp_path / "squad.json"
+        path.write_text(json.dumps(content))
+        squad = read_squad(str(path), for_training=False, version_2=rules["version_2"])
+        tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(**lengths))
+        windows = tokenized.prediction_windows()
+        shape = len(windows), lengths["max_seq_length"] + 3
+        starts, ends = numpy_rng.integers(-3, 3, (2, *shape)).astype(np.float32) / 4
+        found = find_answers(tokenized, windows, starts, ends, **rules)
+        plain = list(plain_features(content, vocab, True, **lengths, for_training=False, version_2=False))
+        for answer, question in zip(found, squad.questions, strict=True):
+            rows = [row for row, window in enumerate(windows) if squad.questions[window.question_index] == question]
+            features = [feature for feature in plain if feature["id"] == question.id]
+            if not features:  # an empty context: the reference has no window, and version 2 fails
+                assert answer.best_text == ("" if rules["version_2"] else "empty")
+                continue
+            ranked, odds = plain_answers(features, starts[rows].tolist(), ends[rows].tolist(), True, **rules)
+            assert [entry[:4] for entry in answer.ranked] == ranked
+            if odds is not None:
+                assert answer.null_odds == odds
+            num_answers += len(ranked)
+    assert num_answers > 1000
+
+
+def ask(tokenizer, context, *, starts=(), ends=(), version_2=False, alignment="reference", **rules):
+    """Answers a question about a context that fits a window; starts and ends are (position, logit), others are -9."""
+    squad = SquadSet([context], [Question("q", "who", 0, (), False)])
+    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(64, 20, 8, answer_alignment=alignment))
+    logits = np.full((2, 1, 64), -9, np.float32)
+    for row, chosen in zip(logits[:, 0], (starts, ends), strict=True):
+        for position, logit in chosen:
+            row[position] = logit
+    rules = {"n_best_size": 20, "max_answer_length": 30, "verbose_logging": False, **rules}
+    (answer,) = find_answers(tokenized, tokenized.prediction_windows(), *logits, version_2=version_2, **rules)
+    return answer
+
+
+def test_positions_after_the_text_take_places_among_the_best_but_are_no_answers(tokenizer):
+    # [CLS] who [SEP] the menu [SEP]: the context is at 3 and 4.
+    padding = {"starts": [(60, 5), (3, 4)], "ends": [(61, 5), (4, 4)]}
+    assert ask(tokenizer, "the menu", **padding, n_best_size=2).ranked[0].text == "the menu"
+    assert ask(tokenizer, "the menu", **padding, n_best_size=1).ranked[0].text == "empty"
+    for position in (0, 1, 2, 5):
+        chosen = {"starts": [(position, 5)], "ends": [(position, 5)]}
+        assert ask(tokenizer, "the menu", **chosen, n_best_size=1).ranked[0].text == "empty"
+
+
+def test_without_any_span_version_1_answers_empty_and_version_2_nothing(tokenizer):
+    for context in ("", "\u200b", "the menu"):
+        chosen = {"starts": [(60, 5), (0, -1)], "ends": [(60, 5), (0, -2)], "n_best_size": 1}
+        answer = ask(tokenizer, context, **chosen)
+        assert (answer.ranked, answer.null_odds) == ([("empty", 1.0, 0.0, 0.0, None)], None)
+        assert predicted_texts([answer]) == {"q": "empty"}
+        answer = ask(tokenizer, context, **chosen, version_2=True)
+        assert (answer.ranked, answer.null_odds) == ([("", 1.0, -1.0, -2.0, None)], -3.0)
+        for threshold in (-100.0, 0.0, 100.0):
+            assert predicted_texts([answer], threshold) == {"q": ""}
+
+
+def test_the_null_answer_of_the_window_least_for_it_is_compared(tokenizer):
+    squad = SquadSet(["one two three four five six seven eight nine ten " * 3], [Question("q", "who", 0, (), False)])
+    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(24, 6, 8))
+    windows = tokenized.prediction_windows()
+    starts, ends = np.full((2, len(windows), 24), -9, np.float32)
+    starts[:, 0], ends[:, 0] = 3, 4
+    starts[1, 0], ends[2, 0] = 2.5, 3.75
+    offset = windows[0].offset
+    starts[0, offset], ends[0, offset] = 1, 2
+    rules = {"n_best_size": 5, "max_answer_length": 3}
+    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=True)
+    assert answer.null_odds == 2.5 + 4 - 1 - 2
+    assert [entry.text for entry in answer.ranked[:2]] == ["", "one"]
+    assert predicted_texts([answer], 3.5) == {"q": "one"}
+    assert predicted_texts([answer], 3.4) == {"q": ""}
+    starts[1, 0], ends[1, 0], starts[2, 0], ends[2, 0] = -(2**25), -1, -(2**25), -2  # equal sums in float32
+    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=True)
+    assert answer.null_odds == -(2**25) - 2 - 1 - 2
+    (answer,) = find_answers(tokenized, windows, starts, ends, **rules, version_2=False)
+    assert (answer.best_text, answer.null_odds) == ("one", None)
+
+
+def test_equal_scores_stay_in_order_and_a_text_counts_once(tokenizer):
+    chosen = {"starts": [(3, 1), (5, 1)], "ends": [(3, 1), (5, 1)]}
+    answer = ask(tokenizer, "the menu the", **chosen, n_best_size=2)
+    assert [entry.text for entry in answer.ranked] == ["the", "the menu the"]
+    assert [entry.probability for entry in answer.ranked] == [0.5, 0.5]
+
+
+def test_verbose_logging_says_why_the_words_are_the_answer(tokenizer, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
+    chosen = {"starts": [(3, 5)], "ends": [(3, 5)], "n_best_size": 1}
+    assert ask(tokenizer, "東京は", **chosen).ranked[0].text == "東京は"
+    assert lines == []
+    ask(tokenizer, "東京は", **chosen, verbose_logging=True)
+    assert lines == [
+        "cannot find '[UNK]' in '東京は', which is returned as a whole: it is not in the tokenized original"
+    ]
+    tokenizer = BasicTokenizer()
+    assert final_text("the", "the\u3000menu", tokenizer, verbose=True) == "the\u3000menu"
+    assert final_text("", "the", tokenizer, verbose=True) == "the"
+    assert lines[1].endswith("tokenization adds or deletes characters")
+    assert lines[2].endswith("it is empty")
+
+
+# A context, its gold answer, and what the reference's heuristic makes of the gold answer's pieces: first where every
+# character is a piece, then with the golden vocabulary, to which most of these words are unknown.
+SCRIPTS = {
+    "english": ("The mayor, Ada Birk (1871-1902), planted it.", "1871", "1871", "(1871-1902),"),
+    "accent": (
+        "Later Zoe\u0301 Lindqvist's menu hung there.",
+        "Zoe\u0301 Lindqvist",
+        "Zoe\u0301 Lindqvist's",
+        "Zoe\u0301 Lindqvist's",
+    ),
+    "korean": ("그는 서울에서 태어났다.", "서울", "서울에서", "서울에서"),
+    "chinese": (
+        "他於1998年在北京大学\u3000毕业，后来去了上海。",
+        "北京大学",
+        "他於1998年在北京大学\u3000毕业，后来去了上海。",
+        None,
+    ),
+    "arabic": ("وُلِدَ في القاهرة، مصر.", "القاهرة", "القاهرة", "القاهرة،"),
+    "emoji": ("She sent 🎉🎂 and 👍🏽! to him", "👍🏽", "👍🏽", "👍🏽!"),
+}
+
+
+@pytest.fixture(scope="module")
+def spelling_tokenizer(tmp_path_factory):
+    """A tokenizer whose pieces are the single characters of all the contexts."""
+    text = "".join(context for context, *_ in SCRIPTS.values())
+    pieces = sorted(set("".join(BasicTokenizer().tokenize(text))))
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *pieces, *(f"##{piece}" for piece in pieces)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return FullTokenizer(str(path))
+
+
+def from_gold_positions(tokenizer, alignment, context, gold):
+    """Trains on the gold answer in thought: what comes out when the window's gold positions are predicted?"""
+    answer = Answer(gold, context.index(gold))
+    squad = SquadSet([context], [Question("q", "who", 0, (answer,), False)])
+    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(96, 50, 8, answer_alignment=alignment))
+    (window,) = tokenized.training_windows([0], version_2=False)
+    starts, ends = np.zeros((2, 1, 96), np.float32)
+    starts[0, window.start_position] = ends[0, window.end_position] = 1
+    (found,) = find_answers(
+        tokenized, [window], starts, ends, n_best_size=1, max_answer_length=NO_MAXIMUM, version_2=False
+    )
+    return found.ranked[0]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_offsets_give_back_the_exact_answer(script, spelling_tokenizer):
+    context, gold, *_ = SCRIPTS[script]
+    found = from_gold_positions(spelling_tokenizer, "offsets", context, gold)
+    assert (found.text, found.position) == (gold, context.index(gold))
+
+
+def test_offsets_give_back_the_exact_answer_of_unknown_pieces(tokenizer):
+    context, gold, *_ = SCRIPTS["chinese"]
+    assert from_gold_positions(tokenizer, "offsets", context, gold).text == gold
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_reference_alignment_gives_back_what_the_reference_does(script, spelling_tokenizer, tokenizer):
+    context, gold, spelt, unknown = SCRIPTS[script]
+    found = from_gold_positions(spelling_tokenizer, "reference", context, gold)
+    assert (found.text, found.position) == (spelt, None)
+    if unknown:
+        assert from_gold_positions(tokenizer, "reference", context, gold).text == unknown

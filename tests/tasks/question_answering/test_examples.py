@@ -1,0 +1,192 @@
+"""Reading files in SQuAD's format, good ones and every kind of bad one."""
+
+import copy
+import json
+import random
+
+import pytest
+from absl import logging
+
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.examples import (
+    Answer,
+    Question,
+    SquadSet,
+    read_squad,
+    split_words,
+    words_of_answer,
+)
+from tests.conftest import GOLDEN
+from tests.tasks.question_answering.plain_squad import plain_context_words
+
+CONTEXT = "In 1889 the tower opened. It is 330 m tall."
+GOOD = {
+    "version": "v2.0",
+    "data": [
+        {
+            "title": "Tower",
+            "paragraphs": [
+                {
+                    "context": CONTEXT,
+                    "qas": [
+                        {
+                            "id": "a",
+                            "question": "When?",
+                            "answers": [{"text": "1889", "answer_start": 3}],
+                            "is_impossible": False,
+                        },
+                        {"id": "b", "question": "Who?", "answers": [], "is_impossible": True},
+                    ],
+                },
+                {"context": "Nobody asks.", "qas": []},
+            ],
+        }
+    ],
+}
+WHEN = Question("a", "When?", 0, (Answer("1889", 3),), False)
+
+
+def changed(change):
+    """The good file's content after a change, which gets the content, the paragraph and its first question."""
+    content = copy.deepcopy(GOOD)
+    paragraph = content["data"][0]["paragraphs"][0]
+    change(content, paragraph, paragraph["qas"][0])
+    return content
+
+
+def read(tmp_path, content, *, for_training=True, version_2=True):
+    path = tmp_path / "squad.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return read_squad(str(path), for_training=for_training, version_2=version_2)
+
+
+def test_questions_come_in_order_with_their_contexts_and_answers(tmp_path):
+    expected = SquadSet([CONTEXT, "Nobody asks."], [WHEN, Question("b", "Who?", 0, (), True)])
+    assert read(tmp_path, GOOD) == read(tmp_path, GOOD, for_training=False) == expected
+    assert expected.is_labelled
+    assert read(tmp_path, "\ufeff" + json.dumps(GOOD)) == expected
+    assert read(tmp_path, changed(lambda c, p, q: q.update(id=7))).questions[0].id == "7"
+
+
+def test_only_version_2_knows_impossible_questions(tmp_path):
+    squad = read(tmp_path, GOOD, for_training=False, version_2=False)
+    assert [question.is_impossible for question in squad.questions] == [False, False]
+    assert (squad.num_labelled, squad.is_labelled) == (1, False)
+    without_key = changed(lambda c, p, q: p["qas"][1].pop("is_impossible"))
+    assert read(tmp_path, without_key, for_training=False).questions[1].is_impossible
+
+
+def test_predicting_needs_no_answers_and_no_places(tmp_path):
+    without_answers = changed(lambda c, p, q: q.pop("answers"))
+    assert read(tmp_path, without_answers, for_training=False).num_labelled == 1
+    without_place = changed(lambda c, p, q: q["answers"][0].pop("answer_start"))
+    assert read(tmp_path, without_place, for_training=False).questions[0].answers == (Answer("1889", -1),)
+    several = changed(lambda c, p, q: q["answers"].append({"text": "in 1889", "answer_start": 0}))
+    assert len(read(tmp_path, several, for_training=False).questions[0].answers) == 2
+
+
+@pytest.mark.parametrize(("name", "num_contexts", "num_questions"), [("squad_v1", 3, 11), ("squad_v2", 3, 13)])
+def test_golden_files(name, num_contexts, num_questions):
+    path = str(GOLDEN / "inputs" / f"{name}.json")
+    for for_training in (False, True):
+        squad = read_squad(path, for_training=for_training, version_2=name == "squad_v2")
+        assert (len(squad.contexts), len(squad.questions)) == (num_contexts, num_questions)
+        for question in squad.questions:
+            for answer in question.answers:
+                assert squad.contexts[question.context_index].startswith(answer.text, answer.start)
+
+
+WHERE = "article 1, paragraph 1, question 1"
+BAD = [
+    ('{"data": [}', {}, ["squad.json is not JSON", "line 1 column 11"]),
+    ("[]", {}, ["contains a JSON list", "must be an object"]),
+    ({}, {}, ["squad.json lacks the key 'data'"]),
+    ({"data": {}}, {}, ["squad.json: 'data' must be a list, not an object"]),
+    ({"data": ["x"]}, {}, ["article 1 must be an object with the key 'paragraphs', not a text"]),
+    ({"data": [{}]}, {}, ["article 1 lacks the key 'paragraphs'"]),
+    ({"data": []}, {}, ["squad.json: no questions", "right file"]),
+    ({"data": [{"paragraphs": [{"context": "", "qas": []}]}]}, {}, ["no questions"]),
+    (lambda c, p, q: p.pop("context"), {}, ["article 1, paragraph 1 lacks the key 'context'"]),
+    (lambda c, p, q: p.update(context=None), {}, ["paragraph 1: 'context' must be a text, not null"]),
+    (lambda c, p, q: p.pop("qas"), {}, ["article 1, paragraph 1 lacks the key 'qas'"]),
+    (lambda c, p, q: p.update(qas=[3]), {}, [WHERE, "must be an object with the key 'id', not a whole number"]),
+    (lambda c, p, q: q.pop("id"), {}, [f"{WHERE} lacks the key 'id'"]),
+    (lambda c, p, q: q.update(id=True), {}, [WHERE, "'id' must be a text or a whole number, not true or false"]),
+    (lambda c, p, q: q.pop("question"), {}, [f"{WHERE} (id 'a') lacks the key 'question'"]),
+    (lambda c, p, q: q.update(question=1.5), {}, ["(id 'a'): 'question' must be a text, not a number"]),
+    (lambda c, p, q: q.update(id="b"), {}, ["question 2 (id 'b'): ", f"{WHERE} (id 'b') has the same id", "rename"]),
+    (lambda c, p, q: q.pop("answers"), {}, ["(id 'a') lacks the key 'answers'"]),
+    (lambda c, p, q: q.update(answers={}), {}, ["(id 'a'): 'answers' must be a list"]),
+    (lambda c, p, q: q.update(answers=["x"]), {}, ["(id 'a'), answer 1 must be an object with the key 'text'"]),
+    (lambda c, p, q: q["answers"][0].pop("text"), {}, ["(id 'a'), answer 1 lacks the key 'text'"]),
+    (lambda c, p, q: q["answers"][0].pop("answer_start"), {}, ["answer 1 lacks the key 'answer_start'"]),
+    (lambda c, p, q: q["answers"][0].update(answer_start="3"), {}, ["'answer_start' must be a whole number, not a te"]),
+    (lambda c, p, q: q["answers"][0].update(answer_start=True), {}, ["must be a whole number, not true or false"]),
+    (lambda c, p, q: q.update(answers=[]), {}, ["(id 'a') has 0 answers", "exactly 1 answer", '"is_impossible": true']),
+    (
+        lambda c, p, q: q.update(answers=[], id="z"),
+        {"version_2": False},
+        ["(id 'z') has 0", "version_2_with_negativ"],
+    ),
+    (lambda c, p, q: q["answers"].append(q["answers"][0]), {}, ["(id 'a') has 2 answers", "exactly 1", "keep one"]),
+    (lambda c, p, q: q["answers"].append(q["answers"][0]), {"version_2": False}, ["(id 'a') has 2 answers"]),
+    (lambda c, p, q: q.pop("is_impossible"), {}, ["(id 'a')", "is_impossible", "version_2_with_negative needs"]),
+    (lambda c, p, q: q.update(is_impossible="no"), {}, ["(id 'a'): 'is_impossible' must be true or false, not a text"]),
+    (lambda c, p, q: (q["answers"][0].update(text="x"), p["qas"].pop()), {}, ["none of its 1 questions can be used"]),
+]
+
+
+@pytest.mark.parametrize(("content", "flags", "parts"), BAD, ids=[case[2][0] for case in BAD])
+def test_bad_input_is_one_clear_message(tmp_path, content, flags, parts):
+    content = changed(content) if callable(content) else content
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, content, **flags)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "squad.json") in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read the SQuAD file .*none\.json"):
+        read_squad(str(tmp_path / "none.json"), for_training=True, version_2=False)
+
+
+def squad_with(answers):
+    """A file with a question for each (text, start)."""
+    entries = [
+        {"id": str(number), "question": "?", "answers": [{"text": text, "answer_start": start}]}
+        for number, (text, start) in enumerate(answers)
+    ]
+    return {"data": [{"paragraphs": [{"context": CONTEXT, "qas": entries}]}]}
+
+
+def test_misplaced_answers_are_counted_and_left_out_if_their_words_do_not_hold_them(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(logging, "warning", lambda text, *values: lines.append(text % values))
+    usable = [("1889", 3), ("opened", 18), ("pened", 18), ("1889  the", 3), ("330 m", 32), (CONTEXT, 0)]
+    useless = [("1889", 8), ("tall.", 999), ("tall.", len(CONTEXT) - 4), ("In", -1), ("", 4), (" ", 2), ("1889", 43)]
+    squad = read(tmp_path, squad_with(usable + useless), version_2=False)
+    assert [question.id for question in squad.questions] == ["0", "1", "2", "3", "4", "5"]
+    assert "answer_start of 9 questions does not point at the answer; 7 of them are skipped" in lines[0]
+    assert len(lines) == 6
+    assert lines[1] == "  id '2': expected 'pened' at character 18, found 'opene'"
+    assert lines[3] == "  id '6': expected '1889' at character 8, found 'the '"
+    assert lines[4] == "  id '7': expected 'tall.' at character 999, found nothing"
+
+
+def test_only_training_looks_at_places(tmp_path):
+    assert read(tmp_path, squad_with([("1889", 999)]), for_training=False, version_2=False).is_labelled
+
+
+def test_words_are_those_of_the_plain_rules():
+    rng = random.Random(3)
+    for _ in range(300):
+        context = "".join(rng.choice("ab \t\r\n\u202f\u3000\u00a0\x0b中é") for _ in range(rng.randint(0, 30)))
+        words, word_of_character = plain_context_words(context)
+        split = split_words(context)
+        assert split.texts == words
+        for start in range(len(context)):
+            end = rng.randrange(start, len(context))
+            answer = Answer(context[start : end + 1], start)
+            assert words_of_answer(split.starts, answer) == (word_of_character[start], word_of_character[end])

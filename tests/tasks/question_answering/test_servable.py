@@ -1,0 +1,275 @@
+"""Questions answered in the graph, against `find_answers` and with a model whose answers are known."""
+
+import collections
+import random
+import resource
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.span import SpanModel
+from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.answers import find_answers
+from official_bert.tasks.question_answering.examples import Question, SquadSet
+from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
+from official_bert.tasks.question_answering.task import MASKED_LOGIT
+from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.alignment import wordpieces_in_range
+from tests.conftest import GOLDEN
+
+LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 16}
+CONTEXTS = (
+    "Professor Nwosu's café lectures (1987–1994) were free.\r\nZoe\u0301 Lindqvist came, in 1990, by train.",
+    "東京都の人口は約1400万人である。首都は東京、古都は京都。",
+    "서울은 대한민국의 수도이다. (한강이 흐른다)",
+    "وُلِدَ الشَّاعِرُ في دِمَشْق، ثم سافر إلى مصر.",
+    "\ufeffthe 👨\u200d👩\u200d👧 met ❤\ufe0f in the town 👍🏽 \u200b today",
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file)
+
+
+@pytest.fixture(scope="module")
+def config(model_dir):
+    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+
+
+@pytest.fixture(scope="module")
+def model(config):
+    model = SpanModel(BertEncoder(config, layout_maker=UnpaddedLayout.of))
+    load_initial(str(GOLDEN / "squad" / "model.ckpt"), model.trainable_variables, required=lambda name: True)
+    return model
+
+
+class Chooser:
+    """A model that would start and end an answer at given wordpieces; it notes the shapes of what it has read."""
+
+    encoder = SimpleNamespace(word_embeddings=np.zeros((1182, 1)))
+    weights = ()
+
+    def __init__(self, tokenizer, starts, ends, *, padding=-9.0):
+        self._scores = [{tokenizer.vocab[piece]: logit for piece, logit in chosen.items()} for chosen in (starts, ends)]
+        self._padding, self.shapes = padding, []
+
+    def __call__(self, batch, training):
+        assert not training
+        ids, is_padding = batch["input_ids"], batch["input_mask"] == 0
+        tf.py_function(lambda ids: self.shapes.append(tuple(ids.shape)), [ids], [])
+        logits = []
+        for scores in self._scores:
+            values = tf.fill(tf.shape(ids), -9.0)
+            for index, logit in scores.items():
+                values = tf.where(ids == index, logit, values)
+            logits.append(tf.where(is_padding, self._padding, values))
+        return dict(zip(("start_logits", "end_logits"), logits, strict=True))
+
+
+def answerer(model, config, tokenizer, *, top_k=5, max_answer_length=30, version_2=False, **lengths):
+    options = WindowOptions(**{"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64, **lengths})
+    settings = {"max_answer_length": max_answer_length, "version_2": version_2, "top_k": top_k}
+    return Predictor.of(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
+
+
+def filler(tokenizer, num_words, seed=0):
+    """Words of one wordpiece each, among which "lamp", "bridge" and "rain" are not."""
+    words = [piece for piece in tokenizer.vocab if piece.isalpha() and piece not in ("lamp", "bridge", "rain")]
+    return random.Random(seed).choices(words, k=num_words)
+
+
+def expected_answers(model, tokenizer, options, question, context, *, max_answer_length, version_2):
+    """What the Python path finds, with logits of windows of one length together, so that there is no padding."""
+    squad = SquadSet([context], [Question("q", question, 0, (), False)])
+    tokenized = TokenizedSquad(squad, tokenizer, options)
+    windows = tokenized.prediction_windows()
+    rows_of_length = collections.defaultdict(list)
+    joined = [tokenized.join(window) for window in windows]
+    for row, sequence in enumerate(joined):
+        rows_of_length[len(sequence.input_ids)].append(row)
+    logits = np.full((2, len(windows), options.max_seq_length), MASKED_LOGIT, np.float32)
+    for length, rows in rows_of_length.items():
+        batch = {name: np.array([list(getattr(joined[row], name)) for row in rows]) for name in IDS_SCHEMA.names}
+        outputs = model(batch, training=False)
+        logits[:, rows, :length] = [outputs["start_logits"], outputs["end_logits"]]
+    settings = {"n_best_size": 20, "max_answer_length": max_answer_length, "version_2": version_2}
+    (found,) = find_answers(tokenized, windows, *logits, **settings)
+    return found, len(windows)
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize(("max_seq_length", "doc_stride", "max_query_length"), [(64, 24, 16), (40, 30, 5), (64, 1, 20)])
+def test_answers_are_those_of_the_python_path(
+    model, config, tokenizer, max_seq_length, doc_stride, max_query_length, version_2
+):
+    options = WindowOptions(max_seq_length, doc_stride, max_query_length, answer_alignment="offsets")
+    settings = {"max_answer_length": 8, "version_2": version_2}
+    servable = QuestionAnsweringServable(model, config, tokenizer, options, **settings, top_k=20)
+    rng = random.Random(max_seq_length)
+    questions = [" ".join(filler(tokenizer, rng.randint(1, 30), seed)) for seed in range(6)]
+    numbers_of_words = (3, *(rng.randint(1, 150) for _ in range(3)))
+    contexts = [" ".join(filler(tokenizer, number, seed)) for seed, number in enumerate(numbers_of_words)]
+    contexts.append(" ".join([*filler(tokenizer, 60), *CONTEXTS, *filler(tokenizer, 60, seed=1)]))
+    contexts.append("the " * 120)  # the same few texts again and again
+    outputs = servable.signature("text")(question=tf.constant(questions), context=tf.constant(contexts))
+    outputs = {name: values.numpy() for name, values in outputs.items()}
+    num_windows = []
+    for row, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        expected, number = expected_answers(model, tokenizer, options, question, context, **settings)
+        num_windows.append(number)
+        ranked, length = expected.ranked[:20], len(expected.ranked[:20])
+        np.testing.assert_allclose(
+            outputs["probabilities"][row, :length], [answer.probability for answer in ranked], atol=1e-5
+        )
+        # Where two answers score the same but for rounding, their order is open.
+        found = zip(outputs["answers"][row], outputs["starts"][row], outputs["ends"][row], strict=True)
+        found = {(text.decode(), start, end) for text, start, end in list(found)[:length]}
+        start_of = [answer.position or 0 for answer in ranked]
+        assert found == {
+            (answer.text, start, start + len(answer.text)) for answer, start in zip(ranked, start_of, strict=True)
+        }
+        assert outputs["answers"][row, 0].decode() == ranked[0].text
+        assert (outputs["probabilities"][row, length:] == 0).all()
+        if version_2:
+            assert outputs["null_odds"][row] == pytest.approx(expected.null_odds, abs=1e-5)
+            (null,) = [answer for answer in expected.ranked if not answer.text]
+            assert outputs["null_probabilities"][row] == pytest.approx(null.probability, abs=1e-5)
+    assert max(num_windows) > 4 and min(num_windows) == 1
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_texts_are_cut_out_of_the_context(model, config, vocab_file, do_lower_case):
+    ask = answerer(model, config, FullTokenizer(vocab_file, do_lower_case), **LENGTHS, top_k=20)
+    for context in (*CONTEXTS, "  \n ".join(CONTEXTS * 3)):
+        answers = ask(("who?", context))
+        assert len({answer.text for answer in answers}) == len(answers)
+        probabilities = [answer.probability for answer in answers]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert sum(probabilities) == pytest.approx(1, abs=1e-5)
+        for answer in answers:
+            assert answer.text
+            assert answer.text == context[answer.start : answer.end]
+    assert len(answers) == 20
+
+
+def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(model, config, tokenizer):
+    servable = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS))
+    ask = servable.signature("text")
+    broken = [b"Zo\xff\xc3\xab keeps\xed\xa0\x80 b\x80ees", b"\xf0\x9f bees \xe4"]
+    whole = [text.decode("utf-8", "ignore").encode() for text in broken]
+    assert whole[0] == "Zoë keeps bees".encode()
+    question = tf.constant(["who \udc80?".encode("utf-8", "surrogatepass")] * 2)
+    found, expected = (ask(question=question, context=tf.constant(context)) for context in (broken, whole))
+    for name, values in found.items():
+        assert (values.numpy() == expected[name].numpy()).all(), name
+
+
+def test_an_answer_is_found_wherever_it_stands_in_a_long_text(config, tokenizer):
+    chooser = Chooser(tokenizer, {"lamp": 5.0}, {"bridge": 5.0})
+    ask = answerer(chooser, config, tokenizer, **LENGTHS)
+    for place in (0, 45, 500, 999):
+        words = filler(tokenizer, 1000)
+        before = " ".join(words[:place])
+        context = f"{before}\n Lamp of the  BRIDGE, {' '.join(words[place:])}"
+        chooser.shapes.clear()
+        best = ask(("who is it?", context))[0]
+        assert best.text == "Lamp of the  BRIDGE"
+        assert best.start == len(before) + 2
+        assert len(chooser.shapes) > 1
+        assert all(rows <= 32 and columns == 64 for rows, columns in chooser.shapes)
+        num_windows = 1 + -(-(len(tokenizer.encode_with_offsets(context).ids) - 64 + 3 + 4) // 24)
+        assert sum(rows for rows, _ in chooser.shapes) == num_windows
+
+
+def test_a_very_long_text_takes_no_more_memory_than_it_has_to(model, config, tokenizer):
+    program = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS)).signature("text")
+    context = tf.constant([" ".join(filler(tokenizer, 30_000))])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    program(question=tf.constant(["who is it?"]), context=context)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # KiB
+
+
+def test_a_short_text_is_not_padded(config, tokenizer):
+    chooser = Chooser(tokenizer, {"town": 5.0}, {"town": 5.0})
+    answerer(chooser, config, tokenizer)(("where?", "in the town"))
+    assert chooser.shapes == [(1, 8)]
+
+
+def test_padding_is_never_among_the_best(config, tokenizer):
+    chooser = Chooser(tokenizer, {"rain": 5.0}, {"rain": 5.0}, padding=100.0)
+    context = " ".join([*filler(tokenizer, 60), "rain"])
+    assert answerer(chooser, config, tokenizer, **LENGTHS)(("what?", context))[0].text == "rain"
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_a_question_that_scores_above_the_text_does_not_hide_it(config, tokenizer, version_2):
+    chooser = Chooser(tokenizer, {"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})
+    ask = answerer(chooser, config, tokenizer, max_query_length=30, version_2=version_2)
+    answers, others = ask([("the " * 25, "a town"), ("where?", "a town")])
+    assert {answer.text for answer in answers} == {"a town", "a", "town"} | ({""} if version_2 else set())
+    assert answers[0].text == others[0].text == "town"
+
+
+def test_no_answer_is_always_among_the_results_where_there_may_be_none(config, tokenizer):
+    chooser = Chooser(tokenizer, {"town": 5.0, "[CLS]": 1.0}, {"town": 5.0, "[CLS]": 1.0})
+    answers = answerer(chooser, config, tokenizer, version_2=True, top_k=1)(("where?", "in the town"))
+    assert [(answer.text, answer.start, answer.end) for answer in answers] == [("town", 7, 11), ("", 0, 0)]
+    every = answerer(chooser, config, tokenizer, version_2=True, top_k=20)(("where?", "in the town"))
+    assert [answer for answer in every if not answer.text] == answers[1:]
+    assert sum(answer.probability for answer in every) == pytest.approx(1)
+
+    sure_of_none = Chooser(tokenizer, {"town": 1.0, "[CLS]": 5.0}, {"town": 1.0, "[CLS]": 5.0})
+    answers = answerer(sure_of_none, config, tokenizer, version_2=True, top_k=1)(("where?", "in the town"))
+    assert [answer.text for answer in answers] == [""]
+    answers = answerer(sure_of_none, config, tokenizer, top_k=1)(("where?", "in the town"))
+    assert [answer.text for answer in answers] == ["town"]
+
+
+def test_probabilities_do_not_depend_on_how_many_answers_are_wanted(model, config, tokenizer):
+    twenty, three, forty = (
+        answerer(model, config, tokenizer, **LENGTHS, top_k=top_k)(("who?", CONTEXTS[0])) for top_k in (20, 3, 40)
+    )
+    assert three == twenty[:3]
+    assert len(forty) == 40
+
+
+def test_answers_are_no_longer_than_allowed(model, config, tokenizer):
+    ask = answerer(model, config, tokenizer, **LENGTHS, max_answer_length=2, top_k=20)
+    for answer in ask(("who?", CONTEXTS[0])):
+        first, last = wordpieces_in_range(tokenizer.encode_with_offsets(CONTEXTS[0]), answer.start, answer.end)
+        assert last - first < 2
+
+
+def test_where_there_is_nothing_to_read_nothing_is_found(model, config, tokenizer):
+    servable = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS), version_2=True)
+    ask, nothing = servable.signature("text"), tf.constant([], tf.string)
+    assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * 6
+    assert Predictor.of(servable)(("who?", " \u200b"))[0].text == ""
+    plain = answerer(model, config, tokenizer, **LENGTHS)
+    assert plain(("who?", " \u200b")) == []
+    assert plain([]) == []
+    assert plain(("", CONTEXTS[0]))[0].text
+
+
+def test_texts_in_unequal_numbers_are_refused(model, config, tokenizer):
+    ask = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS)).signature("text")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="as many questions as contexts"):
+        ask(question=tf.constant(["who?"]), context=tf.constant(["a", "b"]))
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(model, config, vocab_file, tmp_path):
+    larger = tmp_path / "vocab.txt"
+    with open(vocab_file, encoding="utf-8") as source:
+        larger.write_text(source.read().rstrip("\n") + "\nmore\n")
+    with pytest.raises(UserError, match="has 1183 wordpieces, the model a vocab_size of 1182"):
+        answerer(model, config, FullTokenizer(str(larger)), **LENGTHS)

@@ -1,0 +1,117 @@
+"""The question-answering task: its loss against NumPy, and logits however short a batch was cut."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.records import TRAINING_SCHEMA
+from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
+
+MAX_SEQ_LENGTH = 12
+LOWEST = np.finfo(np.float32).min
+
+
+@pytest.fixture
+def task(model_dir):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    return QuestionAnsweringTask(
+        config,
+        TRAINING_SCHEMA,
+        max_seq_length=MAX_SEQ_LENGTH,
+        is_padding_scored=True,
+        use_one_hot_embeddings=False,
+    )
+
+
+@pytest.fixture
+def outputs():
+    rng = np.random.default_rng(1)
+    return {name: tf.constant(rng.normal(size=[3, 7]), tf.float32) for name in LOGITS}
+
+
+def cross_entropy(logits, position):
+    logits = np.asarray(logits, np.float64)
+    return np.log(np.exp(logits).sum()) - logits[position]
+
+
+def test_the_loss_is_the_mean_of_two_cross_entropies_over_all_positions(task, outputs):
+    starts, ends = [0, 2, 5], [0, 6, 5]
+    batch = {
+        "input_ids": np.zeros([3, 7], np.int32),
+        "input_mask": np.array([[1] * 3 + [0] * 4] * 3, np.int32),  # padding counts all the same, as in the reference
+        "start_positions": np.array(starts, np.int32),
+        "end_positions": np.array(ends, np.int32),
+    }
+    (loss,) = task.losses(outputs, batch).values()
+    expected = [
+        (
+            cross_entropy(outputs["start_logits"][row], starts[row])
+            + cross_entropy(outputs["end_logits"][row], ends[row])
+        )
+        / 2
+        for row in range(3)
+    ]
+    assert float(loss.total) == pytest.approx(sum(expected), rel=1e-6)
+    assert float(loss.weight) == 3
+
+
+def test_the_loss_of_half_precision_logits_is_computed_in_single_precision(task, outputs):
+    batch = {"start_positions": np.array([1, 2, 3], np.int32), "end_positions": np.array([1, 2, 3], np.int32)}
+    half = {name: tf.cast(logits, tf.bfloat16) for name, logits in outputs.items()}
+    (loss,) = task.losses(half, batch).values()
+    (same,) = task.losses({name: tf.cast(logits, tf.float32) for name, logits in half.items()}, batch).values()
+    assert loss.total.dtype == tf.float32
+    assert float(loss.total) == float(same.total)
+
+
+def test_logits_of_a_batch_that_was_cut_are_as_long_as_a_window_and_lowest_there(task, outputs):
+    predictions = task.predictions(outputs, {"input_ids": np.zeros([3, 7], np.int32)})
+    assert tuple(predictions) == LOGITS
+    for name in LOGITS:
+        assert predictions[name].dtype == tf.float32
+        assert predictions[name].shape == (3, MAX_SEQ_LENGTH)
+        np.testing.assert_array_equal(predictions[name][:, :7], outputs[name])
+        np.testing.assert_array_equal(predictions[name][:, 7:], LOWEST)
+    whole = {name: tf.pad(logits, [[0, 0], [0, MAX_SEQ_LENGTH - 7]]) for name, logits in outputs.items()}
+    predictions = task.predictions(whole, {"input_ids": np.zeros([3, MAX_SEQ_LENGTH], np.int32)})
+    for name in LOGITS:
+        np.testing.assert_array_equal(predictions[name], whole[name])
+
+
+def test_records_hold_what_the_model_can_look_up(task):
+    for length, vocab_id, is_good in ((MAX_SEQ_LENGTH, 1181, True), (MAX_SEQ_LENGTH, 1182, False), (11, 5, False)):
+        record = {
+            "unique_ids": [1],
+            "input_ids": [vocab_id] * length,
+            "input_mask": [1] * length,
+            "segment_ids": [0] * length,
+            "start_positions": [0],
+            "end_positions": [length - 1],
+            "is_impossible": [0],
+        }
+        serialized = TRAINING_SCHEMA.sized(S=length).encode(record)
+        if is_good:
+            task.schema.check(serialized)
+        else:
+            with pytest.raises(UserError, match="input_ids"):
+                task.schema.check(serialized)
+
+
+@pytest.mark.parametrize("is_padding_scored", [True, False])
+def test_padding_competes_only_where_it_is_wanted(model_dir, outputs, is_padding_scored):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    task = QuestionAnsweringTask(
+        config,
+        TRAINING_SCHEMA,
+        max_seq_length=MAX_SEQ_LENGTH,
+        is_padding_scored=is_padding_scored,
+        use_one_hot_embeddings=False,
+    )
+    mask = np.array([[1] * 7, [1] * 3 + [0] * 4, [1] * 5 + [0] * 2], np.int32)
+    predictions = task.predictions(outputs, {"input_ids": np.zeros([3, 7], np.int32), "input_mask": mask})
+    is_kept = np.ones_like(mask) if is_padding_scored else mask
+    for name, logits in predictions.items():
+        expected = np.where(is_kept, outputs[name], LOWEST)
+        np.testing.assert_array_equal(logits, np.pad(expected, [(0, 0), (0, 5)], constant_values=LOWEST))

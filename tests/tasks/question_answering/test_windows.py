@@ -1,0 +1,350 @@
+"""Windows and their records: against the reference's, against the plain rules, and at the edges."""
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering import contexts
+from official_bert.tasks.question_answering.contexts import tokenize_contexts
+from official_bert.tasks.question_answering.examples import Answer, Question, SquadSet, read_squad
+from official_bert.tasks.question_answering.records import (
+    FIRST_UNIQUE_ID,
+    TRAINING_SCHEMA,
+    write_prediction_records,
+    write_training_records,
+)
+from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tokenization import FullTokenizer, load_vocab
+from tests.conftest import script_environment
+from tests.record_files import read_records
+from tests.tasks.question_answering.plain_squad import plain_best_span, plain_features, plain_spans
+from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
+
+NAMES = ("squad_v1", "squad_v2")
+OPTIONS = WindowOptions(max_seq_length=24, doc_stride=6, max_query_length=8)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file=vocab_file)
+
+
+def as_feature(tokenized, window):
+    """A window, written like the golden features."""
+    joined = tokenized.join(window)
+    context = tokenized.contexts[tokenized.squad.questions[window.question_index].context_index]
+    words = context.word_of_piece[window.first : window.first + window.num_pieces].tolist()
+    return {
+        "tokens": tokenized.tokenizer.convert_ids_to_tokens(joined.input_ids),
+        "input_ids": joined.input_ids,
+        "segment_ids": list(joined.segment_ids),
+        "token_to_orig_map": {str(window.offset + place): word for place, word in enumerate(words)},
+        "token_is_max_context": {
+            str(window.offset + place): flag for place, flag in enumerate(tokenized.has_max_context(window).tolist())
+        },
+    }
+
+
+@pytest.mark.parametrize("answer_alignment", contexts.ALIGNMENTS)
+@pytest.mark.parametrize("name", NAMES)
+def test_features_to_predict_are_those_of_the_reference(name, answer_alignment, tokenizer):
+    case, options, path = golden(name)
+    squad = read_squad(path, for_training=False, version_2=name == "squad_v2")
+    options = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length, answer_alignment)
+    tokenized = TokenizedSquad(squad, tokenizer, options)
+    windows = tokenized.prediction_windows()
+    for number, (window, expected) in enumerate(zip(windows, case["features"]["predict"], strict=True)):
+        assert expected.pop("unique_id") == FIRST_UNIQUE_ID + number
+        assert expected.pop("start_position") is expected.pop("end_position") is None
+        place = {"example_index": window.question_index, "doc_span_index": window.window_index}
+        assert place | as_feature(tokenized, window) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_to_train_on_are_those_of_the_reference(name, tokenizer):
+    case, options, path = golden(name)
+    version_2 = name == "squad_v2"
+    squad = read_squad(path, for_training=True, version_2=version_2)
+    tokenized = TokenizedSquad(squad, tokenizer, options)
+    windows = tokenized.training_windows(range(len(squad.questions)), version_2=version_2)
+    for window, expected in zip(windows, case["features"]["train"], strict=True):
+        assert (window.start_position, window.end_position) == (expected["start_position"], expected["end_position"])
+        assert window.is_impossible == squad.questions[window.question_index].is_impossible
+        assert as_feature(tokenized, window).items() <= expected.items()
+
+
+def expected_records(features, max_seq_length, questions=None):
+    """The arrays of golden features, as the reference writes them."""
+
+    def padded(numbers):
+        return numbers + [0] * (max_seq_length - len(numbers))
+
+    columns = {
+        "unique_ids": [[FIRST_UNIQUE_ID + number] for number in range(len(features))],
+        "input_ids": [padded(feature["input_ids"]) for feature in features],
+        "input_mask": [padded([1] * len(feature["input_ids"])) for feature in features],
+        "segment_ids": [padded(feature["segment_ids"]) for feature in features],
+    }
+    if questions:
+        columns["start_positions"] = [[feature["start_position"]] for feature in features]
+        columns["end_positions"] = [[feature["end_position"]] for feature in features]
+        columns["is_impossible"] = [[int(questions[feature["example_index"]].is_impossible)] for feature in features]
+    return {name: np.array(rows) for name, rows in columns.items()}
+
+
+def assert_same_arrays(arrays, expected):
+    assert arrays.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(arrays[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_records_come_in_the_order_in_which_the_reference_shuffles_questions(name, tokenizer, tmp_path):
+    case, options, path = golden(name)
+    version_2 = name == "squad_v2"
+    squad = read_squad(path, for_training=True, version_2=version_2)
+    num_records = write_training_records(str(tmp_path / "t"), squad, tokenizer, options, version_2=version_2)
+    order = list(range(len(squad.questions)))
+    random.Random(12345).shuffle(order)
+    assert order != sorted(order)
+    features = [
+        feature for index in order for feature in case["features"]["train"] if feature["example_index"] == index
+    ]
+    assert num_records == len(features)
+    expected = expected_records(features, options.max_seq_length, squad.questions)
+    assert_same_arrays(read_records(tmp_path / "t"), expected)
+    schema = TRAINING_SCHEMA.sized(S=options.max_seq_length, V=tokenizer.vocabulary.size, T=2)
+    (batch,) = tf.data.TFRecordDataset([str(tmp_path / "t")]).batch(999).map(schema.decode).as_numpy_iterator()
+    np.testing.assert_array_equal(batch["unique_ids"], expected["unique_ids"][:, 0])
+
+
+def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
+    case, options, path = golden("squad_v1")
+    squad = read_squad(path, for_training=False, version_2=False)
+    tokenized = TokenizedSquad(squad, tokenizer, options)
+    assert write_prediction_records(str(tmp_path / "p"), tokenized, tokenized.prediction_windows()) == 60
+    expected = expected_records(case["features"]["predict"], options.max_seq_length)
+    assert_same_arrays(read_records(tmp_path / "p"), expected)
+
+
+def test_windows_are_those_of_the_plain_rules_for_any_options(tokenizer, vocab_file, tmp_path):
+    vocab = load_vocab(vocab_file)
+    words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10
+    rng = random.Random(5)
+    num_windows = 0
+    for _ in range(30):
+        max_query_length, room = rng.choice([1, 4, 10]), rng.choice([2, 7, 20, 60])
+        flags = {
+            "max_seq_length": max_query_length + 3 + room,
+            "doc_stride": rng.randint(1, room + max_query_length - 2),  # at times beyond what fits beside a question
+            "max_query_length": max_query_length,
+        }
+        content = random_content(rng, words)
+        path = tmp_path / "squad.json"
+        path.write_text(json.dumps(content))
+        squad = read_squad(str(path), for_training=True, version_2=True)
+        tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(**flags))
+        windows = list(tokenized.training_windows(range(len(squad.questions)), version_2=True))
+        plain = list(plain_features(content, vocab, True, **flags, for_training=True, version_2=True))
+        for window, expected in zip(windows, plain, strict=True):
+            feature = as_feature(tokenized, window)
+            assert squad.questions[window.question_index].id == expected["id"]
+            assert feature["tokens"] == expected["tokens"]
+            assert list(feature["token_to_orig_map"].values()) == list(expected["word_of_position"].values())
+            assert list(feature["token_is_max_context"].values()) == list(expected["is_max_context"].values())
+            assert window.start_position == expected["start_position"]
+            assert window.end_position == expected["end_position"]
+            assert window.is_impossible == expected["is_impossible"]
+            num_windows += 1
+    assert num_windows > 2000
+
+
+def test_the_context_of_pieces_is_compared_as_by_the_plain_rules_in_long_windows_too(tokenizer):
+    # Only where windows differ by a hundred pieces does their length outweigh a piece at the poorer side.
+    rng = random.Random(8)
+    for _ in range(20):
+        num_pieces, room = rng.randint(300, 900), rng.randint(120, 290)
+        options = WindowOptions(room + 4, rng.randint(20, room - 1), 1)
+        tokenized = TokenizedSquad(make_squad(("who", None, None), context="the " * num_pieces), tokenizer, options)
+        windows = tokenized.prediction_windows()
+        spans = plain_spans(num_pieces, room, options.doc_stride)
+        assert [(window.first, window.num_pieces) for window in windows] == spans
+        for number, (window, (start, length)) in enumerate(zip(windows, spans, strict=True)):
+            best = [plain_best_span(spans, place) == number for place in range(start, start + length)]
+            assert tokenized.has_max_context(window).tolist() == best
+
+
+def test_windows_that_do_not_overlap_are_counted(tokenizer, caplog):
+    squad = make_squad(("who", None, None), ("who was the mayor of the old town", None, None))
+    tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(20, 12, 8))
+    assert "1 of 2 questions are so long that their windows do not overlap" in caplog.text
+    second = [window for window in tokenized.prediction_windows() if window.question_index == 1]
+    assert all(first.first + first.num_pieces == then.first for first, then in itertools.pairwise(second))
+    assert len(second) > 1
+
+
+def make_squad(*questions, context="one two three four five six seven eight nine ten " * 3):
+    """A set of questions (text, answer, start) about one context; no answer makes one impossible."""
+    return SquadSet(
+        [context],
+        [
+            Question(str(number), text, 0, (Answer(answer, start),) if answer else (), not answer)
+            for number, (text, answer, start) in enumerate(questions)
+        ],
+    )
+
+
+def test_windows_without_the_answer_can_be_left_out_or_made_impossible(tokenizer):
+    squad = make_squad(("who", "two", 4), ("where", None, None))
+    assert squad.contexts[0].startswith("two", 4)
+
+    def windows(drop, version_2):
+        options = WindowOptions(24, 6, 8, drop_out_of_window=drop)
+        return list(TokenizedSquad(squad, tokenizer, options).training_windows([0, 1], version_2=version_2))
+
+    kept = windows(drop=False, version_2=True)
+    impossible = [window for window in kept if window.question_index == 1]
+    outside = [window for window in kept if window.question_index == 0 and not window.start_position]
+    inside = [window for window in kept if window.start_position]
+    assert len(inside) == 1
+    assert len(outside) > 2
+    assert all(window.is_impossible for window in impossible)
+    assert not any(window.is_impossible for window in outside + inside)
+    assert windows(drop=True, version_2=False) == inside + impossible
+    marked = [window._replace(is_impossible=True) for window in outside]
+    assert windows(drop=True, version_2=True) == inside + marked + impossible
+
+
+def test_offsets_take_the_pieces_under_the_answer_and_words_where_it_is_misplaced(tokenizer):
+    assert tokenizer.tokenize("gardener") == ["g", "##ar", "##d", "##en", "##er"]
+    assert tokenizer.tokenize("den") == ["den"]
+
+    def positions(alignment, context, answer, start):
+        squad = make_squad(("who", answer, start), context=context)
+        tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(24, 6, 8, answer_alignment=alignment))
+        (window,) = tokenized.training_windows([0], version_2=False)
+        return window.start_position - window.offset, window.end_position - window.offset
+
+    assert positions("reference", "the gardener", "den", 7) == (1, 5)
+    assert positions("offsets", "the gardener", "den", 7) == (3, 4)
+    assert positions("offsets", "the gardener", "den", 6) == (1, 5)
+    for alignment in contexts.ALIGNMENTS:
+        assert positions(alignment, "the menu", "menu", 4) == (1, 1)
+        assert positions(alignment, " menu", " menu", 0) == (0, 0)
+
+
+def test_unique_ids_have_no_gaps_when_windows_are_left_out(tokenizer, tmp_path):
+    squad = make_squad(("who", "nine", 40), ("what", "nine", 40))
+    assert squad.contexts[0].startswith("nine", 40)
+    options = WindowOptions(24, 6, 8, drop_out_of_window=True)
+    num_records = write_training_records(str(tmp_path / "t"), squad, tokenizer, options, version_2=False)
+    ids = read_records(tmp_path / "t")["unique_ids"][:, 0].tolist()
+    assert ids == [FIRST_UNIQUE_ID + number for number in range(num_records)]
+
+
+def test_an_empty_context_and_a_question_without_pieces_make_a_window(tokenizer, tmp_path):
+    cls_id, sep_id = tokenizer.vocabulary.require("[CLS]", "[SEP]")
+    for context in ("", " \n", "\u200b"):
+        squad = make_squad(("", None, None), context=context)
+        tokenized = TokenizedSquad(squad, tokenizer, OPTIONS)
+        (window,) = tokenized.prediction_windows()
+        assert tokenized.join(window).input_ids == [cls_id, sep_id, sep_id]
+        assert tokenized.has_max_context(window).shape == (0,)
+        assert write_prediction_records(str(tmp_path / "p"), tokenized, [window]) == 1
+        with pytest.raises(UserError, match="left to train on"):
+            write_training_records(str(tmp_path / "t"), squad, tokenizer, OPTIONS, version_2=True)
+
+
+def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
+    squad = make_squad(("who", "two", 4), ("where", None, None))
+    path = str(tmp_path / "t")
+
+    def is_rewritten(squad=squad, tokenizer=tokenizer, version_2=True, **options):
+        if os.path.exists(path):
+            os.utime(path, ns=(1, 1))
+        options = WindowOptions(**{"max_seq_length": 24, "doc_stride": 6, "max_query_length": 8, **options})
+        write_training_records(path, squad, tokenizer, options, version_2=version_2)
+        return os.stat(path).st_mtime_ns != 1
+
+    assert is_rewritten()
+    assert not is_rewritten()
+    for changes in (
+        {"squad": make_squad(("who", "two", 54), ("where", None, None))},
+        {"tokenizer": FullTokenizer(tokenizer.vocabulary.source, do_lower_case=False)},
+        {"version_2": False},
+        {"max_seq_length": 25},
+        {"doc_stride": 7},
+        {"max_query_length": 7},
+        {"answer_alignment": "offsets"},
+        {"drop_out_of_window": True},
+    ):
+        assert is_rewritten(**changes), changes
+        assert not is_rewritten(**changes), changes
+        assert is_rewritten(), changes
+    with open(path, "ab") as sink:
+        sink.write(b"x")
+    assert is_rewritten()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "parts"),
+    [
+        ((67, 10, 64), ["max_query_length=64", "max_seq_length=67", "plus 3", "raise max_seq_length"]),
+        ((40, 10, -1), ["max_query_length=-1 must be 0 or more"]),
+        ((40, 0, 8), ["doc_stride=0 must be from 1 to 35"]),
+        ((40, -5, 8), ["doc_stride=-5"]),
+        ((40, 36, 8), ["doc_stride=36 must be from 1 to 35", "at most 36 wordpieces", "must overlap"]),
+        ((40, 10, 8, "nearby"), ["answer_alignment=nearby", "reference, offsets"]),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(lengths, parts):
+    with pytest.raises(UserError) as caught:
+        WindowOptions(*lengths)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_options_that_just_fit_and_the_references_defaults_are_taken():
+    for lengths in ((68, 1, 63), (40, 35, 8), (384, 128, 64), (128, 64, 64), (12, 5, 0)):
+        assert WindowOptions(*lengths).doc_stride == lengths[1]
+
+
+def arrays_of(texts):
+    return [[column.tolist() for column in context] for context in texts]
+
+
+@pytest.mark.parametrize("answer_alignment", contexts.ALIGNMENTS)
+def test_any_number_of_processes_gives_the_same(tokenizer, monkeypatch, answer_alignment):
+    texts = [f"In {number} Zoë met the 東京 crowd." * (number % 5) for number in range(300)]
+    alone = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment)
+    monkeypatch.setattr(contexts, "_CHARACTERS_WORTH_A_PROCESS", 1)
+    together = tokenize_contexts(texts, tokenizer, answer_alignment=answer_alignment, num_processes=2)
+    assert arrays_of(together) == arrays_of(alone)
+
+
+class Deadly:
+    """Ends the process that it is sent to."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_a_process_that_dies_is_reported(monkeypatch):
+    monkeypatch.setattr(contexts, "_CHARACTERS_WORTH_A_PROCESS", 1)
+    with pytest.raises(UserError, match="ended before its work was done"):
+        tokenize_contexts(["a b"] * 9, Deadly(), answer_alignment="reference", num_processes=2)
+
+
+def test_few_contexts_start_no_process_and_processes_import_no_tensorflow(tokenizer, monkeypatch):
+    monkeypatch.setattr(contexts, "ProcessPoolExecutor", None)
+    assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference")) == 9
+    code = "import sys, official_bert.tasks.question_answering.contexts; sys.exit('tensorflow' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env=script_environment())

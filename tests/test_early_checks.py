@@ -1,0 +1,102 @@
+"""Mistakes in files that scripts report at once, before TensorFlow is imported."""
+
+import subprocess
+import sys
+
+import pytest
+
+from official_bert.config.scripts import SCRIPTS
+from tests.conftest import script_environment
+
+# Runs in a process without TensorFlow, which is not even importable there.
+_PROGRAM = """
+import sys
+sys.modules["tensorflow"] = None
+from official_bert.config.flag_names import with_dashes
+from official_bert.config.scripts import SCRIPTS
+from official_bert.support.errors import UserError
+import importlib
+for name, flags, part in {cases!r}:
+    script = SCRIPTS[name]
+    module, function = script.check.split(":")
+    try:
+        getattr(importlib.import_module(module), function)(script.config_class(**flags))
+        message = "nothing"
+    except UserError as error:
+        message = with_dashes(str(error), script.config_class)
+    if part not in message:
+        sys.exit(f"{{name}} {{flags}}: {{message}}, not {{part}}")
+"""
+
+
+@pytest.fixture
+def cases(files_of_model, corpus_file, vocab_file, tmp_path):
+    """Scripts with flags, each with a part of the message."""
+    (tmp_path / "short.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
+    (tmp_path / "sst-2").mkdir()
+    (tmp_path / "questions.json").write_text("{}")
+    absent, short = str(tmp_path / "absent"), {"max_seq_length": 64, "max_query_length": 16, "doc_stride": 16}
+    folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
+    base = {
+        "create_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
+        "run_pretraining": {"bert_config_file": files_of_model["bert_config_file"], "input_file": corpus_file},
+        "run_classifier": {**files_of_model, **folders, "task_name": "sst-2", "max_seq_length": 16},
+        "run_squad": {**files_of_model, **short, "predict_file": str(tmp_path / "questions.json")},
+        "extract_features": {
+            **files_of_model,
+            "input_file": corpus_file,
+            "output_file": absent,
+            "layers": "-1",
+            "max_seq_length": 64,
+        },
+        "answer": {**files_of_model, **short, "context_file": corpus_file},
+        "fill_mask": {**files_of_model, "text": "[MASK]"},
+        "convert_hf_checkpoint": {"output_dir": absent},
+        "strip_checkpoint": {"output": absent},
+        "build_vocab": {"vocab_file": absent},
+    }
+    for name in ("run_pretraining", "run_squad"):
+        base[name]["output_dir"] = folders["output_dir"]
+    base["run_pretraining"]["max_seq_length"] = 64
+    train, evaluate, predict = {"do_train": True}, {"do_eval": True}, {"do_predict": True}
+    no_checkpoint, bare = {"init_checkpoint": absent}, {"init_checkpoint": None}
+    cases = [
+        ("create_pretraining_data", {"input_file": absent}, "no file matches"),
+        ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
+        ("run_pretraining", {**train, "input_file": absent}, "no file matches"),
+        ("run_pretraining", {**train, **no_checkpoint}, "no such checkpoint"),
+        ("run_pretraining", {**train, "max_seq_length": 65}, "exceeds max_position_embeddings"),
+        ("run_pretraining", evaluate, "no checkpoint in --output_dir"),
+        ("run_classifier", {**train, **no_checkpoint}, "no such checkpoint"),
+        ("run_classifier", {**train, "vocab_file": str(tmp_path / "short.txt")}, "lacks [SEP]"),
+        ("run_classifier", {**train, "bert_config_file": absent}, "cannot read the model config"),
+        ("run_classifier", {**evaluate, **bare}, "no checkpoint in --output_dir"),
+        ("run_classifier", train, "sst-2/train.tsv"),
+        ("run_classifier", {**train, "data_dir": absent}, "there is no folder"),
+        ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
+        ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),
+        ("run_squad", {**predict, "ensemble_checkpoints": absent}, "no such checkpoint"),
+        ("run_squad", predict, "nothing"),
+        ("extract_features", {"input_file": absent}, "--input_file: there is no"),
+        ("extract_features", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
+        ("extract_features", no_checkpoint, "no such checkpoint"),
+        ("extract_features", {"input_file": "-"}, "nothing"),
+        ("answer", {"context_file": absent}, "--context_file: there is no"),
+        ("answer", no_checkpoint, "no such checkpoint"),
+        ("answer", {}, "nothing"),
+        ("fill_mask", {"vocab_file": absent}, "cannot read"),
+        ("fill_mask", {}, "nothing"),
+        ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
+        ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
+        ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
+        ("build_vocab", {"input_file": absent}, "no file matches"),
+    ]
+    return [(name, {**base[name], **changes}, part) for name, changes, part in cases]
+
+
+def test_they_are_found_without_tensorflow(cases):
+    program = _PROGRAM.format(cases=cases)
+    process = subprocess.run([sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    with_check = {name for name, script in SCRIPTS.items() if script.check}
+    assert {name for name, _, _ in cases} == with_check

@@ -1,0 +1,68 @@
+"""`import official_bert`: what it offers, and what it costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import official_bert
+from tests.conftest import script_environment
+
+NAMES = {
+    "AdamWeightDecay",
+    "BertConfig",
+    "BertEncoder",
+    "ClassificationModel",
+    "FullTokenizer",
+    "Predictor",
+    "LinearWarmupThenDecay",
+    "PretrainingModel",
+    "SpanModel",
+    "__version__",
+}
+
+
+def run(program):
+    process = subprocess.run(
+        [sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True, timeout=120
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def test_importing_it_imports_neither_tensorflow_nor_keras():
+    program = (
+        "import sys, official_bert; dir(official_bert); "
+        "print({'tensorflow', 'keras', 'numpy', 'absl'} & set(sys.modules)); "
+        "official_bert.BertConfig; print({'tensorflow', 'keras', 'numpy'} & set(sys.modules))"
+    )
+    assert run(program) == "set()\nset()\n"
+
+
+def test_every_name_is_there_under_its_own_name():
+    assert set(official_bert.__all__) == NAMES
+    assert set(dir(official_bert)) >= NAMES
+    for name in NAMES - {"__version__"}:
+        assert getattr(official_bert, name).__name__ == name
+
+
+def test_all_can_be_imported_at_once():
+    namespace = {}
+    exec("from official_bert import *", namespace)
+    assert set(namespace) >= NAMES
+
+
+def test_another_name_is_refused_as_python_refuses_it():
+    with pytest.raises(AttributeError, match="module 'official_bert' has no attribute 'BertModel'"):
+        _ = official_bert.BertModel
+    with pytest.raises(ImportError, match="cannot import name 'BertModel' from 'official_bert'"):
+        exec("from official_bert import BertModel")
+
+
+def test_help_lists_the_classes_and_begins_with_an_example():
+    page = run("import official_bert; help(official_bert)")
+    beginning = page[: page.index("\nCLASSES")]
+    assert "official_bert.BertEncoder.from_checkpoint(" in beginning
+    for name in NAMES - {"__version__"}:
+        assert f"\n        {name} " in beginning
+        assert f"    class {name}(" in page

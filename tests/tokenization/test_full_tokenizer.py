@@ -1,0 +1,275 @@
+"""The tokenizer of a model's folder, batches that equal the records of training, and text out of ids."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from absl import logging
+
+from official_bert.config.run_configs import ClassifierConfig
+from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.records import TextJoiner
+from official_bert.tokenization import FullTokenizer, Vocabulary
+from official_bert.training.run_folder import write_run_config
+from tests.conftest import GOLDEN, golden_arrays
+from tests.tokenization.hard_texts import random_text
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LOWER = [*SPECIAL, "the", "harbour", "##s", "don", "'", "t"]
+CASED = [*LOWER, "The", "Zoe"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file)
+
+
+def rows(batch):
+    return {name: values.tolist() for name, values in batch.items()}
+
+
+# Batches
+
+
+def test_a_batch_is_padded_to_the_longest(tokenizer):
+    the, harbour, a = tokenizer.convert_tokens_to_ids(["the", "harbour", "a"])
+    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
+    batch = tokenizer(["the harbour", ("the", "harbour a"), ""])
+    assert rows(batch) == {
+        "input_ids": [
+            [cls_id, the, harbour, sep_id, 0, 0],
+            [cls_id, the, sep_id, harbour, a, sep_id],
+            [cls_id, sep_id, 0, 0, 0, 0],
+        ],
+        "input_mask": [[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]],
+        "segment_ids": [[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0]],
+    }
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
+
+
+def test_the_ways_to_give_texts_and_pairs(tokenizer):
+    single, pair = tokenizer(["the town"]), tokenizer([("the town", "a harbour")])
+    assert single["input_ids"].shape[0] == pair["input_ids"].shape[0] == 1
+    assert rows(tokenizer("the town")) == rows(tokenizer([b"the town"])) == rows(single)
+    assert rows(tokenizer("the town", "a harbour")) == rows(pair)
+    assert rows(tokenizer(["the town"], ["a harbour"])) == rows(pair)
+    assert rows(tokenizer([("the town", "")])) == rows(tokenizer([("the town", None)])) == rows(single)
+    assert rows(tokenizer(["the town"], [None])) == rows(tokenizer("the town", "")) == rows(single)
+    both = tokenizer(["the town", "the town"], [None, "a harbour"])
+    assert rows(both) == rows(tokenizer(np.array(["the town", "the town"]), iter([None, "a harbour"])))
+    assert rows(both) == rows(tokenizer(iter(["the town", ("the town", "a harbour")])))
+
+
+def test_an_empty_batch_has_two_positions_as_in_the_graph(tokenizer):
+    assert [values.shape for values in tokenizer([]).values()] == [(0, 2)] * 3
+    batch = tokenizer([], max_seq_length=9, padding="max_length")
+    assert [values.shape for values in batch.values()] == [(0, 9)] * 3
+
+
+def test_batches_equal_the_records_of_training(tokenizer):
+    rng = random.Random(7)
+    for number in range(300):
+        max_seq_length = rng.choice([*range(3, 20), 64])
+        pairs = []
+        for _ in range(8):
+            first, second = (" ".join(random_text(rng, 2) for _ in range(rng.randint(0, 5))) for _ in "ab")
+            pairs.append((first, rng.choice([None, "", " ", second, second])))
+        joiner = TextJoiner(tokenizer, max_seq_length=max_seq_length)
+        schema = RecordSchema(*ENCODER_FIELDS).sized(S=max_seq_length, V=tokenizer.vocabulary.size, T=2)
+        expected = schema.decode([schema.encode(joiner.join(*pair)) for pair in pairs])
+        batch = tokenizer(pairs, max_seq_length=max_seq_length, padding="max_length")
+        assert batch.keys() == expected.keys()
+        longest = tokenizer(pairs, max_seq_length=max_seq_length)
+        length = batch["input_mask"].sum(axis=1).max()
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, expected[name].numpy(), err_msg=f"{name} of batch {number}")
+            np.testing.assert_array_equal(values[:, :length], longest[name], err_msg=name)
+
+
+def test_batches_equal_the_records_of_the_reference(tokenizer):
+    case = json.loads((GOLDEN / "classifier" / "classifier_pairs.json").read_text())
+    arrays = golden_arrays("classifier/classifier_pairs.npz")
+    pairs = [(first, second) for first, second, _ in case["examples"]]
+    for name, values in tokenizer(pairs, max_seq_length=case["max_seq_length"], padding="max_length").items():
+        np.testing.assert_array_equal(values, arrays[name].reshape(values.shape), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([("a", "b")], r"a tuple is ambiguous: write tokenizer\(\[\(first, second\)\]\) for a pair"),
+        ([None], "texts is None; give one text, or a list of texts or of pairs"),
+        ([7], "texts is 7; give one text"),
+        ([{"text": "a"}], r"texts is \{'text': 'a'\}; give one text"),
+        ([["a", None]], r"example 1 is None; it must be a text or a tuple of two: \(first, second\)"),
+        ([["a", ["b", "c"]]], r"example 1 is \['b', 'c'\]; it must be a text or a tuple"),
+        ([[("a", "b", "c")]], r"example 0 is \('a', 'b', 'c'\); it must be"),
+        ([["a", "b"], ["c"]], "there are 2 texts, but 1 text_pairs; give one for each text, or None"),
+        ([["a"], "b"], "text_pairs is 'b'; give one text, or a list of"),
+        (["a", ["b"]], "texts is 'a'; give one text, or a list of"),
+        ([[("a", "b")], ["c"]], r"texts\[0\] is \('a', 'b'\); with text_pairs, each must be a single text"),
+        ([["a"], [7]], r"example 0 is \('a', 7\); it must be"),
+    ],
+)
+def test_what_is_no_text_is_refused(tokenizer, arguments, message):
+    with pytest.raises(UserError, match=message):
+        tokenizer(*arguments)
+
+
+def test_lengths_and_paddings_that_cannot_be_are_refused(tokenizer):
+    for length in (2, 0, -1, None, 8.0, "8", True):
+        with pytest.raises(UserError, match=r"max_seq_length=.* must be a whole number of 3 or more"):
+            tokenizer("a", max_seq_length=length)
+    with pytest.raises(UserError, match="padding=True must be 'longest' or 'max_length'"):
+        tokenizer("a", padding=True)
+    assert tokenizer("the " * 600)["input_ids"].shape == (1, 512)
+    assert tokenizer("the " * 600, max_seq_length=np.int64(600))["input_ids"].shape == (1, 600)
+
+
+def test_encode_of_a_list_says_what_to_do(tokenizer):
+    for function in (tokenizer.encode, tokenizer.encode_with_offsets, tokenizer.tokenize):
+        with pytest.raises(
+            TypeError, match=r"must be str or bytes, not list; for several texts, call tokenizer\(\[\.\.\.\]\)"
+        ):
+            function(["a", "b"])
+
+
+# Special tokens and text
+
+
+def test_special_tokens_and_the_number_of_ids(tmp_path, tokenizer):
+    small = FullTokenizer(Vocabulary({token: index for index, token in enumerate(reversed(LOWER))}))
+    assert len(small) == len(LOWER)
+    ids = [small.pad_id, small.unk_id, small.cls_id, small.sep_id, small.mask_id]
+    assert small.convert_ids_to_tokens(ids) == SPECIAL
+    assert len(tokenizer) == tokenizer.vocabulary.size == 1 + max(tokenizer.inv_vocab)
+    bare = FullTokenizer(Vocabulary({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}, "bare.txt"))
+    with pytest.raises(UserError, match=r"bare.txt lacks \[MASK\]"):
+        bare.mask_id  # noqa: B018 - reading it is the test
+    with pytest.raises(UserError, match=r"bare.txt lacks \[PAD\]"):
+        bare.pad_id  # noqa: B018
+
+
+def test_decode_joins_wordpieces_and_leaves_out_what_frames_them():
+    tokenizer = FullTokenizer(Vocabulary({token: index for index, token in enumerate(LOWER)}))
+    (ids,) = tokenizer("The harbours  don't XYZ", max_seq_length=12, padding="max_length")["input_ids"]
+    assert tokenizer.decode(ids) == "the harbours don ' t [UNK]"
+    assert tokenizer.decode(ids[:4].tolist(), skip_special_tokens=False) == "[CLS] the harbours"
+    assert tokenizer.decode([tokenizer.mask_id, 7, 0]) == "[MASK]s"
+    assert tokenizer.decode([7]) == "##s"
+    assert tokenizer.decode([]) == ""
+    with pytest.raises(KeyError, match="99 is not in the vocabulary"):
+        tokenizer.decode([99])
+    for ids in (5, [[5], [6]], np.zeros([2, 3], np.int32)):
+        with pytest.raises(
+            UserError, match=r"decode takes the ids of one sequence, .*\[tokenizer.decode\(row\) for row in"
+        ):
+            tokenizer.decode(ids)
+
+
+def test_decoded_text_encodes_to_the_same_ids(tokenizer):
+    rng = random.Random(3)
+    for _ in range(500):
+        ids = tokenizer.encode(" ".join(random_text(rng, 2) for _ in range(4)))
+        if tokenizer.unk_id not in ids:
+            assert tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+# Folders
+
+
+def write_folder(folder, tokens, **json_files):
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    for name, values in json_files.items():
+        (folder / f"{name}.json").write_text(json.dumps(values))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("tokens", "json_files", "is_lower", "source"),
+    [
+        (LOWER, {}, True, "the vocabulary, which has no capital letters"),
+        (CASED, {}, False, "the vocabulary, which has wordpieces with capital letters"),
+        ([*SPECIAL, "한"], {}, True, "the vocabulary, which has no capital letters"),
+        (LOWER, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
+        (CASED, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
+        (LOWER, {"run_config": {"flags": {"train_file": "a"}}}, True, "the vocabulary"),
+        (LOWER, {"tokenizer_config": {"do_lower_case": False}}, False, "tokenizer_config.json"),
+        (LOWER, {"tokenizer_config": {"model_max_length": 5}}, True, "the vocabulary"),
+        (
+            LOWER,
+            {"tokenizer_config": {"do_lower_case": False}, "run_config": {"flags": {"do_lower_case": True}}},
+            False,
+            "tokenizer_config.json",
+        ),
+    ],
+)
+def test_a_folder_says_whether_text_is_lowercased(tmp_path, caplog, tokens, json_files, is_lower, source):
+    folder = write_folder(tmp_path / "model", tokens, **json_files)
+    previous = logging.get_verbosity()
+    logging.set_verbosity(logging.INFO)
+    try:
+        tokenizer = FullTokenizer.from_folder(folder)
+    finally:
+        logging.set_verbosity(previous)
+    assert tokenizer.basic_tokenizer.do_lower_case is is_lower
+    assert f"{folder}: do_lower_case={str(is_lower).lower()} according to {source}" in caplog.text
+    assert list(tokenizer.vocab) == tokens
+
+
+def test_the_output_folder_of_a_run_is_such_a_folder(tmp_path):
+    folder = write_folder(tmp_path / "run", LOWER)
+    flags = dict.fromkeys(("data_dir", "bert_config_file", "vocab_file", "output_dir"), "somewhere")
+    write_run_config(str(folder), ClassifierConfig(**flags, task_name="mrpc", do_train=True, do_lower_case=False))
+    assert FullTokenizer.from_folder(folder).basic_tokenizer.do_lower_case is False
+
+
+def test_what_is_given_goes_before_what_the_folder_says(tmp_path):
+    folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_lower_case": True})
+    assert FullTokenizer.from_folder(str(folder), do_lower_case=False).tokenize("the The") == ["the", "[UNK]"]
+    assert FullTokenizer.from_folder(folder).tokenize("the The") == ["the", "the"]
+
+
+def test_lowercasing_for_a_cased_vocabulary_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "model", CASED, tokenizer_config={"do_lower_case": True})
+    for given in ({}, {"do_lower_case": True}):
+        with pytest.raises(UserError, match=r"vocab\.txt is cased .* give do_lower_case=false"):
+            FullTokenizer.from_folder(folder, **given)
+
+
+def test_a_folder_with_tokenizer_json_alone(tmp_path, vocab_file):
+    tokens = list(FullTokenizer(vocab_file).vocab)
+    values = {"model": {"type": "WordPiece", "vocab": {token: index for index, token in enumerate(tokens)}}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    tokenizer = FullTokenizer.from_folder(tmp_path)
+    assert tokenizer.vocab == FullTokenizer(vocab_file).vocab
+    assert tokenizer.vocabulary.source == str(tmp_path / "tokenizer.json")
+
+
+def test_folders_without_a_vocabulary_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"has no vocabulary: neither vocab\.txt nor tokenizer\.json exists"):
+        FullTokenizer.from_folder(tmp_path)
+    with pytest.raises(UserError, match="there is no folder bert-base-uncased; models are not downloaded"):
+        FullTokenizer.from_folder("bert-base-uncased")
+    folder = write_folder(tmp_path / "model", LOWER, run_config={"flags": {"do_lower_case": "yes"}})
+    with pytest.raises(
+        UserError, match=r"vocab\.txt is a file; give its folder, or read a vocab\.txt with FullTokenizer\("
+    ):
+        FullTokenizer.from_folder(folder / "vocab.txt")
+    for settings in ({"flags": {"do_lower_case": "yes"}}, {"flags": None}, {}):
+        write_folder(folder, LOWER, run_config=settings)
+        with pytest.raises(UserError, match=r"run_config\.json is not the file of a run; restore it or pass do_lower_"):
+            FullTokenizer.from_folder(folder)
+        assert FullTokenizer.from_folder(folder, do_lower_case=True).basic_tokenizer.do_lower_case
+
+
+def test_the_constructor_takes_files_and_sends_those_with_a_folder_on(tmp_path, vocab_file):
+    with pytest.raises(
+        UserError, match=r"is a folder; give its vocab\.txt, or in Python use FullTokenizer\.from_folder"
+    ):
+        FullTokenizer(tmp_path)
+    folder = write_folder(tmp_path / "model", LOWER)
+    assert FullTokenizer(folder / "vocab.txt").vocab == FullTokenizer(str(folder / "vocab.txt")).vocab

@@ -1,0 +1,48 @@
+"""The reference's trajectory: its batches, the plan of its twelve steps, and the task that they train."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.training.plan import TrainingPlan
+from tests.conftest import golden_arrays
+
+NUM_STEPS = 12
+# The gradient of a key bias is 0 but for rounding (softmax does not see it), so its slots are noise below this.
+NOISE = 1e-9
+
+
+def golden_trajectory():
+    """Name to array: batches, losses, norms, and the numbers of the schedule."""
+    return golden_arrays("pretraining_model/trajectory.npz")
+
+
+def golden_task(model_dir, *, dropout=0.0):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    return PretrainingTask(
+        config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=6, use_one_hot_embeddings=False
+    )
+
+
+def golden_plan(golden, **changes):
+    return TrainingPlan(
+        batch_size=6,
+        num_train_steps=int(golden["num_train_steps"]),
+        num_warmup_steps=int(golden["num_warmup_steps"]),
+        learning_rate=float(golden["learning_rate"]),
+        **changes,
+    )
+
+
+def golden_batches(golden):
+    names = sorted({name.split("/")[1] for name in golden if name.startswith("batch")})
+    columns = {name: np.stack([golden[f"batch{number:02d}/{name}"] for number in range(NUM_STEPS)]) for name in names}
+    columns["next_sentence_labels"] = columns["next_sentence_labels"][:, :, 0]  # as RecordSchema.decode gives it
+    columns = {
+        name: values.astype(np.float32 if name == "masked_lm_weights" else np.int32) for name, values in columns.items()
+    }
+    return tf.data.Dataset.from_tensor_slices(columns)

@@ -1,0 +1,124 @@
+"""What the demos share: a folder of their own, commands shown and run, titles."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+LINE_WIDTH = 100
+# A demo deletes files only in a folder that holds this one.
+MARKER = "made_by_a_demo"
+
+
+def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
+    """Creates the output folder, or empties one that an earlier demo made.
+
+    Args:
+      folder: the demo's; nothing is deleted if it holds anything else.
+      made_files: globs of what the demo makes in it.
+
+    Raises:
+      UserError: there are files that the demo did not make.
+    """
+    files.make_folders(str(folder))
+    present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    made = {path for pattern in (MARKER, *made_files) for path in folder.glob(pattern)} & present
+    if present and folder / MARKER not in present:
+        raise UserError(f"--output_dir={folder} is not empty and the demo did not make it; give a new folder")
+    if present != made:
+        foreign = min(present - made)
+        raise UserError(f"{foreign} was not made by the demo; move it away or give another --output_dir")
+    for path in made - {folder / MARKER}:
+        path.unlink()
+    emptied = {parent for path in made for parent in path.parents if folder in parent.parents}
+    for subfolder in sorted(emptied, reverse=True):  # what is deeper comes first
+        subfolder.rmdir()
+    (folder / MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
+
+
+def run_command(script: str, **flag_values: str | int | float | bool) -> None:
+    """Prints the command of a script as it could be typed, and runs it.
+
+    Args:
+      script: its path in the repository.
+      **flag_values: flags in their order; True stands for a flag without a value.
+
+    Raises:
+      UserError: it fails; what went wrong is on standard error already.
+    """
+    flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
+    run_python(os.path.relpath(REPOSITORY / script), *flags)
+
+
+def run_python(*arguments: str) -> None:
+    """Prints a command of this Python as it could be typed, and runs it.
+
+    Raises:
+      UserError: it fails; what went wrong is on standard error already.
+    """
+    say("$ " + wrapped(_this_python(), *arguments))
+    exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
+    if exit_code:
+        raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
+
+
+def run_alone(program: str) -> None:
+    """Prints a Python program as it could be typed, and runs it in a process that does not find this project.
+
+    Raises:
+      UserError: it fails.
+    """
+    say(f"$ {_this_python()} -I -c {shlex.quote(program)}")
+    # TensorFlow's notes on this machine's devices would hide the answer.
+    process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
+    if process.returncode:
+        raise UserError(f"it failed with exit code {process.returncode}: {process.stderr}")
+
+
+def _this_python() -> str:
+    """How this Python is called from here, in as few words as will do."""
+    if shutil.which("python") == sys.executable:
+        return "python"
+    relative = os.path.relpath(sys.executable)
+    return sys.executable if relative.startswith(os.pardir) else relative
+
+
+def wrapped(*words: str) -> str:
+    """Writes a command over several lines, so that a shell still takes it as one.
+
+    Args:
+      *words: the program and its arguments.
+
+    Returns:
+      The words, quoted, with a backslash where a line ends.
+    """
+    lines = [""]
+    for word in map(quoted, words):
+        if lines[-1] and len(lines[-1]) + len(word) > LINE_WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return " \\\n".join(lines)
+
+
+def quoted(word: str) -> str:
+    """Quotes an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
+    name, equals, value = word.partition("=")
+    return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
+
+
+def say_title(text: str) -> None:
+    """Writes the title of a step."""
+    say(f"\n== {text}")
+
+
+def say(text: str) -> None:
+    """Writes to standard output, before the next command writes anything."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

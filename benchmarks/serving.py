@@ -86,7 +86,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     """Converts and exports the peers' model."""
     from official_bert.checkpoints.loading import load_whole
     from official_bert.config.bert_config import BertConfig
-    from official_bert.config.run_configs import HfConversionConfig
+    from official_bert.config.run_configs.tools import HfConversionConfig
     from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import BertEncoder
     from official_bert.runs import convert_hf_checkpoint

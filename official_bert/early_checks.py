@@ -8,19 +8,17 @@ import os
 from official_bert.checkpoints.state_file import find_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
-from official_bert.config.run_configs import (
-    AnswerConfig,
-    ClassifierConfig,
-    FeatureConfig,
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.features import FeatureConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
+from official_bert.config.run_configs.tools import (
     FillMaskConfig,
-    FinetuningOptions,
     HfConversionConfig,
-    PretrainingConfig,
-    PretrainingDataConfig,
-    SquadConfig,
     StripCheckpointConfig,
     VocabConfig,
 )
+from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.text_inputs import TextSource
 from official_bert.support import files
 from official_bert.support.errors import UserError

@@ -6,13 +6,10 @@ import pytest
 from absl import flags
 
 from official_bert.config.flag_binding import define_flags, from_flags, to_arguments
-from official_bert.config.run_configs import (
-    ClassifierConfig,
-    FeatureConfig,
-    PretrainingConfig,
-    PretrainingDataConfig,
-    SquadConfig,
-)
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.features import FeatureConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN
 

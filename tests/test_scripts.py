@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.config.run_configs import StripCheckpointConfig, VocabConfig
+from official_bert.config.run_configs.tools import StripCheckpointConfig, VocabConfig
 from official_bert.config.scripts import SCRIPTS
 from official_bert.runs import build_vocab, strip_checkpoint
 from tests.conftest import (

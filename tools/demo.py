@@ -14,7 +14,7 @@ from pathlib import Path
 from demonstration import REPOSITORY, prepare_folder, run_alone, run_command, say, say_title
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import DemoConfig
+from official_bert.config.run_configs.pretraining import DemoConfig
 from official_bert.config.run_script import run_script
 from official_bert.config.scripts import Script
 from official_bert.support import files, text_files

@@ -20,7 +20,7 @@ from demonstration import (
     say_title,
 )
 
-from official_bert.config.run_configs import ClassifierDemoConfig
+from official_bert.config.run_configs.classification import ClassifierDemoConfig
 from official_bert.config.run_script import run_script
 from official_bert.config.scripts import Script
 from official_bert.support import files, text_files

@@ -6,19 +6,14 @@ imported when it runs, so that `--help` never imports TensorFlow.
 
 import dataclasses
 
-from official_bert.config.run_configs import (
-    AnswerConfig,
-    AnswerScoringConfig,
-    ClassifierConfig,
-    FeatureConfig,
+from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig, SweepConfig
+from official_bert.config.run_configs.features import FeatureConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
+from official_bert.config.run_configs.tools import (
     FillMaskConfig,
-    GlueAverageConfig,
     HfConversionConfig,
-    PretrainingConfig,
-    PretrainingDataConfig,
-    SquadConfig,
     StripCheckpointConfig,
-    SweepConfig,
     VocabConfig,
 )
 

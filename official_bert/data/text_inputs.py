@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from official_bert.config.run_configs import FeatureConfig
+from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.data.tables import Row, read_csv, read_jsonl, read_tsv, without_blank_end
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed

@@ -6,7 +6,7 @@ from typing import Any
 
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.config.run_configs import PretrainingConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.saved_flags import config_from_saved
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from official_bert.config.run_configs import AnswerConfig, AnswerOptions
+from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerOptions
 from official_bert.inference.predictor import Predictor
 from official_bert.support import text_files
 from official_bert.support.errors import UserError

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from absl import logging
 
-from official_bert.config.run_configs import VocabConfig
+from official_bert.config.run_configs.tools import VocabConfig
 from official_bert.data.vocab_learner import count_words, learn_vocab
 from official_bert.support import files, text_files
 from official_bert.support.progress import Progress

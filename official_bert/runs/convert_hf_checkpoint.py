@@ -10,7 +10,7 @@ from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
-from official_bert.config.run_configs import HfConversionConfig
+from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.support import files, text_files
 from official_bert.tokenization import hf_tokenizer
 

@@ -5,7 +5,7 @@ import random
 
 from absl import logging
 
-from official_bert.config.run_configs import PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import PretrainingDataConfig
 from official_bert.data.records import RecordSpool, RecordWriter
 from official_bert.support import files
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, warn_about_corpus

@@ -6,7 +6,7 @@ from absl import logging
 
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import FeatureConfig
+from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.data.feature_files import FeatureLayout, feature_writer
 from official_bert.data.records import fingerprint
 from official_bert.data.text_inputs import STANDARD_STREAM, TextSource

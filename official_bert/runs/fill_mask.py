@@ -3,7 +3,7 @@
 import sys
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import FillMaskConfig
+from official_bert.config.run_configs.tools import FillMaskConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import load_servable

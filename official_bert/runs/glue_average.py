@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from official_bert.config.run_configs import GlueAverageConfig
+from official_bert.config.run_configs.classification import GlueAverageConfig
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.text_tables import format_table, mean_and_deviation

@@ -1,6 +1,6 @@
 """`run_classifier.py`: texts and labels in; checkpoints, scores, predictions and an exported model out."""
 
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.tasks.classification.job import ClassificationJob
 from official_bert.training.finetuning import finetune
 from official_bert.training.model_files import read_model_files

@@ -1,6 +1,6 @@
 """`run_squad.py`: questions and texts in; checkpoints, answers, scores and an exported model out."""
 
-from official_bert.config.run_configs import SquadConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.tasks.question_answering.job import QuestionAnsweringJob
 from official_bert.training.finetuning import finetune
 from official_bert.training.model_files import read_model_files

@@ -2,7 +2,7 @@
 
 import sys
 
-from official_bert.config.run_configs import AnswerScoringConfig
+from official_bert.config.run_configs.question_answering import AnswerScoringConfig
 from official_bert.metrics.span import NORMALIZATIONS, best_null_thresholds, score_answers, score_answers_with_null
 from official_bert.support import text_files
 from official_bert.support.errors import UserError

@@ -5,7 +5,7 @@ import os
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
-from official_bert.config.run_configs import StripCheckpointConfig
+from official_bert.config.run_configs.tools import StripCheckpointConfig
 from official_bert.support import files
 from official_bert.support.errors import UserError
 

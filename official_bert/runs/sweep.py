@@ -15,7 +15,7 @@ from absl import logging
 
 from official_bert.checkpoints.names import delete_checkpoints
 from official_bert.config.flag_binding import to_arguments
-from official_bert.config.run_configs import ClassifierConfig, SweepConfig
+from official_bert.config.run_configs.classification import ClassifierConfig, SweepConfig
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import FullTokenizer
 

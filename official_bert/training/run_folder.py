@@ -18,7 +18,7 @@ from absl import logging
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import FinetuningOptions, TrainingOptions
+from official_bert.config.run_configs.training import FinetuningOptions, TrainingOptions
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary

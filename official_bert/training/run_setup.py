@@ -6,7 +6,7 @@ import os
 from absl import logging
 
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
-from official_bert.config.run_configs import TrainingOptions
+from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary

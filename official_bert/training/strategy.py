@@ -6,7 +6,7 @@ import socket
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config.run_configs import DeviceOptions
+from official_bert.config.run_configs.training import DeviceOptions
 from official_bert.support.errors import UserError
 
 _SECONDS_TO_ANSWER = 10

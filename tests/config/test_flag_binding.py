@@ -6,7 +6,9 @@ import pytest
 from absl import flags
 
 from official_bert.config.flag_binding import define_flags, parse_flags
-from official_bert.config.run_configs import AnswerConfig, ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.scripts import SCRIPTS
 from official_bert.config.unknown_flags import _ADVICE, _OTHER_NAMES
 from official_bert.support.errors import UserError

@@ -3,7 +3,7 @@
 import pytest
 
 from official_bert.config.flag_names import with_dashes
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from official_bert.config.options import UNLIMITED, check_options, option
-from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, PretrainingDataConfig, SweepConfig
+from official_bert.config.run_configs.classification import ClassifierConfig, SweepConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.scripts import SCRIPTS
 from official_bert.support.errors import UserError
 

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from official_bert.config.run_configs import ClassifierConfig, SquadConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.config.saved_flags import config_from_saved
 from official_bert.support.errors import UserError
 

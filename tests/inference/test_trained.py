@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs import ClassifierConfig, SquadConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier, run_squad
 from official_bert.serving.servable import IDS_SCHEMA

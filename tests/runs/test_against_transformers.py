@@ -14,7 +14,7 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import HfConversionConfig
+from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.runs import convert_hf_checkpoint

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.config.run_configs import AnswerConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig
 from official_bert.runs import answer
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import servable

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.config.run_configs import HfConversionConfig
+from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.runs import convert_hf_checkpoint
 from official_bert.support.errors import UserError
 from tests.conftest import prints_error

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from official_bert.config.run_configs import PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import PretrainingDataConfig
 from official_bert.runs import create_pretraining_data
 from tests.conftest import assert_refused
 

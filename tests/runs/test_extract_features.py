@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs import FeatureConfig
+from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.inference import features as features_module
 from official_bert.runs import extract_features
 from tests.conftest import GOLDEN, assert_refused

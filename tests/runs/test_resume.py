@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier
 from official_bert.support.errors import UserError

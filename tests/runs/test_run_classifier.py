@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.runs import run_classifier
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.published import DATASETS

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.config.run_configs import PretrainingConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.runs import run_pretraining
 from official_bert.training.results import read_results
 from tests.conftest import assert_refused

@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import SquadConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.metrics.span import NORMALIZATIONS, score_answers
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel

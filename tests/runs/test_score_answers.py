@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from official_bert.config.run_configs import AnswerScoringConfig
+from official_bert.config.run_configs.question_answering import AnswerScoringConfig
 from official_bert.runs import score_answers
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_cold, run_script

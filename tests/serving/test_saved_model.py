@@ -18,7 +18,9 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
-from official_bert.config.run_configs import ClassifierConfig, PretrainingConfig, SquadConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier, run_pretraining
 from official_bert.serving import saved_model

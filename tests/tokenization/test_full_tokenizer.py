@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from absl import logging
 
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.records import TextJoiner

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.config.run_configs import FinetuningOptions
+from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.schema import RecordSchema
 from official_bert.support import files
 from official_bert.training.finetuning import best_keeper, has_stopped_early

@@ -4,13 +4,10 @@ import json
 
 import pytest
 
-from official_bert.config.run_configs import (
-    AnswerConfig,
-    ClassifierConfig,
-    FillMaskConfig,
-    PretrainingConfig,
-    SquadConfig,
-)
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
+from official_bert.config.run_configs.tools import FillMaskConfig
 from official_bert.runs import answer, fill_mask, run_classifier, run_pretraining, run_squad
 from official_bert.support.errors import UserError
 

@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from official_bert.config.run_configs import PretrainingConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.training.strategy import create_strategy
 
 

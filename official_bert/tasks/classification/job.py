@@ -9,7 +9,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.data.records import RecordFile, explained_damage, fingerprint, made_from
 from official_bert.modeling.classifier import FEATURES
 from official_bert.modeling.model import weights_fingerprint

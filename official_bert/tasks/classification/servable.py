@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import ClassifierConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.data.graph_joining import join_windows, truncate_and_join
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoders import create_encoder

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import PretrainingConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.modeling.encoders import create_encoder
 from official_bert.modeling.pretraining import PretrainingModel

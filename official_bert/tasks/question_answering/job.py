@@ -11,7 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import SquadConfig
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.data.pipeline import padded_lengths
 from official_bert.data.records import RecordFile, made_from
 from official_bert.metrics.span import (

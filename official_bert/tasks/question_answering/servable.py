@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import AnswerOptions, SquadConfig
+from official_bert.config.run_configs.question_answering import AnswerOptions, SquadConfig
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.modeling.encoders import create_encoder
 from official_bert.modeling.span import SpanModel

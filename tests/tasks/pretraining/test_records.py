@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs import PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import PretrainingDataConfig
 from official_bert.runs import create_pretraining_data
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader

@@ -8,7 +8,8 @@ from keras import ops
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs import FillMaskConfig, PretrainingConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.run_configs.tools import FillMaskConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel

@@ -1,0 +1,225 @@
+"""Flags of `run_classifier.py`, and of the tools that compare its runs."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.run_configs.training import FinetuningOptions
+from official_bert.support.errors import UserError
+
+# Settings without which some flags have no effect.
+_CUSTOM = {"task_name": ("custom",)}
+_WINDOWS = {"long_text": ("window",)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierConfig(FinetuningOptions):
+    """Flags of `run_classifier.py`."""
+
+    task: ClassVar[str] = "classification"
+
+    data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
+    task_name: str | None = option(
+        None,
+        "Data set: cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, imdb, nsmc, or custom.",
+        required=True,
+    )
+    max_seq_length: int = option(
+        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=4, maximum=MAX_AXIS
+    )
+    do_eval: bool = option(False, "Run evaluation on the dev set.")
+    do_predict: bool = option(False, "Run prediction on the test set.")
+    eval_batch_size: int = option(
+        8, "Number of examples per evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
+
+    train_file: str | None = option(
+        None,
+        "With --task_name=custom or xnli: training file in --data_dir.",
+        only_with={"task_name": ("custom", "xnli")},
+        is_path=True,
+    )
+    eval_file: str | None = option(
+        None, "With --task_name=custom: evaluation file in --data_dir.", only_with=_CUSTOM, is_path=True
+    )
+    predict_file: str | None = option(
+        None, "With --task_name=custom: file in --data_dir with the texts to predict.", only_with=_CUSTOM, is_path=True
+    )
+    text_a_column: str | None = option(None, "Custom: name or number (from 0) of the text column.", only_with=_CUSTOM)
+    text_b_column: str | None = option(
+        None, "Custom: name or number of the column of the second text, for pairs.", only_with=_CUSTOM
+    )
+    label_column: str | None = option(None, "Custom: name or number of the label column.", only_with=_CUSTOM)
+    labels: str | None = option(
+        None,
+        "Custom: comma-separated list of labels; by default those of the training file.",
+        only_with={**_CUSTOM, "regression": (False,)},
+    )
+    multi_label: bool = option(
+        False, "Custom: an example has any number of labels, separated by commas.", only_with=_CUSTOM
+    )
+    regression: bool = option(False, "Custom: the label is a number.", only_with=_CUSTOM)
+    has_header: bool = option(True, "Custom: the first row of a TSV or CSV file names its columns.", only_with=_CUSTOM)
+    xnli_language: str = option(
+        "zh",
+        "With --task_name=xnli: language code, as in its files: ar, de, en, ...",
+        only_with={"task_name": ("xnli",)},
+    )
+    dynamic_padding: bool = option(
+        True, "Batch texts of similar length and pad each batch to its longest; results stay the same. Off on TPU."
+    )
+    long_text: str = option(
+        "truncate", "How to handle texts longer than --max_seq_length.", choices=("truncate", "window")
+    )
+    doc_stride: int | None = option(
+        None,
+        "With --long_text=window: number of wordpieces between the starts of windows; by default half a window.",
+        minimum=1,
+        only_with=_WINDOWS,
+        maximum=MAX_AXIS,
+    )
+    max_windows: int = option(
+        8,
+        "With --long_text=window: maximum number of windows per text; the rest of the text is ignored.",
+        minimum=2,
+        only_with=_WINDOWS,
+        maximum=MAX_PARTS,
+    )
+    window_pooling: str = option(
+        "mean",
+        "With --long_text=window: how to pool the scores of the windows.",
+        choices=("mean", "max"),
+        only_with=_WINDOWS,
+    )
+    trainable_encoder: bool = option(
+        True, "Train the encoder too; otherwise it is frozen, and its outputs are computed only once."
+    )
+    feature_layers: str | None = option(
+        None,
+        "Encoder layers that the classifier reads, averaged over the positions; by default the output of the pooler.",
+        choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
+    )
+    glue_submission: bool = option(
+        False,
+        "Also write the predictions in the submission format of the GLUE website.",
+        only_with={"do_predict": (True,)},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
+        if self.multi_label and self.regression:
+            raise UserError("--multi_label and --regression exclude each other")
+        if self.labels is not None and "" in self.label_names:
+            raise UserError(f"--labels={self.labels} contains an empty name")
+        if not self.trainable_encoder and self.long_text == "window":
+            raise UserError("--notrainable_encoder and --long_text=window exclude each other")
+        if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
+            raise UserError(
+                "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
+            )
+        room = self.max_seq_length - 2  # without [CLS] and [SEP]
+        if self.doc_stride and self.doc_stride > room:
+            raise UserError(
+                f"--doc_stride={self.doc_stride} would skip wordpieces: a window of --max_seq_length="
+                f"{self.max_seq_length} has room for {room}; give at most {room}, or leave the flag out for half of it"
+            )
+        if self.task_name.lower() == "custom":
+            if not self.text_a_column:
+                raise UserError("--task_name=custom needs --text_a_column")
+            for name, flag in self.custom_files.items():
+                if not getattr(self, name):
+                    raise UserError(f"--task_name=custom needs --{name} for --{flag}")
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the dev set is evaluated, during training or after it."""
+        return self.do_eval or (self.do_train and self.eval_steps > 0)
+
+    @property
+    def custom_files(self) -> dict[str, str]:
+        """The flags that name a file that --task_name=custom reads, each with the flag that requires it."""
+        required_by = {
+            "train_file": "do_train" if self.do_train else None,
+            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
+            "predict_file": "do_predict" if self.do_predict else None,
+        }
+        return {name: flag for name, flag in required_by.items() if flag}
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels that --labels lists."""
+        return [name.strip() for name in self.labels.split(",")]
+
+    @property
+    def problem(self) -> str:
+        """The kind of problem that --task_name=custom poses, as named in the table of data sets."""
+        return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepConfig(ClassifierConfig):
+    """Flags of `tools/sweep.py`: those of `run_classifier.py`, of which four take a list."""
+
+    output_dir: str | None = option(
+        None,
+        "Folder for sweep.tsv and for one folder per run with everything that run_classifier.py writes.",
+        required=True,
+        is_path=True,
+    )
+    do_train: bool = option(True, "Run training; a sweep always does.")
+    do_eval: bool = option(True, "Run evaluation on the dev set; a sweep always does.")
+    # The paper's grid.
+    train_batch_size: str = option(
+        "16,32", "Comma-separated list: number of examples per training step, over all devices."
+    )
+    learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.")
+    num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.")
+    random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
+
+    keep_only_winner: bool = option(
+        False, "Delete the checkpoints of a combination as soon as another one scores better; keep its other files."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train and self.do_eval):
+            raise UserError("a sweep trains and evaluates; leave --nodo_train and --nodo_eval out")
+        if self.do_export:
+            raise UserError("a sweep does not export; export the winner with run_classifier.py --do_export")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueAverageConfig:
+    """Flags of `tools/glue_average.py`."""
+
+    output_dirs: str | None = option(
+        None,
+        "Output folders of run_classifier.py: comma-separated list of names and globs; averages the folders of a task.",
+        required=True,
+        is_path=True,
+    )
+    count_wnli: bool = option(
+        False,
+        "Include WNLI in the average, as the GLUE website does; the BERT paper leaves it out. AX is never included.",
+    )
+    table_format: str = option("aligned", "How to print the table.", choices=("aligned", "tsv", "markdown"))
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierDemoConfig:
+    """Flags of `tools/demo_classifier.py`."""
+
+    output_dir: str = option(
+        "demo_classifier_output", "Folder for all files that the demo writes; emptied first.", is_path=True
+    )
+    random_seed: int = option(
+        12345, "Random seed for weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED
+    )
+
+    def __post_init__(self):
+        check_options(self)

@@ -1,0 +1,114 @@
+"""Flags of the scripts that make pretraining records and pretrain, and of their demo."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, UNLIMITED, check_options, option
+from official_bert.config.run_configs.training import EXPORT, TrainingOptions
+from official_bert.support.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataConfig:
+    """Flags of `create_pretraining_data.py`."""
+
+    input_file: str | None = option(
+        None, "Text files: comma-separated list of names and globs.", required=True, is_path=True
+    )
+    output_file: str | None = option(
+        None,
+        "TFRecord files to write: comma-separated list; records are written to them in turn.",
+        required=True,
+        is_path=True,
+    )
+    vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
+    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased vocabularies.")
+    do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.")
+    max_seq_length: int = option(
+        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=5, maximum=MAX_AXIS
+    )
+    max_predictions_per_seq: int = option(
+        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS
+    )
+    random_seed: int = option(
+        12345, "Random seed; the same seed, text and flags give the same records.", maximum=UNLIMITED
+    )
+    dupe_factor: int = option(
+        10, "Number of times each document is used, each time with different masks and pairs.", minimum=1
+    )
+    masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1)
+    short_seq_prob: float = option(
+        0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if "" in self.output_files:
+            raise UserError(f"--output_file={self.output_file} contains an empty name")
+
+    @property
+    def output_files(self) -> list[str]:
+        """The TFRecord files to write."""
+        return [name.strip() for name in self.output_file.split(",")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingConfig(TrainingOptions):
+    """Flags of `run_pretraining.py`."""
+
+    task: ClassVar[str] = "pretraining"
+
+    input_file: str | None = option(
+        None,
+        "TFRecord files: comma-separated list of names and globs.",
+        required=True,
+        waived_with="do_export",
+        is_path=True,
+    )
+    max_seq_length: int = option(
+        128, "Number of positions per record; must match the records.", minimum=1, maximum=MAX_AXIS
+    )
+    max_predictions_per_seq: int = option(
+        20, "Number of masked positions per record; must match the records.", minimum=1, maximum=MAX_AXIS
+    )
+    do_eval: bool = option(False, "Run evaluation on the same records.")
+    eval_batch_size: int = option(
+        8, "Number of examples per evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
+    num_train_steps: int = option(100000, "Number of training steps.", minimum=1)
+    num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0)
+    max_eval_steps: int = option(100, "Maximum number of batches to evaluate.", minimum=1)
+
+    vocab_file: str | None = option(None, "With --do_export: vocabulary of the model.", only_with=EXPORT, is_path=True)
+    do_lower_case: bool = option(
+        True, "With --do_export: lowercase the text and strip accents; true for uncased models.", only_with=EXPORT
+    )
+    export_top_k: int = option(
+        5,
+        "With --do_export: number of words to return for each [MASK].",
+        minimum=1,
+        only_with=EXPORT,
+        maximum=MAX_AXIS,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
+        if (self.do_train or self.do_eval) and not self.input_file:
+            raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
+        if self.do_export and not self.vocab_file:
+            raise UserError("--do_export needs --vocab_file, with which the exported model reads text")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """Flags of `tools/demo.py`."""
+
+    output_dir: str = option("demo_output", "Folder for all files that the demo writes; emptied first.", is_path=True)
+    random_seed: int = option(
+        12345, "Random seed for masks and pairs, weights and the order of records.", minimum=0, maximum=MAX_SEED
+    )
+
+    def __post_init__(self):
+        check_options(self)

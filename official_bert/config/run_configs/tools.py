@@ -1,0 +1,93 @@
+"""Flags of the tools for vocabularies and checkpoints."""
+
+import dataclasses
+
+from official_bert.config.options import MAX_AXIS, check_options, option
+from official_bert.support.errors import UserError
+
+# Settings without which some flags have no effect.
+_TO_HF = {"to_hf": (True,)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabConfig:
+    """Flags of `tools/build_vocab.py`."""
+
+    input_file: str | None = option(
+        None, "Text files: comma-separated list of names and globs.", required=True, is_path=True
+    )
+    vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_path=True)
+    vocab_size: int = option(
+        30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10
+    )
+    do_lower_case: bool = option(True, "Lowercase the text and strip accents.")
+    min_frequency: int = option(
+        2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
+    )
+    max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FillMaskConfig:
+    """Flags of `tools/fill_mask.py`."""
+
+    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
+    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+    text: str | None = option(None, "Text with one [MASK] for each masked wordpiece.", required=True)
+    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
+    top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StripCheckpointConfig:
+    """Flags of `tools/strip_checkpoint.py`."""
+
+    init_checkpoint: str | None = option(
+        None, "Checkpoint written by a training run.", required=True, waived_with="checkpoint", is_path=True
+    )
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt to.", required=True, waived_with="output", is_path=True
+    )
+    checkpoint: str | None = option(None, "Old name of --init_checkpoint.", is_path=True)
+    output: str | None = option(
+        None, "Instead of --output_dir: name of the checkpoint to write, such as out/bert_model.ckpt.", is_path=True
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        for name, other in (("init_checkpoint", "checkpoint"), ("output_dir", "output")):
+            if getattr(self, name) is not None and getattr(self, other) is not None:
+                raise UserError(f"--{name} and --{other} exclude each other; give one")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HfConversionConfig:
+    """Flags of `tools/convert_hf_checkpoint.py`."""
+
+    output_dir: str | None = option(None, "Folder to write the converted files to.", required=True, is_path=True)
+    hf_dir: str | None = option(
+        None,
+        "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.",
+        only_with={"to_hf": (False,)},
+        is_path=True,
+    )
+    to_hf: bool = option(False, "Convert --init_checkpoint to a Hugging Face folder instead.")
+    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF, is_path=True)
+    bert_config_file: str | None = option(
+        None, "Model configuration of the checkpoint, a bert_config.json, with --to_hf.", only_with=_TO_HF, is_path=True
+    )
+    vocab_file: str | None = option(None, "Vocabulary of the checkpoint, with --to_hf.", only_with=_TO_HF, is_path=True)
+    do_lower_case: bool = option(True, "Whether the vocabulary is uncased, with --to_hf.", only_with=_TO_HF)
+
+    def __post_init__(self):
+        check_options(self)
+        for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
+            if getattr(self, name) is None:
+                raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")

@@ -1,0 +1,114 @@
+"""Flags that several scripts share: of devices, of training, of fine-tuning."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.config.options import MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.support.errors import UserError
+
+# Settings without which some flags have no effect.
+EXPORT = {"do_export": (True,)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceOptions:
+    """Flags that choose the devices; every script that runs a model has them."""
+
+    use_tpu: bool = option(False, "Train on a TPU.")
+    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.")
+    tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.")
+    gcp_project: str | None = option(None, "Google Cloud project of the TPU, with --use_tpu.")
+    master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.")
+    num_tpu_cores: int = option(8, "Number of cores that the TPU must have, with --use_tpu.", minimum=1)
+
+    num_replicas: int = option(
+        1,
+        "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs.",
+        minimum=0,
+        maximum=MAX_PARTS,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingOptions(DeviceOptions):
+    """Flags of every script that trains.
+
+    Attributes:
+      task: name of the task, a key of the task registry.
+    """
+
+    task: ClassVar[str]
+
+    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    init_checkpoint: str | None = option(None, "Checkpoint to initialize the weights from.", is_path=True)
+    output_dir: str | None = option(None, "Folder for all files that the script writes.", required=True, is_path=True)
+    do_train: bool = option(False, "Run training.")
+    train_batch_size: int = option(
+        32, "Number of examples per training step, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
+    learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0)
+    save_checkpoints_steps: int = option(1000, "Number of steps between checkpoints.", minimum=1)
+    iterations_per_loop: int = option(
+        1000, "Maximum number of steps per compiled call; log lines and checkpoints end a call early.", minimum=1
+    )
+
+    adam_bias_correction: bool = option(
+        False,
+        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it.",
+    )
+    random_seed: int = option(
+        12345, "Random seed for weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED
+    )
+    allow_inexact_resume: bool = option(
+        False,
+        "Resume even if a flag that determines the order of the examples has changed: batch size, seed or padding.",
+    )
+    log_steps: int = option(100, "Number of steps between log lines.", minimum=1)
+    keep_checkpoint_max: int = option(5, "Maximum number of checkpoints to keep; 0 keeps all.", minimum=0)
+    do_export: bool = option(
+        False, "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md."
+    )
+    export_dir: str | None = option(
+        None, "With --do_export: folder for the versions of the exported model.", only_with=EXPORT, is_path=True
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if self.do_export and not self.export_dir:
+            raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningOptions(TrainingOptions):
+    """Flags of every script that fine-tunes on texts."""
+
+    vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
+    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
+    predict_batch_size: int = option(
+        8, "Number of examples per prediction batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
+    num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0)
+    warmup_proportion: float = option(
+        0.1, "Fraction of the training steps that are used for learning-rate warm-up.", minimum=0, maximum=1
+    )
+
+    eval_steps: int = option(
+        0,
+        "Number of steps between evaluations in training; the best checkpoint is kept in output_dir/best. 0 for none.",
+        minimum=0,
+    )
+    early_stopping_patience: int = option(
+        0, "Number of evaluations without improvement after which training stops; 0 disables early stopping.", minimum=0
+    )
+    use_best_checkpoint: bool = option(
+        False, "Evaluate, predict and export with output_dir/best instead of the last checkpoint."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.do_train and not self.num_train_epochs:
+            raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
+        if self.early_stopping_patience and not self.eval_steps:
+            raise UserError("--early_stopping_patience needs --eval_steps")
+        if self.use_best_checkpoint and self.do_train and not self.eval_steps:
+            raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")

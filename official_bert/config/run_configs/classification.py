@@ -3,8 +3,8 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
-from official_bert.config.run_configs.training import FinetuningOptions
+from official_bert.config.options import MAX_AXIS, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 # Settings without which some flags have no effect.
@@ -13,7 +13,7 @@ _WINDOWS = {"long_text": ("window",)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(FinetuningOptions):
+class ClassifierConfig(LabellingOptions):
     """Flags of `run_classifier.py`."""
 
     task: ClassVar[str] = "classification"
@@ -24,15 +24,6 @@ class ClassifierConfig(FinetuningOptions):
         "Data set: cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, imdb, nsmc, or custom.",
         required=True,
     )
-    max_seq_length: int = option(
-        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=4, maximum=MAX_AXIS
-    )
-    do_eval: bool = option(False, "Run evaluation on the dev set.")
-    do_predict: bool = option(False, "Run prediction on the test set.")
-    eval_batch_size: int = option(
-        8, "Number of examples per evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
-    )
-
     train_file: str | None = option(
         None,
         "With --task_name=custom or xnli: training file in --data_dir.",
@@ -65,9 +56,6 @@ class ClassifierConfig(FinetuningOptions):
         "With --task_name=xnli: language code, as in its files: ar, de, en, ...",
         only_with={"task_name": ("xnli",)},
     )
-    dynamic_padding: bool = option(
-        True, "Batch texts of similar length and pad each batch to its longest; results stay the same. Off on TPU."
-    )
     long_text: str = option(
         "truncate", "How to handle texts longer than --max_seq_length.", choices=("truncate", "window")
     )
@@ -91,9 +79,6 @@ class ClassifierConfig(FinetuningOptions):
         choices=("mean", "max"),
         only_with=_WINDOWS,
     )
-    trainable_encoder: bool = option(
-        True, "Train the encoder too; otherwise it is frozen, and its outputs are computed only once."
-    )
     feature_layers: str | None = option(
         None,
         "Encoder layers that the classifier reads, averaged over the positions; by default the output of the pooler.",
@@ -107,18 +92,12 @@ class ClassifierConfig(FinetuningOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
-            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
         if self.labels is not None and "" in self.label_names:
             raise UserError(f"--labels={self.labels} contains an empty name")
         if not self.trainable_encoder and self.long_text == "window":
             raise UserError("--notrainable_encoder and --long_text=window exclude each other")
-        if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
-            raise UserError(
-                "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
-            )
         room = self.max_seq_length - 2  # without [CLS] and [SEP]
         if self.doc_stride and self.doc_stride > room:
             raise UserError(
@@ -131,11 +110,6 @@ class ClassifierConfig(FinetuningOptions):
             for name, flag in self.custom_files.items():
                 if not getattr(self, name):
                     raise UserError(f"--task_name=custom needs --{name} for --{flag}")
-
-    @property
-    def is_evaluated(self) -> bool:
-        """Whether the dev set is evaluated, during training or after it."""
-        return self.do_eval or (self.do_train and self.eval_steps > 0)
 
     @property
     def custom_files(self) -> dict[str, str]:

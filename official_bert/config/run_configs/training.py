@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.config.options import MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
 from official_bert.support.errors import UserError
 
 # Settings without which some flags have no effect.
@@ -112,3 +112,37 @@ class FinetuningOptions(TrainingOptions):
             raise UserError("--early_stopping_patience needs --eval_steps")
         if self.use_best_checkpoint and self.do_train and not self.eval_steps:
             raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabellingOptions(FinetuningOptions):
+    """Flags of the scripts that give labels to texts or to their words."""
+
+    max_seq_length: int = option(
+        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=4, maximum=MAX_AXIS
+    )
+    do_eval: bool = option(False, "Run evaluation on the dev set.")
+    do_predict: bool = option(False, "Run prediction on the test set.")
+    eval_batch_size: int = option(
+        8, "Number of examples per evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+    )
+    dynamic_padding: bool = option(
+        True, "Batch texts of similar length and pad each batch to its longest; results stay the same. Off on TPU."
+    )
+    trainable_encoder: bool = option(
+        True, "Train the encoder too; otherwise it is frozen, and its outputs are computed only once."
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_eval or self.do_predict or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval, --do_predict and --do_export")
+        if not self.trainable_encoder and self.do_train and not self.init_checkpoint:
+            raise UserError(
+                "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
+            )
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the dev set is evaluated, during training or after it."""
+        return self.do_eval or (self.do_train and self.eval_steps > 0)

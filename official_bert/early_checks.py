@@ -56,7 +56,7 @@ def check_classifier(config: ClassifierConfig) -> None:
     """
     _check_finetuning(config)
     if config.task_name.lower() == CUSTOM:
-        for name in config.custom_files:
+        for name in config.required_files:
             _check_file(os.path.join(config.data_dir, getattr(config, name)), name)
         return
     is_xnli = config.task_name.lower() == "xnli"

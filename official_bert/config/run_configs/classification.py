@@ -107,19 +107,9 @@ class ClassifierConfig(LabellingOptions):
         if self.task_name.lower() == "custom":
             if not self.text_a_column:
                 raise UserError("--task_name=custom needs --text_a_column")
-            for name, flag in self.custom_files.items():
+            for name, flag in self.required_files.items():
                 if not getattr(self, name):
                     raise UserError(f"--task_name=custom needs --{name} for --{flag}")
-
-    @property
-    def custom_files(self) -> dict[str, str]:
-        """The flags that name a file that --task_name=custom reads, each with the flag that requires it."""
-        required_by = {
-            "train_file": "do_train" if self.do_train else None,
-            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
-            "predict_file": "do_predict" if self.do_predict else None,
-        }
-        return {name: flag for name, flag in required_by.items() if flag}
 
     @property
     def label_names(self) -> list[str]:

@@ -24,7 +24,7 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
 
 
 def _custom_dataset(config: ClassifierConfig) -> Dataset:
-    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.custom_files}
+    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.required_files}
     labels = config.label_names if config.labels else read_labels(config.output_dir) or None
     return custom_dataset(
         **paths,

@@ -98,7 +98,7 @@ def has_entities(tags: Collection[str]) -> bool:
     Args:
       tags: the different tags of a data set; of an empty set the answer is False.
     """
-    return bool(tags) and all(tag in _OUTSIDE or tag.partition("-")[0] in PREFIXES for tag in tags)
+    return bool(tags) and all(tag == "O" or tag.partition("-")[0] in PREFIXES for tag in tags)
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:

@@ -187,6 +187,7 @@ def test_unequal_numbers_of_tags_or_sentences_are_refused():
         ("O", True),
         ("", False),
         ("NN VB O", False),
+        ("O .", False),
         ("B-PER NN", False),
         ("PER-B PER-I O", False),
         ("-LRB-", False),

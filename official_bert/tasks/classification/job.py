@@ -20,14 +20,11 @@ from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
 from official_bert.tasks.classification.outputs import (
-    LABELS_FILE,
     check_submission,
-    read_labels,
     submission_name,
     write_bare_table,
     write_confusion_matrix,
     write_glue_submission,
-    write_labels,
     write_readable_table,
 )
 from official_bert.tasks.classification.records import TextJoiner, write_feature_records, write_records
@@ -35,6 +32,7 @@ from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.finetuning import FinetuningJob, batches_of, predictions
+from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
@@ -129,7 +127,7 @@ class ClassificationJob(FinetuningJob):
 
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the records to train on and the names of the labels."""
-        write_labels(self.config.output_dir, self._dataset)
+        write_labels(self.config.output_dir, self._dataset.labels)
         return self._write(trainer, self._train, "train")
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
-from official_bert.tasks.classification.outputs import read_labels
+from official_bert.training.labels_file import read_labels
 
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:

@@ -10,6 +10,7 @@ from official_bert.config.run_configs.classification import ClassifierConfig, Gl
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     FillMaskConfig,
     HfConversionConfig,
@@ -95,6 +96,17 @@ The text has one sentence per line and a blank line between documents.
 """,
         check="official_bert.early_checks:check_squad",
         run="official_bert.runs.run_squad:run",
+    ),
+    Script(
+        name="run_ner",
+        config_class=TaggingConfig,
+        summary="Fine-tunes BERT for named entities and other tags of words, evaluates it, and tags texts.",
+        usage=r"""
+  {command} --data_dir=conll2003 --output_dir=out --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
+""",
+        check="official_bert.early_checks:check_ner",
+        run="official_bert.runs.run_ner:run",
     ),
     Script(
         name="extract_features",

@@ -155,6 +155,7 @@ def evaluation_batches(
     max_batches: int | None = None,
     lengths: Sequence[int] | None = None,
     num_replicas: int = 1,
+    numbers: range | None = None,
 ) -> tf.data.Dataset:
     """Reads records once, in the order of the files; batches are padded with empty examples, and none is dropped.
 
@@ -166,12 +167,15 @@ def evaluation_batches(
       lengths: as `padded_lengths` gives them, to make batches of similar lengths: of short texts a multiple of
         `batch_size` examples, of the last ones of a length as many as there are. None leaves all as long as they are.
       num_replicas: with `lengths`, the size of every batch is a multiple of this.
+      numbers: which records to read, consecutive ones; None for all.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
-      up a batch, and `record_index` int32 [batch_size], the place of the record in the files.
+      up a batch, and `record_index` int32 [batch_size], the place of the record among those that are read.
     """
     records = tf.data.TFRecordDataset(list(paths))
+    if numbers is not None:
+        records = records.skip(numbers.start).take(len(numbers))
     if max_batches is not None:
         records = records.take(max_batches * batch_size)
     records = (

@@ -76,15 +76,15 @@ class _Row(NamedTuple):
 
 
 def read_tagged_file(
-    path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, layout: str = "auto"
+    path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, file_layout: str = "auto"
 ) -> TaggedFile:
     """Reads the sentences of a file.
 
-    How `layout="auto"` decides: a tag has no blank inside, so a file with tabs has the layout "sentences" if at least
-    half of its lines have several tags in the column of the tags, and otherwise "columns"; a file of sentences of one
-    word each is therefore read as columns. Without tabs, a file with tags is in columns. A file without tags and tabs
-    is in columns if each line is one word or ends in `O` or the tag of an entity, if there is a `-DOCSTART-`, or if
-    groups of lines, separated by blank lines, have equally many columns; its lines are sentences if they are of
+    How `file_layout="auto"` decides: a tag has no blank inside, so a file with tabs has the layout "sentences" if at
+    least half of its lines have several tags in the column of the tags, and otherwise "columns"; a file of sentences of
+    one word each is therefore read as columns. Without tabs, a file with tags is in columns. A file without tags and
+    tabs is in columns if each line is one word or ends in `O` or the tag of an entity, if there is a `-DOCSTART-`, or
+    if groups of lines, separated by blank lines, have equally many columns; its lines are sentences if they are of
     different lengths and there is no blank line between. Where it may be either, that is an error.
 
     Tags with the prefix at the end, such as `PER-B`, are turned round, if all tags of the file but `O` are of this form
@@ -95,14 +95,15 @@ def read_tagged_file(
       word_column: the column of the words, from 0; a negative number counts from the end.
       tag_column: the column of the tags, likewise.
       is_tagged: the file must have tags. Otherwise they are read if the column is there and is filled.
-      layout: "columns", "sentences", or "auto" to find out.
+      file_layout: "columns", "sentences", or "auto" to find out.
 
     Raises:
       UserError: the file is missing, not text or without sentences, a line has too few or too many columns or an empty
         word or tag, or a sentence has not as many tags as words; the message gives the line.
     """
-    if layout not in LAYOUTS:
-        raise UserError(f"layout={layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    if file_layout not in LAYOUTS:
+        raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    layout = file_layout
     lines = _read_lines(path)
     word_lines = [line for line in lines if line and not is_document_start(line)]
     if not word_lines:
@@ -203,8 +204,8 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
     if not is_even and len(groups) == 1:
         return "sentences"
     raise UserError(
-        f"{path}: a line may be a word with further columns or a whole sentence; pass layout='columns' or "
-        "layout='sentences'"
+        f"{path}: a line may be a word with further columns or a whole sentence; give file_layout=columns or "
+        "file_layout=sentences"
     )
 
 
@@ -282,13 +283,13 @@ def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout
         raise UserError(f"{path}, line {row.line}: the tag of {words[0][:40]!r} is empty; correct the line")
     if layout == "columns" and len(tags) > 1:
         raise UserError(
-            f"{path}, line {row.line}: the tag {cell[:40]!r} contains a blank; correct the line, or pass "
-            "layout='sentences' if each line is a sentence"
+            f"{path}, line {row.line}: the tag {cell[:40]!r} contains a blank; correct the line, or give "
+            "file_layout=sentences if each line is a sentence"
         )
     if len(tags) != len(words):
         raise UserError(
             f"{path}, line {row.line}: {_counted(words, 'word')} but {_counted(tags, 'tag')}; correct the line, or "
-            "pass layout='columns' if each line is a word"
+            "give file_layout=columns if each line is a word"
         )
     return tags
 

@@ -1,29 +1,16 @@
 """What a tagger's predictions are written to: the file that was read, with one more column."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from official_bert.support import files
 from official_bert.tasks.tagging.examples import TaggedFile, is_document_start, split_columns, with_suffix
-from official_bert.training import labels_file
 
-
-def write_tags(output_dir: str, tags: Iterable[str]) -> None:
-    """Writes `labels.json`, the names of the tags in the order of the model's outputs."""
-    labels_file.write_labels(output_dir, tags)
-
-
-def read_tags(output_dir: str) -> list[str] | None:
-    """Reads what `write_tags` wrote; None if there is nothing.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    return labels_file.read_labels(output_dir)
+PREDICTIONS_FILE = "predictions.conll"
 
 
 def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> None:
-    r"""Writes the lines of a file with the predicted tags as one more column: the usual name is `predictions.conll`.
+    r"""Writes the lines of a file with the predicted tags as one more column.
 
     In the layout "columns" the script conlleval reads the result if the last column was the gold tag, with `-d '\t'`
     where tabs separate the columns; where blanks do, one is written for each run of them. A `-DOCSTART-` line gets `O`,

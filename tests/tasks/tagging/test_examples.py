@@ -165,9 +165,9 @@ def test_the_layout_is_found_out(tmp_path, text, layout):
 def test_the_layout_can_be_given(tmp_path):
     text = "Anna\tB-PER\nRain\tO\n"
     assert len(read(tmp_path, text).sentences) == 1
-    assert words_and_tags(read(tmp_path, text, layout="sentences")) == [("Anna", "B-PER"), ("Rain", "O")]
-    with pytest.raises(UserError, match="layout='rows' is unknown; choose one of auto, columns, sentences"):
-        read(tmp_path, text, layout="rows")
+    assert words_and_tags(read(tmp_path, text, file_layout="sentences")) == [("Anna", "B-PER"), ("Rain", "O")]
+    with pytest.raises(UserError, match="file_layout='rows' is unknown; choose one of auto, columns, sentences"):
+        read(tmp_path, text, file_layout="rows")
 
 
 def test_random_sentences_are_the_same_in_both_layouts(tmp_path):
@@ -180,7 +180,7 @@ def test_random_sentences_are_the_same_in_both_layouts(tmp_path):
         columns = "\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*pair, strict=True)) for pair in expected)
         lines = "".join(f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in expected)
         for text, layout in ((columns, "columns"), (lines, "sentences")):
-            sentences = read(tmp_path, text, layout=layout).sentences
+            sentences = read(tmp_path, text, file_layout=layout).sentences
             assert [(sentence.words, sentence.tags) for sentence in sentences] == expected
 
 
@@ -259,8 +259,8 @@ def test_the_layout_of_text_to_predict_is_found_out(tmp_path, text, layout):
     "text", ["Anna rows .\n", "Anna rows .\nIda waits .\n", "Anna rows .\n\nIda waits .\n", "Rain\n\nRain falls\n"]
 )
 def test_text_that_may_be_in_either_layout_is_refused(tmp_path, text):
-    assert "pass layout='columns' or layout='sentences'" in refusal(tmp_path, text, is_tagged=False)
-    tagged_file = read(tmp_path, text, is_tagged=False, layout="sentences")
+    assert "give file_layout=columns or file_layout=sentences" in refusal(tmp_path, text, is_tagged=False)
+    tagged_file = read(tmp_path, text, is_tagged=False, file_layout="sentences")
     assert [" ".join(sentence.words) for sentence in tagged_file.sentences] == text.replace("\n\n", "\n").splitlines()
 
 
@@ -283,7 +283,11 @@ def test_text_that_may_be_in_either_layout_is_refused(tmp_path, text):
         ("a b\tO O\n \tO\n", {}, "line 2: no word in column 0"),
         ("a b c\tO O\nd e\tO O\n", {}, "line 1: 3 words but 2 tags"),
         ("a b\tO O\nc\tO\nd e\tO O O\n", {}, "line 3: 2 words but 3 tags"),
-        ("a\tO\nb\tO\nc d\tO O\n", {}, "line 3: the tag 'O O' contains a blank; correct the line, or pass layout="),
+        (
+            "a\tO\nb\tO\nc d\tO O\n",
+            {},
+            "line 3: the tag 'O O' contains a blank; correct the line, or give file_layout=",
+        ),
         (b"a O\n\nb\xff O\n", {}, "line 3: byte 0xff at byte 2"),
         (b"\x89PNG\r\n\x1a\n\x00", {}, "line 1: byte 0x89"),
         (b"\x1f\x8b\x08", {}, "is compressed; unpack it first"),

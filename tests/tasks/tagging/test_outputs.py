@@ -1,11 +1,9 @@
 """Predictions are written as the file that was read, with one more column."""
 
-import json
-
 import pytest
 
 from official_bert.tasks.tagging.examples import read_tagged_file
-from official_bert.tasks.tagging.outputs import read_tags, write_predictions, write_tags
+from official_bert.tasks.tagging.outputs import write_predictions
 
 
 def predictions(tmp_path, content, tags, **arguments):
@@ -67,10 +65,3 @@ def test_one_tag_for_each_word_is_required(tmp_path, tags):
     with pytest.raises(ValueError, match="not one for each word"):
         predictions(tmp_path, "Anna B-PER\nis O\n", tags)
     assert not (tmp_path / "predictions.conll").exists()
-
-
-def test_the_tags_of_a_model_are_kept_in_order(tmp_path):
-    assert read_tags(str(tmp_path)) is None
-    write_tags(str(tmp_path), ("O", "B-PER", "B-LOC"))
-    assert json.loads((tmp_path / "labels.json").read_text()) == ["O", "B-PER", "B-LOC"]
-    assert read_tags(str(tmp_path)) == ["O", "B-PER", "B-LOC"]

@@ -123,38 +123,6 @@ class ClassifierConfig(LabellingOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepConfig(ClassifierConfig):
-    """Flags of `tools/sweep.py`: those of `run_classifier.py`, of which four take a list."""
-
-    output_dir: str | None = option(
-        None,
-        "Folder for sweep.tsv and for one folder per run with everything that run_classifier.py writes.",
-        required=True,
-        is_path=True,
-    )
-    do_train: bool = option(True, "Run training; a sweep always does.")
-    do_eval: bool = option(True, "Run evaluation on the dev set; a sweep always does.")
-    # The paper's grid.
-    train_batch_size: str = option(
-        "16,32", "Comma-separated list: number of examples per training step, over all devices."
-    )
-    learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.")
-    num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.")
-    random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
-
-    keep_only_winner: bool = option(
-        False, "Delete the checkpoints of a combination as soon as another one scores better; keep its other files."
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not (self.do_train and self.do_eval):
-            raise UserError("a sweep trains and evaluates; leave --nodo_train and --nodo_eval out")
-        if self.do_export:
-            raise UserError("a sweep does not export; export the winner with run_classifier.py --do_export")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueAverageConfig:
     """Flags of `tools/glue_average.py`."""
 

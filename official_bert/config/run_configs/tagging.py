@@ -31,8 +31,15 @@ class TaggingConfig(LabellingOptions):
         "tab, and its tags; auto: recognized by the content.",
         choices=("auto", "columns", "sentences"),
     )
-    word_column: int = option(0, "Column of the word: numbered from 0, or from the last with -1.")
-    tag_column: int = option(-1, "Column of the tag: numbered from 0, or from the last with -1.")
+    word_column: int = option(
+        0,
+        "Number of the column of the word: 0 is the first, -1 the last.",
+        minimum=-MAX_AXIS,
+        maximum=MAX_AXIS,
+    )
+    tag_column: int = option(
+        -1, "Number of the column of the tag: 0 is the first, -1 the last.", minimum=-MAX_AXIS, maximum=MAX_AXIS
+    )
     document_context: bool = option(
         False,
         "Fill the window with the neighbouring sentences of the same document; only the words of the sentence itself "

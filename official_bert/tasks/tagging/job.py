@@ -24,8 +24,8 @@ from official_bert.metrics.tagging import (
 from official_bert.serving.saved_model import check_export_dir, write_export
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
-from official_bert.tasks.tagging.examples import TaggedFile, read_tagged_file
-from official_bert.tasks.tagging.files import configured_file
+from official_bert.tasks.tagging.examples import TaggedFile
+from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
 from official_bert.tasks.tagging.records import write_feature_records, write_records
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
@@ -43,16 +43,14 @@ from official_bert.training.summaries import ScalarLog, write_results
 TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
-_OUTSIDE = "O"
 _NOT_LABELLED = 0  # the label of a word whose tag is unknown
 _MODEL_FLAGS = ("do_lower_case", "feature_layers", "head", "lstm_units", "trainable_encoder")
 
 
 class _Split(NamedTuple):
-    """A file with its sentences; of each the label of each word, which is one more than the number of its tag."""
+    """A file under a name; of each sentence the label of each word, which is one more than the number of its tag."""
 
     name: str
-    path: str
     file: TaggedFile
     labels: list[list[int]]
 
@@ -86,18 +84,18 @@ class TaggingJob(FinetuningJob):
         self.config = config
         self.bert_config = bert_config
         self.tokenizer = tokenizer
-        read = {flag: self._read(flag) for flag in config.required_files}
+        read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
-        self._tags = _tags_of(train[1]) if train else trained_tags(config.output_dir)
+        self._tags = tags_of(train) if train else trained_tags(config.output_dir)
         self._has_entities = has_entities(self._tags)
         self._train, self._dev, self._test = (
-            self._split(name, *read[flag]) if flag in read else None
+            self._split(name, read[flag]) if flag in read else None
             for name, flag in (("train", "train_file"), ("eval", "eval_file"), ("predict", "predict_file"))
         )
         if config.do_export:
             check_export_dir(config.export_dir)
         self.task = tagging_task(config, bert_config, len(self._tags))
-        self.primary_metric = "eval_f1" if self._has_entities else "eval_accuracy"
+        self.primary_metric = f"eval_{primary_metric(self._tags)}"
         self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
         lengths = padded_lengths(config.max_seq_length)
         self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
@@ -157,20 +155,9 @@ class TaggingJob(FinetuningJob):
         servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
         write_export(self.config.export_dir, servable, self.config.vocab_file)
 
-    def _read(self, flag: str) -> tuple[str, TaggedFile]:
-        config, path = self.config, configured_file(self.config, flag)
-        file = read_tagged_file(
-            path,
-            word_column=config.word_column,
-            tag_column=config.tag_column,
-            file_layout=config.file_layout,
-            is_tagged=flag != "predict_file",
-        )
-        logging.info("%s: %d sentences", path, len(file.sentences))
-        return path, file
-
-    def _split(self, name: str, path: str, file: TaggedFile) -> _Split:
+    def _split(self, name: str, file: TaggedFile) -> _Split:
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""
+        logging.info("%s: %d sentences", file.path, len(file.sentences))
         numbers = {tag: number for number, tag in enumerate(self._tags, start=1)}
         labels, unknown = [], []
         for sentence in file.sentences:
@@ -181,14 +168,14 @@ class TaggingJob(FinetuningJob):
             logging.warning(
                 "%s: the tags %s are not among those of the training file; the %d words that have them count as "
                 "errors, the first of them in the sentence of line %d",
-                path,
+                file.path,
                 listed(sorted({tag for tag, _ in unknown})),
                 len(unknown),
                 unknown[0][1],
             )
         if self._has_entities:
-            _warn_of_breaks(path, file)
-        return _Split(name, path, file, labels)
+            _warn_of_breaks(file)
+        return _Split(name, file, labels)
 
     def _windows(self, split: _Split) -> Iterator[Window]:
         documents = [sentence.document for sentence in split.file.sentences]
@@ -278,13 +265,7 @@ def tagging_task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) 
     )
 
 
-def _tags_of(file: TaggedFile) -> list[str]:
-    """The tags of a training file, `O` first."""
-    tags = {tag for sentence in file.sentences for tag in sentence.tags}
-    return sorted(tags, key=lambda tag: (tag != _OUTSIDE, tag))
-
-
-def _warn_of_breaks(path: str, file: TaggedFile) -> None:
+def _warn_of_breaks(file: TaggedFile) -> None:
     """Warns of tags that break the rules of their scheme; they are scored all the same."""
     tagged = [sentence for sentence in file.sentences if sentence.tags]
     scheme = scheme_of(sentence.tags for sentence in tagged)
@@ -295,7 +276,7 @@ def _warn_of_breaks(path: str, file: TaggedFile) -> None:
         logging.warning(
             "%s: %d tags break the rules of %s, such as %s after %s in the sentence of line %d; they are learned as "
             "they are, and scored as the script conlleval scores them",
-            path,
+            file.path,
             len(found),
             scheme,
             sentence.tags[word],

@@ -72,6 +72,11 @@ def test_other_ways_to_write_the_same(tmp_path, change):
     assert read(tmp_path, change(CONLL)).sentences == CONLL_SENTENCES
 
 
+def test_a_word_that_begins_like_a_document_line_is_a_word(tmp_path):
+    (sentence,) = read(tmp_path, "a O\n-DOCSTART-s O\n").sentences
+    assert sentence.words == ("a", "-DOCSTART-s")
+
+
 def test_documents_without_sentences_are_not_counted(tmp_path):
     text = "-DOCSTART- O\n-DOCSTART- O\n\na O\n\n\n\nb O\n-DOCSTART- O\n-DOCSTART- O\nc O\nd O\n\n-DOCSTART- O\n"
     sentences = read(tmp_path, text).sentences
@@ -119,6 +124,11 @@ def test_odd_characters_stay_in_their_word(tmp_path):
         assert sentence.words == ("x", *words)
     (sentence,) = read(tmp_path, " ".join(words) + "\t" + "O " * len(words)).sentences
     assert list(sentence.words) == words
+
+
+def test_a_line_of_one_odd_character_is_no_blank_line(tmp_path):
+    (sentence,) = read(tmp_path, "a\n\u00a0\n\x1f\nb\n", is_tagged=False).sentences
+    assert sentence.words == ("a", "\u00a0", "\x1f", "b")
 
 
 def test_only_the_first_byte_order_mark_is_left_out(tmp_path):
@@ -278,6 +288,7 @@ def test_text_that_may_be_in_either_layout_is_refused(tmp_path, text):
         ("\n \n\t\n", {}, "has no sentences"),
         ("-DOCSTART- O\n\n", {"is_tagged": False}, "has no sentences"),
         ("a\tO\nb\t\n", {}, "line 2: the tag of 'b' is empty"),
+        ("New York\tB-LOC\nLos Angeles\t\n", {}, "line 2: the tag of 'Los Angeles' is empty"),
         ("a\tO\nb\t \n", {}, "line 2: the tag of 'b' is empty"),
         ("a\tO\n\tO\n", {}, "line 2: no word in column 0"),
         ("a b\tO O\n \tO\n", {}, "line 2: no word in column 0"),

@@ -27,6 +27,7 @@ from official_bert.support.text_files import LineReader
 LAYOUTS = ("auto", "columns", "sentences")
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _BYTE_ORDER_MARK = "\ufeff"
+_SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
 
 class TaggedSentence(NamedTuple):
@@ -105,22 +106,16 @@ def read_tagged_file(
         raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     layout = file_layout
     lines = _read_lines(path)
-    word_lines = [line for line in lines if line and not is_document_start(line)]
+    word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
     if not word_lines:
         raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
-    separator = "\t" if layout == "sentences" or any("\t" in line for line in word_lines) else " "
-    if layout == "auto" and separator == "\t":
-        layout = _tabbed_layout(word_lines, word_column, tag_column, is_tagged)
-    elif layout == "auto" and not is_tagged:
-        layout = _untagged_layout(path, lines, tag_column)
-        separator = "\t" if layout == "sentences" else " "
+    has_tabs = any("\t" in line for line in word_lines.values())
+    if layout == "auto" and has_tabs:
+        layout = _tabbed_layout(list(word_lines.values()), word_column, tag_column, is_tagged)
     elif layout == "auto":
-        layout = "columns"
-    rows = [
-        _Row(number, split_columns(line, separator))
-        for number, line in enumerate(lines, start=1)
-        if line and not is_document_start(line)
-    ]
+        layout = "columns" if is_tagged else _untagged_layout(path, lines, tag_column)
+    separator = "\t" if has_tabs or layout == "sentences" else " "
+    rows = [_Row(number, split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
     words = _words(path, rows, word_column, layout)
     tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
@@ -216,7 +211,7 @@ def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
         if len(row.cells) != len(first.cells):
             raise UserError(
                 f"{path}, line {row.line}: {_counted(row.cells, 'column')}, but line {first.line} has "
-                f"{len(first.cells)} (separated by {'tabs' if separator == chr(9) else 'blanks'}); correct the line"
+                f"{len(first.cells)} (separated by {_SEPARATOR_NAMES[separator]}); correct the line"
             )
 
 

@@ -10,6 +10,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.records import RecordFile, explained_damage, fingerprint, made_from
 from official_bert.modeling.classifier import FEATURES
 from official_bert.modeling.model import weights_fingerprint
@@ -41,7 +42,7 @@ from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.summaries import ScalarLog, write_results
 
 _MODEL_FLAGS = (
-    "do_lower_case",
+    *TextSettings._fields,
     "multi_label",
     "regression",
     "feature_layers",

@@ -45,6 +45,8 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     Raises:
       UserError: a file is damaged, or the settings that are known contradict each other or those of the folder.
     """
+    if len(given) == len(TextSettings._fields):
+        return TextSettings(**given).check()
     found, sources = {}, {}
     for values, source in (
         (_settings_of_run(folder), _RUN_CONFIG_FILE),
@@ -72,5 +74,5 @@ def _settings_of_run(folder: str) -> dict[str, bool]:
     flags = text_files.read_json(path, "settings of a run", finite=False).get("flags")
     values = {name: flags.get(name) for name in TextSettings._fields} if isinstance(flags, dict) else None
     if values is None or not all(isinstance(value, bool | None) for value in values.values()):
-        raise UserError(f"{path} is not the file of a run; restore it or pass do_lower_case")
+        raise UserError(f"{path} is not the file of a run; restore it or pass {', '.join(TextSettings._fields)}")
     return {name: value for name, value in values.items() if value is not None}

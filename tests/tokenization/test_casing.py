@@ -47,6 +47,16 @@ def test_a_cased_vocabulary_is_not_for_lowercased_text():
     check_casing(many, TextSettings(), init_checkpoint=None)
 
 
+def test_words_that_are_taken_as_they_are_may_be_lowercased_already(caplog):
+    presplit = TextSettings(do_lower_case=False, basic_tokenize=False)
+    check_casing(CASED, presplit, init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+    assert not caplog.text
+    check_casing(LOWER, presplit, init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+    assert "do_lower_case=false, basic_tokenize=false, but vocab.txt has no capital letters" in caplog.text
+    with pytest.raises(UserError, match="is an uncased model; give do_lower_case=true"):
+        check_casing(LOWER, TextSettings(False), init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+
+
 def test_capital_letters_without_a_vocabulary_for_them_are_warned_of(caplog):
     check_casing(LOWER, TextSettings(False), init_checkpoint=None)
     assert "vocab.txt has no capital letters" in caplog.text

@@ -149,8 +149,10 @@ def test_random_strings(word_pair, letters_pair):
     letters_pair.assert_same(texts)
 
 
-def test_many_random_strings(word_pair, letters_pair):
+def test_many_random_strings(word_pair, letters_pair, settings):
     texts = random_inputs(20181031, 100_000)
+    if settings not in (UNCASED, CASED):  # which have most of the rules
+        texts = texts[:10_000]
     word_pair.assert_same(texts)
     letters_pair.assert_same(texts)
 
@@ -261,22 +263,8 @@ def test_words_that_are_taken_as_they_are(tmp_path):
     long = "ab" * 150  # more characters than a word may have, unless the vocabulary holds it
     pieces = ["##", "#", "##a", "a", "##b", "##ab", "b", "[a]", "중/NNG", "중", "##/", "##NNG", "İ", long, f"##{long}"]
     pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), PRESPLIT)
-    words = [
-        "##",
-        "#",
-        "##a",
-        "##ab",
-        "###",
-        "##aab",
-        "[UNK]",
-        "[UNK]a",
-        "[SEP]",
-        "[SEP]ab",
-        "[a]b",
-        "a[UNK]",
-        "중/NNG",
-    ]
-    words += ["중/", "중NNG", "/", "İ", "i", "A", long, f"{long}a", long[:-1], f"a{long}", f"##{long}", "\0", "\ufffda"]
+    words = "## # ##a ##ab ### ##aab [UNK] [UNK]a [SEP] [SEP]ab [a]b a[UNK] 중/NNG 중/ 중NNG / İ i A \0 \ufffda".split()
+    words += [long, f"{long}a", long[:-1], f"a{long}", f"##{long}"]
     separators = " \t\x0b\x1c\x85\u2028\u3000"  # for the reference the second to the fifth are no separators
     rng = random.Random(5)
     texts = [*words, *("".join(rng.choice(words) + rng.choice(separators) for _ in range(6)) for _ in range(500))]

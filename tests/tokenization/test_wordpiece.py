@@ -8,7 +8,15 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, full_tokenizer
 from official_bert.tokenization.wordpiece import word_tokenizer
-from tests.tokenization.hard_texts import ALL_SETTINGS, SETTINGS, TORTURE, UNCASED, random_text
+from tests.tokenization.hard_texts import (
+    ALL_SETTINGS,
+    PRESPLIT,
+    SETTINGS,
+    TORTURE,
+    UNCASED,
+    random_text,
+    write_vocabulary,
+)
 from tests.tokenization.plain_tokenizer import plain_pieces, plain_words
 
 
@@ -56,6 +64,40 @@ def test_spacing_marks_are_sorted_by_combining_class():
 
 def test_separators_that_are_control_characters_do_not_split():
     assert BasicTokenizer().tokenize("a\x0bb\x1cc\x85d e\u2028f") == ["abcd", "e", "f"]
+
+
+def test_lowercasing_alone_keeps_accents_and_syllables():
+    """Nothing is composed or decomposed: what comes as two characters stays two."""
+    tokenizer = BasicTokenizer(strip_accents=False)
+    words = ["é", "é", "e\u0301", "ö", "i\u0307", "οδος", "ångström", "!"]
+    assert tokenizer.tokenize("É é e\u0301 Ö İ ΟΔΟΣ Ångström!") == words
+    syllables = "".join(map(chr, range(0xAC00, 0xD7A4)))
+    jamo = "".join(map(chr, range(0x1100, 0x1200)))
+    assert tokenizer.tokenize(f"{syllables} {jamo}") == [syllables, jamo]
+    assert BasicTokenizer().tokenize("각") == ["\u1100\u1161\u11a8"]
+    for character in map(chr, range(0x20000)):
+        words = tokenizer.tokenize(character)
+        assert words in ([], [character.lower()]), hex(ord(character))
+
+
+def test_words_that_are_taken_as_they_are(tmp_path):
+    long = "감독" * 101
+    pieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "##a", "\u3000"]
+    path = write_vocabulary(tmp_path / "vocab.txt", pieces)
+    tokenizer = FullTokenizer(path, do_lower_case=False, basic_tokenize=False)
+    text = f"감독/NNG 의/JKG\u3000Zoë.  {long} a\x1faa 감독 {long}a [SEP] ##a"
+    pieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "a", "##a", "[UNK]", "[UNK]", "[SEP]", "##a"]
+    assert tokenizer.tokenize(text) == tokenizer.tokenize(text.encode()) == pieces
+    assert FullTokenizer(path, do_lower_case=False).tokenize("감독/NNG a\x1fa") == ["[UNK]"] * 3 + ["a", "##a"]
+
+
+def test_words_end_where_python_splits(tokenizers):
+    every = "x".join(map(chr, range(0x110000)))
+    tokenizer = tokenizers[PRESPLIT]
+    assert tokenizer.basic_tokenizer.tokenize(every) == every.split()
+    starts = tokenizer.encode_with_offsets(every).starts
+    assert len(starts) == len(tokenizer.encode(every)) == len(every.split()) > 20
+    assert all(every[start - 1].isspace() for start in starts[1:])
 
 
 def test_encode_forgets_nothing_when_its_memory_is_full(tokenizers, monkeypatch, vocab_file):

@@ -263,8 +263,10 @@ def test_words_that_are_taken_as_they_are(tmp_path):
     long = "ab" * 150  # more characters than a word may have, unless the vocabulary holds it
     pieces = ["##", "#", "##a", "a", "##b", "##ab", "b", "[a]", "중/NNG", "중", "##/", "##NNG", "İ", long, f"##{long}"]
     pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), PRESPLIT)
-    words = "## # ##a ##ab ### ##aab [UNK] [UNK]a [SEP] [SEP]ab [a]b a[UNK] 중/NNG 중/ 중NNG / İ i A \0 \ufffda".split()
-    words += [long, f"{long}a", long[:-1], f"a{long}", f"##{long}"]
+    words = [
+        "##", "#", "##a", "##ab", "###", "##aab", "[UNK]", "[UNK]a", "[SEP]", "[SEP]ab", "[a]b", "a[UNK]", "중/NNG",
+        "중/", "중NNG", "/", "İ", "i", "A", "\0", "\ufffda", long, f"{long}a", long[:-1], f"a{long}", f"##{long}",
+    ]  # fmt: skip
     separators = " \t\x0b\x1c\x85\u2028\u3000"  # for the reference the second to the fifth are no separators
     rng = random.Random(5)
     texts = [*words, *("".join(rng.choice(words) + rng.choice(separators) for _ in range(6)) for _ in range(500))]

@@ -57,7 +57,8 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
             "%s does not say whether text is lowercased; find out and pass --do_lower_case to the scripts", hf_dir
         )
     else:
-        logging.info("use them with %s", TextSettings(**settings))
+        used = TextSettings(**settings).changed.items()
+        logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
 
 
 def _convert_to_hf(config: HfConversionConfig) -> None:

@@ -320,9 +320,9 @@ def test_text_that_is_split_already(settings, tmp_path):
     for name in ("train.tsv", "test.tsv"):
         write_rows(tmp_path / name, ("sentence", "label"), rows)
     settings |= CUSTOM | {"data_dir": str(tmp_path), "vocab_file": vocab_file, "predict_file": "test.tsv"}
-    settings |= {"export_dir": str(tmp_path / "serving"), "num_train_epochs": 8.0}
-    presplit = ("--basic_tokenize=false", "--nodo_lower_case")
-    result = run_script("run_classifier.py", "--do_train", "--do_predict", "--do_export", *presplit, **settings)
+    settings |= {"num_train_epochs": 8.0}
+    presplit = ("--basic_tokenize=false", "--nodo_lower_case", "--do_export", f"--export_dir={tmp_path}/serving")
+    result = run_script("run_classifier.py", "--do_train", "--do_predict", *presplit, **settings)
     assert result.code == 0, result
     assert "[UNK]" not in result.errors
     joined = records(settings)
@@ -331,11 +331,10 @@ def test_text_that_is_split_already(settings, tmp_path):
     pieces = tokenizer.convert_ids_to_tokens(joined["input_ids"][0][:8].tolist())
     assert pieces == ["[CLS]", "배/NNG", "밝/VA", "Zoë", "##,", "밝/VA", "##/VA", "[SEP]"]
 
-    version = os.path.join(settings["export_dir"], "1")
-    with open(os.path.join(version, "official_bert.json")) as source:
-        assert json.load(source) == {"task": "classification", **PRESPLIT._asdict()}
+    description = json.loads((tmp_path / "serving" / "1" / "official_bert.json").read_text())
+    assert description == {"task": "classification", **PRESPLIT._asdict()}
     inputs = {"text_a": [text for text, _ in rows]}
-    ids, answer = ask(version, [["tokenize", inputs], ["text", inputs]], tmp_path)
+    ids, answer = ask(str(tmp_path / "serving" / "1"), [["tokenize", inputs], ["text", inputs]], tmp_path)
     assert ids["input_ids"] == joined["input_ids"][:, : len(ids["input_ids"][0])].tolist()
     np.testing.assert_allclose(answer["probabilities"], probabilities(settings), atol=TOLERANCE)
     predicted = Predictor(settings["output_dir"])(inputs["text_a"])

@@ -27,8 +27,8 @@ MAX_ALIGNED_LENGTH = 40  # characters; text without spaces is one long "word", w
 # Control characters at which `str.split` splits but which the tokenizer deletes first: "a\x0bb" is one word.
 _DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETED_SEPARATORS = re.compile(f"[{_DELETED}]")
+# What may be aligned by itself; where they are not deleted, `align_word` splits at them.
 _WORDS = re.compile(rf"[\S{_DELETED}]+")
-_WORDS_AS_THEY_ARE = re.compile(r"\S+")
 
 _MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
 
@@ -254,8 +254,7 @@ class FullTokenizer:
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
-        words = _WORDS if self._deletes_separators else _WORDS_AS_THEY_ARE
-        for match in words.finditer(to_unicode(text)):
+        for match in _WORDS.finditer(to_unicode(text)):
             word, offset = match.group(), match.start()
             aligned = self._aligned_words.get(word) or self._align_word(word)
             ids += aligned.ids

@@ -97,5 +97,7 @@ def test_settings_of_another_kind_are_refused(tmp_path, name):
 def test_settings_that_we_lack_are_warned_of(tmp_path, caplog, settings, warned):
     settings = {"do_lower_case": True, **settings}
     write(tmp_path, "tokenizer_config.json", settings)
-    assert read_settings(str(tmp_path))["do_lower_case"] is settings["do_lower_case"]
+    found = read_settings(str(tmp_path))
+    assert found["do_lower_case"] is settings["do_lower_case"]
+    assert TextSettings(**found).check()  # what the file says beyond that has an effect
     assert (warned in caplog.text) if warned else not caplog.text

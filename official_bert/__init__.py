@@ -16,6 +16,7 @@ What is here:
     BertEncoder            embeddings, transformer layers and pooler: a keras.Model
     ClassificationModel    an encoder and a classifier of texts
     SpanModel              an encoder and the scores of where an answer starts and ends
+    TaggingModel           an encoder and the scores of the tags of each wordpiece
     PretrainingModel       an encoder and the heads of pretraining
     FullTokenizer          text to wordpieces and their ids
     Predictor              answers and vectors of a trained or exported model
@@ -43,6 +44,7 @@ _PUBLIC = {
     "LinearWarmupThenDecay": "official_bert.optimization",
     "PretrainingModel": "official_bert.modeling.pretraining",
     "SpanModel": "official_bert.modeling.span",
+    "TaggingModel": "official_bert.modeling.tagging",
 }
 
 __all__ = [*_PUBLIC, "__version__"]
@@ -62,5 +64,11 @@ def __dir__() -> list[str]:
 
 
 if "keras" in sys.modules:
-    for module_name in ("modeling.classifier", "modeling.pretraining", "modeling.span", "optimization"):
+    for module_name in (
+        "modeling.classifier",
+        "modeling.pretraining",
+        "modeling.span",
+        "modeling.tagging",
+        "optimization",
+    ):
         importlib.import_module(f"{__name__}.{module_name}")

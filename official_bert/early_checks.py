@@ -12,6 +12,7 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     FillMaskConfig,
     HfConversionConfig,
@@ -24,6 +25,7 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import check_has_checkpoint
@@ -56,7 +58,7 @@ def check_classifier(config: ClassifierConfig) -> None:
     """
     _check_finetuning(config)
     if config.task_name.lower() == CUSTOM:
-        for name in config.custom_files:
+        for name in config.required_files:
             _check_file(os.path.join(config.data_dir, getattr(config, name)), name)
         return
     is_xnli = config.task_name.lower() == "xnli"
@@ -82,6 +84,13 @@ def check_squad(config: SquadConfig) -> None:
         _check_file(config.train_file, "train_file")
     if config.do_predict or (config.do_train and config.eval_steps):
         _check_file(config.predict_file, "predict_file")
+
+
+def check_ner(config: TaggingConfig) -> None:
+    """Checks the files of `run_ner.py`; see `check_classifier`."""
+    _check_finetuning(config)
+    for name in config.required_files:
+        configured_file(config, name)
 
 
 def check_extract_features(config: FeatureConfig) -> None:

@@ -246,6 +246,8 @@ _VARYING = tuple(
         (r"^(    \d+  0\.\d+ +)\d+-\d+  .*", r"\1PLACE ANSWER"),  # tools/answer.py
         (r"^(\[?)\[b'.*'\]( |$)", r"\1WORDS\2"),  # the bytes of an export's answer
         (r"\b(positive|negative|good|bad)\b", "LABEL"),
+        (r"\b([BI]-(PER|LOC|ORG|MISC)|O)\b", "TAG"),
+        (r"^\[((Entity)?\(.*\))?\]$", "ENTITIES"),
         (r"\b(label=|labels? |\{)'(0|1)'", r"\1'LABEL'"),
     )
 )

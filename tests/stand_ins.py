@@ -138,6 +138,8 @@ STAND_INS = (
     StandIn("docs/squad.md", "squad/train.json", _make_squad),
     StandIn("docs/squad.md", "squad/dev.json", _make_squad),
     StandIn("docs/squad.md", "squad/predictions.json", _make_answers),
+    StandIn("docs/tagging.md", "encoder", _make_encoder),
+    StandIn("docs/tagging.md", "--feature_layers=concat_last_four", "--feature_layers=weighted_sum"),
     StandIn("vocab/README.md", "corpus", _make_corpus),
 )
 

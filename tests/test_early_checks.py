@@ -41,6 +41,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "create_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
         "run_pretraining": {"bert_config_file": files_of_model["bert_config_file"], "input_file": corpus_file},
         "run_classifier": {**files_of_model, **folders, "task_name": "sst-2", "max_seq_length": 16},
+        "run_ner": {**files_of_model, **folders, "max_seq_length": 16},
         "run_squad": {**files_of_model, **short, "predict_file": str(tmp_path / "questions.json")},
         "extract_features": {
             **files_of_model,
@@ -73,6 +74,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_classifier", {**evaluate, **bare}, "no checkpoint in --output_dir"),
         ("run_classifier", train, "sst-2/train.tsv"),
         ("run_classifier", {**train, "data_dir": absent}, "there is no folder"),
+        ("run_ner", {**train, "train_file": absent}, "--train_file: there is no"),
+        ("run_ner", train, "contains neither eng.train nor train.txt; check the folder, or give --train_file"),
+        ("run_ner", {**evaluate, **bare}, "no checkpoint in --output_dir"),
         ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),
         ("run_squad", {**predict, "ensemble_checkpoints": absent}, "no such checkpoint"),

@@ -18,6 +18,7 @@ NAMES = {
     "LinearWarmupThenDecay",
     "PretrainingModel",
     "SpanModel",
+    "TaggingModel",
     "__version__",
 }
 

@@ -118,7 +118,7 @@ def test_flags_are_spelled_where_the_command_line_is_known_alone():
         for flag in flags_spelled(path)
     ]
     assert found == []
-    assert "--do_train" in list(flags_spelled(PACKAGE / "config" / "run_configs" / "classification.py"))
+    assert "--do_train" in list(flags_spelled(PACKAGE / "config" / "run_configs" / "training.py"))
 
 
 def test_no_test_imports_from_another_test():

@@ -6,10 +6,12 @@ imported when it runs, so that `--help` never imports TensorFlow.
 
 import dataclasses
 
-from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig, SweepConfig
+from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
+from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     FillMaskConfig,
     HfConversionConfig,
@@ -97,6 +99,17 @@ The text has one sentence per line and a blank line between documents.
         run="official_bert.runs.run_squad:run",
     ),
     Script(
+        name="run_ner",
+        config_class=TaggingConfig,
+        summary="Fine-tunes BERT for named entities and other tags of words, evaluates it, and tags texts.",
+        usage=r"""
+  {command} --data_dir=conll2003 --output_dir=out --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
+""",
+        check="official_bert.early_checks:check_ner",
+        run="official_bert.runs.run_ner:run",
+    ),
+    Script(
         name="extract_features",
         config_class=FeatureConfig,
         summary="Writes the vectors that BERT's layers give texts, of each wordpiece or one a text.",
@@ -164,6 +177,20 @@ Takes all flags of run_classifier; --train_batch_size, --learning_rate, --num_tr
 by default the values in the BERT paper and one seed.
 Each run is a process of run_classifier with its own folder in --output_dir; sweep.tsv there lists the dev scores so
 far. The same command resumes an unfinished sweep; finished runs are not repeated. A run that fails ends the sweep.
+""",
+        run="official_bert.runs.sweep:run",
+        uses_tensorflow=False,
+    ),
+    Script(
+        name="sweep_ner",
+        config_class=NerSweepConfig,
+        summary="Runs run_ner with every combination of some settings, and names the best.",
+        usage=r"""
+  {command} --data_dir=conll2003 --output_dir=sweep --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --random_seed=1,2,3
+
+Takes all flags of run_ner, of which the same four take lists as for `sweep`, whose --help says more. The runs are
+compared by the F1 of the entities on the dev set or, where the tags mark none, by accuracy.
 """,
         run="official_bert.runs.sweep:run",
         uses_tensorflow=False,

@@ -12,6 +12,7 @@ _FILES_READ_TOGETHER = 16
 _POOLED_BATCHES = 64  # batches whose records are sorted by length together
 _PARSED_TOGETHER = 256  # records
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
+_MAX_BYTES = 2**29  # of records in a buffer, a pool, or parsed together; only vectors at every position reach it
 _SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 IS_REAL_EXAMPLE = "is_real_example"
@@ -66,7 +67,7 @@ def training_batches(
       A dataset of dicts, name to tensor [batch_size, ...].
     """
     if lengths:
-        pool_size = _POOLED_BATCHES * batch_size
+        pool_size = _fitting(_POOLED_BATCHES, batch_size, schema) * batch_size
         first_pool, num_used = divmod(start_record, pool_size)
         pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
 
@@ -93,7 +94,7 @@ def _training_batches(
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        buffer_size = min(num_records, _SHUFFLE_BUFFER)
+        buffer_size = min(num_records, _fitting(_SHUFFLE_BUFFER, 1, schema))
         records = records.shuffle(buffer_size, seed=seed + number, reshuffle_each_iteration=False)
         return records.skip(tf.where(number == first_epoch, tf.constant(skipped, tf.int64), 0))
 
@@ -121,6 +122,11 @@ def _similar_lengths(
     return tf.data.Dataset.from_tensor_slices(batches_of_rows).map(select)
 
 
+def _fitting(number: int, num_records: int, schema: RecordSchema) -> int:
+    """A number of groups of records, or fewer if they would need too much memory; at least one."""
+    return max(min(number, _MAX_BYTES // (num_records * schema.num_bytes)), 1)
+
+
 def _extents(input_mask: tf.Tensor) -> tf.Tensor:
     """Positions up to the last real one; int32 [...] of int32 [..., S]."""
     return tf.reduce_max(input_mask * tf.range(1, tf.shape(input_mask)[-1] + 1), axis=-1)
@@ -132,9 +138,13 @@ def _padded_length(extent: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
 
 
 def _cut(record: dict[str, tf.Tensor], schema: RecordSchema, length: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Cuts the fields that have a value for each position."""
-    is_cut = {field.name for field in schema.fields if field.is_per_position}
-    return {name: tensor[..., :length] if name in is_cut else tensor for name, tensor in record.items()}
+    """Cuts the fields that have a value, or a vector, for each position."""
+    vectors = {field.name: len(field.shape) > 1 for field in schema.fields if field.is_per_position}
+
+    def cut(name, tensor):
+        return tensor[..., :length, :] if vectors[name] else tensor[..., :length]
+
+    return {name: cut(name, tensor) if name in vectors else tensor for name, tensor in record.items()}
 
 
 def evaluation_batches(
@@ -145,6 +155,7 @@ def evaluation_batches(
     max_batches: int | None = None,
     lengths: Sequence[int] | None = None,
     num_replicas: int = 1,
+    numbers: range | None = None,
 ) -> tf.data.Dataset:
     """Reads records once, in the order of the files; batches are padded with empty examples, and none is dropped.
 
@@ -156,15 +167,22 @@ def evaluation_batches(
       lengths: as `padded_lengths` gives them, to make batches of similar lengths: of short texts a multiple of
         `batch_size` examples, of the last ones of a length as many as there are. None leaves all as long as they are.
       num_replicas: with `lengths`, the size of every batch is a multiple of this.
+      numbers: which records to read, consecutive ones; None for all.
 
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
-      up a batch, and `record_index` int32 [batch_size], the place of the record in the files.
+      up a batch, and `record_index` int32 [batch_size], the place of the record among those that are read.
     """
     records = tf.data.TFRecordDataset(list(paths))
+    if numbers is not None:
+        records = records.skip(numbers.start).take(len(numbers))
     if max_batches is not None:
         records = records.take(max_batches * batch_size)
-    records = records.batch(_PARSED_TOGETHER).map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+    records = (
+        records.batch(_fitting(_PARSED_TOGETHER, 1, schema))
+        .map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE)
+        .unbatch()
+    )
 
     def number(index, record):
         return {**record, IS_REAL_EXAMPLE: tf.constant(1), RECORD_INDEX: tf.cast(index, tf.int32)}

@@ -5,9 +5,12 @@ Python lists and a protocol buffer, which is what made the reference slow. Readi
 """
 
 import dataclasses
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from official_bert.data.wire import VARINTS, delimited
 from official_bert.support.errors import UserError
@@ -19,11 +22,13 @@ class Field:
 
     Attributes:
       name: the feature's name on disk, in the model and in serving.
-      shape: lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk.
+      shape: lengths, or letters that `RecordSchema.sized` replaces; () is a single number, [1] on disk. Two are for a
+        vector at each position.
       dtype: "int32" (int64 on disk) or "float32".
       below: every integer is at least 0 and below this; a number or a letter, None if any integer is right.
       is_per_position: its values belong to the positions of the sequence, so that it is cut with a batch that is padded
         no further than needed.
+      is_trimmed: on disk are only the values of the positions that there are; reading fills up with 0.
     """
 
     name: str
@@ -31,11 +36,12 @@ class Field:
     dtype: Literal["int32", "float32"]
     below: int | str | None = None
     is_per_position: bool = False
+    is_trimmed: bool = False
 
     @property
     def length(self) -> int:
-        """Number of values on disk."""
-        return self.shape[0] if self.shape else 1
+        """Maximum number of values on disk; without `is_trimmed` their number."""
+        return math.prod(self.shape)
 
 
 # What every model reads. S: positions of a record, V: vocabulary size, T: number of segment types.
@@ -63,6 +69,11 @@ class RecordSchema:
         """Names of the fields."""
         return [field.name for field in self.fields]
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a record in memory: four for each value."""
+        return sum(4 * field.length for field in self.fields)
+
     def sized(self, **lengths: int) -> "RecordSchema":
         """Replaces the letters in shapes and limits by numbers."""
         return RecordSchema(
@@ -81,7 +92,7 @@ class RecordSchema:
 
         Args:
           values: name to numbers, at most as many as the field's length; the rest is padded with 0. Integers below 128
-            may be given as `bytes`, one per byte, which is fastest.
+            may be given as `bytes`, one per byte, and floats as a float32 array, which is fastest.
 
         Returns:
           A serialized `tf.train.Example`.
@@ -96,7 +107,8 @@ class RecordSchema:
             if padding < 0:
                 raise ValueError(f"{field.name} has {len(numbers)} values for a field of {field.length}")
             serialize = _serialize_floats if field.dtype == "float32" else _serialize_integers
-            entries.append(_feature_entry(field.name, field.dtype, serialize(numbers, padding)))
+            values_on_disk = serialize(numbers, 0 if field.is_trimmed else padding)
+            entries.append(_feature_entry(field.name, field.dtype, values_on_disk))
         return delimited(b"\x0a", b"".join(entries))  # Example.features
 
     def decode(self, serialized: Any) -> dict[str, Any]:
@@ -106,20 +118,18 @@ class RecordSchema:
           serialized: string [B].
 
         Returns:
-          Name to tensor [B, length], or [B] for a field of shape (); integers as int32.
+          Name to tensor [B, *shape]; integers as int32.
 
         Raises:
           tf.errors.InvalidArgumentError: when run, if a record does not fit; `check` says which value.
         """
         import tensorflow as tf  # the writing side does without
 
-        features = tf.io.parse_example(
-            serialized,
-            {
-                field.name: tf.io.FixedLenFeature(field.shape, tf.float32 if field.dtype == "float32" else tf.int64)
-                for field in self.fields
-            },
-        )
+        features = tf.io.parse_example(serialized, {field.name: _specification(field) for field in self.fields})
+        for field in self.fields:
+            if field.is_trimmed:
+                flat = features[field.name].to_tensor(shape=[None, field.length])
+                features[field.name] = tf.reshape(flat, [-1, *field.shape])
         limits = [
             tf.debugging.Assert(
                 tf.reduce_all((features[name] >= 0) & (features[name] < below)),
@@ -150,7 +160,7 @@ class RecordSchema:
                 )
             kind = "float_list" if field.dtype == "float32" else "int64_list"
             numbers = getattr(features[field.name], kind).value
-            if len(numbers) != field.length:
+            if len(numbers) > field.length or (len(numbers) < field.length and not field.is_trimmed):
                 raise UserError(f"{field.name} has {len(numbers)} values, expected {field.length}")
             if field.below is not None:
                 for number in numbers:
@@ -169,7 +179,17 @@ def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
     return serialized + bytes(padding)
 
 
+def _specification(field: Field) -> Any:
+    """How TensorFlow's parser is to read a field."""
+    import tensorflow as tf
+
+    dtype = tf.float32 if field.dtype == "float32" else tf.int64
+    return tf.io.RaggedFeature(dtype) if field.is_trimmed else tf.io.FixedLenFeature(field.shape, dtype)
+
+
 def _serialize_floats(numbers: Sequence[float], padding: int) -> bytes:
+    if isinstance(numbers, np.ndarray):
+        return numbers.astype("<f4").tobytes() + bytes(4 * padding)
     return struct.pack(f"<{len(numbers)}f", *numbers) + bytes(4 * padding)
 
 

@@ -164,6 +164,7 @@ class OutputProjection(keras.layers.Layer):
           trainable: whether training changes the variables.
         """
         super().__init__(name=name, trainable=trainable, dtype="float32")
+        self.supports_masking = True  # no position depends on another
         self._arguments = {
             "input_width": input_width,
             "num_outputs": num_outputs,

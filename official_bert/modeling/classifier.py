@@ -84,7 +84,7 @@ class ClassificationModel(EncoderModel):
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
-        if _holds_features(input_ids):
+        if holds_features(input_ids):
             return keras.KerasTensor((input_ids[FEATURES].shape[0], self._num_outputs), "float32")
         inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
         if self._window_length is None:
@@ -108,7 +108,7 @@ class ClassificationModel(EncoderModel):
         Raises:
           UserError: see `BertEncoder.call`.
         """
-        if _holds_features(input_ids):
+        if holds_features(input_ids):
             features = ops.reshape(input_ids[FEATURES], (-1, *self.feature_shape))  # [B, K, D]
             return self.classify(features, training=training)
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
@@ -152,5 +152,6 @@ class ClassificationModel(EncoderModel):
         return self.head(self.dropout(features, training=training))
 
 
-def _holds_features(inputs: Any) -> bool:
+def holds_features(inputs: Any) -> bool:
+    """Whether the inputs of a model are what its encoder computed before."""
     return isinstance(inputs, Mapping) and FEATURES in inputs

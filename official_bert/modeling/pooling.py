@@ -1,4 +1,4 @@
-"""One vector for a whole sequence, for tasks that judge sentences."""
+"""What heads read of the encoder's layers: one vector for a whole sequence, or vectors at every position."""
 
 import numpy as np
 from keras import ops
@@ -6,8 +6,11 @@ from keras import ops
 from official_bert.support.errors import UserError
 
 # Choices of `feature_layers`: which layers, from the end, and how they become one.
-LAST, SECOND_TO_LAST = "last", "second_to_last"
+EMBEDDINGS, LAST, SECOND_TO_LAST = "embeddings", "last", "second_to_last"
 SUM_LAST_FOUR, CONCAT_LAST_FOUR, WEIGHTED_SUM = "sum_last_four", "concat_last_four", "weighted_sum"
+WEIGHTED_SUM_LAST_FOUR = "weighted_sum_last_four"
+
+_NUM_NEEDED = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4}  # layers
 
 
 def mean_over_positions(sequence, input_mask):
@@ -39,7 +42,7 @@ def max_over_positions(sequence, input_mask):
 
 
 def num_vectors(feature_layers: str | None, num_hidden_layers: int, *, parameter: str = "feature_layers") -> int:
-    """How many vectors of width D `sequence_features` gives for a choice of layers.
+    """How many vectors of width D `sequence_features` or `position_features` gives for a choice of layers.
 
     Args:
       feature_layers: the choice; others than those above need one layer.
@@ -49,10 +52,15 @@ def num_vectors(feature_layers: str | None, num_hidden_layers: int, *, parameter
     Raises:
       UserError: the model has too few layers.
     """
-    num_needed = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4}.get(feature_layers, 1)
+    num_needed = _NUM_NEEDED.get(feature_layers, 1)
     if num_hidden_layers < num_needed:
         raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, the model has {num_hidden_layers}")
-    return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM: num_hidden_layers}.get(feature_layers, 1)
+    return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4, WEIGHTED_SUM: num_hidden_layers}.get(feature_layers, 1)
+
+
+def is_weighted(feature_layers: str | None) -> bool:
+    """Whether a choice of layers gives vectors that learned weights add up."""
+    return feature_layers in (WEIGHTED_SUM, WEIGHTED_SUM_LAST_FOUR)
 
 
 def sequence_features(encoder_layers, input_mask, feature_layers: str):
@@ -75,3 +83,26 @@ def sequence_features(encoder_layers, input_mask, feature_layers: str):
         CONCAT_LAST_FOUR: lambda: means[:, -4:],
         WEIGHTED_SUM: lambda: means,
     }[feature_layers]()
+
+
+def position_features(embedding_output, encoder_layers, feature_layers: str):
+    """Makes the vectors of every position from the outputs of layers.
+
+    Args:
+      embedding_output: float [B, S, D], as `BertEncoder` returns it.
+      encoder_layers: list of L float [B, S, D], likewise.
+      feature_layers: one of the choices above, but for `SUM_LAST_FOUR`.
+
+    Returns:
+      float [B, S, K, D], with K as `num_vectors` says.
+    Source: BERT paper, section 5.3, table 7.
+    """
+    layers = {
+        EMBEDDINGS: [embedding_output],
+        LAST: encoder_layers[-1:],
+        SECOND_TO_LAST: encoder_layers[-2:-1],
+        CONCAT_LAST_FOUR: encoder_layers[-4:],
+        WEIGHTED_SUM_LAST_FOUR: encoder_layers[-4:],
+        WEIGHTED_SUM: encoder_layers,
+    }[feature_layers]
+    return ops.stack(layers, axis=2)

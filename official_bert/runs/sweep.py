@@ -1,4 +1,4 @@
-"""`tools/sweep.py`: a grid of settings in; a run of `run_classifier.py` for each, and the best ones on dev."""
+"""The sweeps of `tools/`: a grid of settings in; a run of a script for each, and the best ones on dev."""
 
 import dataclasses
 import itertools
@@ -15,13 +15,15 @@ from absl import logging
 
 from official_bert.checkpoints.names import delete_checkpoints
 from official_bert.config.flag_binding import to_arguments
-from official_bert.config.run_configs.classification import ClassifierConfig, SweepConfig
+from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepOptions
+from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 from official_bert.support.text_tables import format_table, mean_and_deviation
 from official_bert.tasks.classification.datasets.custom import CUSTOM, CUSTOM_METRICS
 from official_bert.tasks.classification.datasets.published import named_dataset
+from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.training.results import RESULTS_FILE, read_results
 from official_bert.training.run_folder import differing_flags, read_run_config
 
@@ -29,7 +31,7 @@ _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs"
 _DECIMALS = 4
 
 
-def run(config: SweepConfig) -> None:
+def run(config: SweepOptions) -> None:
     """Makes the runs that are not finished, then prints the table and the winner.
 
     Raises:
@@ -47,7 +49,7 @@ def run(config: SweepConfig) -> None:
     for trial in pending:
         name = os.path.basename(trial.config.output_dir)
         logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), clock.time_left(), name)
-        exit_code = _run_classifier(trial.config)
+        exit_code = _run_script(config.script, trial.config)
         if trial.score is None:
             # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
             is_stopped = exit_code <= 0 or exit_code == 130
@@ -67,7 +69,7 @@ def run(config: SweepConfig) -> None:
 class _Trial(NamedTuple):
     """One run: its flags, and the key of `eval_results.txt` that ranks it."""
 
-    config: ClassifierConfig
+    config: LabellingOptions
     primary_metric: str
 
     @property
@@ -115,9 +117,9 @@ class _Combination(NamedTuple):
         return f"{flags}, {self.trials[0].primary_metric} {mean}" + (f" (std {deviation})" if deviation else "")
 
 
-def _combinations(config: SweepConfig) -> list[_Combination]:
+def _combinations(config: SweepOptions) -> list[_Combination]:
     primary_metric = f"eval_{_primary_metric(config)}"
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(ClassifierConfig)}
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config.run_config)}
     grid = [_parse_list(config, name, kind) for name, kind in _SETTINGS.items()]
     seeds = _parse_list(config, "random_seed", int)
     combinations = []
@@ -128,18 +130,20 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
             batch_size, rate, epochs = map(_show, values)
             folder = f"batch_{batch_size}-rate_{rate}-epochs_{epochs}-seed_{seed}"
             changes = {**settings, "random_seed": seed, "output_dir": os.path.join(config.output_dir, folder)}
-            trials.append(_Trial(ClassifierConfig(**{**fields, **changes}), primary_metric))
+            trials.append(_Trial(config.run_config(**{**fields, **changes}), primary_metric))
         combinations.append(_Combination({name: _show(value) for name, value in settings.items()}, trials))
     return combinations
 
 
-def _primary_metric(config: SweepConfig) -> str:
+def _primary_metric(config: SweepOptions) -> str:
+    if isinstance(config, NerSweepConfig):
+        return primary_metric(tags_of(read_configured(config, "train_file")))
     if config.task_name.lower() == CUSTOM:
         return CUSTOM_METRICS[config.problem][0]
     return named_dataset(config.task_name).primary_metric
 
 
-def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:
+def _parse_list(config: SweepOptions, name: str, kind: Callable[[str], Any]) -> list[Any]:
     given = getattr(config, name)
     try:
         values = [kind(text) for text in given.split(",")]
@@ -154,9 +158,9 @@ def _show(value: float) -> str:
     return f"{value:g}"
 
 
-def _run_classifier(config: ClassifierConfig) -> int:
-    """Runs `run_classifier` to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint."""
-    command = [sys.executable, "-m", "official_bert", "run_classifier", *to_arguments(config)]
+def _run_script(script: str, config: LabellingOptions) -> int:
+    """Runs a script to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint."""
+    command = [sys.executable, "-m", "official_bert", script, *to_arguments(config)]
     command.append("--verbosity=-1")  # warnings and errors
     with subprocess.Popen(command) as process:
         previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -184,7 +188,7 @@ class _Clock:
         return f", {format_seconds(seconds)} left"
 
 
-def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
+def _record_progress(config: SweepOptions, combinations: Sequence[_Combination]) -> None:
     """Writes `sweep.tsv`; if asked to, deletes the checkpoints of combinations that can no longer win."""
     with files.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
         sink.write(format_table(_rows(combinations), "tsv"))

@@ -184,6 +184,7 @@ def warmup_requests(
             yield SERVING_DEFAULT, ids
             yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
             yield EXAMPLES, {"examples": tf.constant(_examples(servable, ids))}
+            yield from servable.more_warmup_requests(texts)
 
 
 def _examples(servable: Servable, ids: Tensors) -> list[bytes]:

@@ -1,6 +1,6 @@
 """What every exported model has in common: its signatures, and checks of what a request brings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -12,8 +12,10 @@ from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 
 Tensors = dict[str, tf.Tensor]
 
-# B: examples, S: positions.
+# B: examples, W: windows of an example, R: windows of all examples, S: positions.
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
+
+_WINDOWS_IN_A_BATCH = 32
 
 SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
 SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
@@ -88,6 +90,42 @@ class Servable(tf.Module):
     def flat_ids(self, tokenized: Tensors) -> Tensors:
         """Brings what `tokenize` gives into the shape that `predict` reads, int32 [B, S]."""
         return tokenized
+
+    def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> Iterable[tuple[str, Tensors]]:
+        """Requests to signatures that not all models have, made of texts: name and inputs."""
+        del texts
+        return ()
+
+    @staticmethod
+    def flat_windows(tokenized: Tensors) -> Tensors:
+        """All windows of examples, int32 [B, W, S], those that are not there left out: int32 [R, S]."""
+        flat = {name: tf.reshape(values, [-1, values.shape[-1]]) for name, values in tokenized.items()}
+        is_window = flat["input_mask"][:, 0] == 1
+        return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
+
+    def predict_in_batches(self, ids: Tensors, shapes: Mapping[str, Sequence[int | None]]) -> Tensors:
+        """Predicts windows, some at a time, so that a long text needs no more memory than a short one.
+
+        Args:
+          ids: input_ids, input_mask and segment_ids, int32 [R, S].
+          shapes: what to return of what `predict` gives, float32 [R, ...], with its shape.
+
+        Returns:
+          These, by name.
+        """
+        num_windows = tf.shape(ids["input_ids"])[0]
+        num_batches = tf.maximum(-(-num_windows // _WINDOWS_IN_A_BATCH), 1)  # rounds up
+        arrays = [
+            tf.TensorArray(tf.float32, num_batches, infer_shape=False, element_shape=shape) for shape in shapes.values()
+        ]
+
+        def score(batch: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+            rows = slice(batch * _WINDOWS_IN_A_BATCH, (batch + 1) * _WINDOWS_IN_A_BATCH)
+            scores = self._predict({name: values[rows] for name, values in ids.items()})
+            return batch + 1, [array.write(batch, scores[name]) for array, name in zip(arrays, shapes, strict=True)]
+
+        _, arrays = tf.while_loop(lambda batch, _: batch < num_batches, score, (0, arrays), parallel_iterations=1)
+        return {name: array.concat() for name, array in zip(shapes, arrays, strict=True)}
 
     def signature(self, name: str) -> Callable[..., Tensors]:
         """The function to save under a name: a concrete function that takes and gives tensors by name."""

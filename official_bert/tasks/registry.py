@@ -19,6 +19,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import FullTokenizer
 
@@ -68,6 +69,12 @@ TASKS = {
             config_class=SquadConfig,
             distinctive_flag="max_query_length",
             distinctive_outputs=frozenset({"answers"}),
+        ),
+        TaskRow(
+            name="tagging",
+            config_class=TaggingConfig,
+            distinctive_flag="document_context",
+            distinctive_outputs=frozenset({"tags"}),
         ),
         TaskRow(
             name="pretraining",

@@ -160,10 +160,15 @@ def predictions(
         return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
 
 
-def batches_of(trainer: Trainer, file: RecordFile, batch_size: int) -> tf.data.Dataset:
-    """All records of a file once, in batches for a trainer's replicas."""
+def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
+    """All records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
     return evaluation_batches(
-        [file.path], file.schema, batch_size=batch_size, lengths=file.lengths, num_replicas=trainer.num_replicas
+        [file.path],
+        file.schema,
+        batch_size=batch_size,
+        lengths=file.lengths,
+        num_replicas=trainer.num_replicas,
+        numbers=numbers,
     )
 
 

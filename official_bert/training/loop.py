@@ -23,6 +23,8 @@ from official_bert.training.task import Task
 
 # On CPU and GPU a compiled call is cut to about this long, so that progress is shown and SIGTERM is handled in time.
 _SECONDS_PER_CALL = 1.0
+_RECORDS_AT_ONCE = 512  # whose vectors at every position are in memory together
+_COMPUTED = "computed"
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
 
 
@@ -245,6 +247,36 @@ class Trainer:
         """Computes anything else of every record; as `predict`, with a function from a batch to tensors [B, ...]."""
         return self._compute(self._on_replicas(function), batches, num_records, label)
 
+    def compute_by_record(
+        self,
+        function: Callable[[dict[str, tf.Tensor]], tf.Tensor],
+        batches: Callable[[range], tf.data.Dataset],
+        num_records: int,
+        *,
+        label: str,
+    ) -> Iterator[np.ndarray]:
+        """Computes something of every record that would be too much to have at once, such as a vector per position.
+
+        Args:
+          function: from a batch to a tensor [B, ...].
+          batches: called with the numbers of some records; gives them as `evaluation_batches` does.
+          num_records: how many there are.
+          label: what it is for, for the progress.
+
+        Yields:
+          What was computed of each record, in their order, as long as its batch was.
+        """
+        compiled = self._on_replicas(lambda batch: {_COMPUTED: function(batch)})
+        num_done = 0
+        with Progress(label, num_records, "records") as progress:
+            for start in range(0, num_records, _RECORDS_AT_ONCE):
+                rows: dict[int, np.ndarray] = {}
+                for part in self._parts(compiled, batches(range(start, min(start + _RECORDS_AT_ONCE, num_records)))):
+                    rows.update(zip(part[RECORD_INDEX].tolist(), part[_COMPUTED], strict=True))
+                    progress.update(num_done + len(rows))
+                num_done += len(rows)
+                yield from (rows[number] for number in sorted(rows))
+
     def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
         """Compiles a function of a batch; concatenates the results of the replicas, with what identifies the rows."""
 
@@ -266,18 +298,23 @@ class Trainer:
     ) -> dict[str, np.ndarray]:
         parts: list[dict[str, np.ndarray]] = []
         num_done = 0
-        dataset = self._strategy.experimental_distribute_dataset(batches)
-        traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
         with Progress(label, num_records, "records") as progress:
-            for batch in dataset:
-                part = {name: value.numpy() for name, value in traced_once(batch).items()}
-                is_real = part.pop(IS_REAL_EXAMPLE) == 1
-                parts.append({name: value[is_real] for name, value in part.items()})
-                num_done += len(parts[-1][RECORD_INDEX])
+            for part in self._parts(compiled, batches):
+                parts.append(part)
+                num_done += len(part[RECORD_INDEX])
                 progress.update(num_done)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         order = np.argsort(columns.pop(RECORD_INDEX))
         return {name: values[order] for name, values in columns.items()}
+
+    def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
+        """What is computed of each batch, without the examples that fill it up."""
+        dataset = self._strategy.experimental_distribute_dataset(batches)
+        traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
+        for batch in dataset:
+            part = {name: value.numpy() for name, value in traced_once(batch).items()}
+            is_real = part.pop(IS_REAL_EXAMPLE) == 1
+            yield {name: value[is_real] for name, value in part.items()}
 
 
 def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str) -> None:

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from official_bert.config.options import UNLIMITED, check_options, option
-from official_bert.config.run_configs.classification import ClassifierConfig, SweepConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.sweeps import SweepConfig
 from official_bert.config.scripts import SCRIPTS
 from official_bert.support.errors import UserError
 
@@ -79,6 +80,7 @@ def test_pretraining_needs_something_to_do():
 
 
 CLASSIFIER = {"data_dir": "a", "output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "task_name": "MRPC"}
+TAGGING = {"data_dir": "a", "output_dir": "b", "bert_config_file": "c", "vocab_file": "d"}
 CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_file": "e"}
 
 
@@ -144,6 +146,7 @@ SMALLEST = {
     "create_pretraining_data": DATA,
     "run_pretraining": {**TRAINING, "do_train": True},
     "run_classifier": {**CLASSIFIER, "do_train": True},
+    "run_ner": {**TAGGING, "do_train": True},
     "run_squad": {"output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "do_train": True, "train_file": "e"},
     "extract_features": {
         "input_file": "a",
@@ -156,6 +159,7 @@ SMALLEST = {
     "score_answers": {"squad_file": "a", "predictions_file": "b"},
     "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},
     "sweep": CLASSIFIER,
+    "sweep_ner": TAGGING,
     "glue_average": {"output_dirs": "a"},
     "build_vocab": {"input_file": "a", "vocab_file": "b"},
     "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},

@@ -18,6 +18,7 @@ from official_bert.modeling.encoder import BertEncoder, Pooler
 from official_bert.modeling.masked_lm import MaskedLmHead
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.transformer import Intermediate, TransformerLayer, TransformerStack
 
 # Every size another number, so that no two dimensions can be exchanged unseen.
@@ -90,6 +91,13 @@ CASES = {
         None,
     ),
     "SpanModel": Case(_on_encoder(SpanModel), INPUTS, None, unused="bert/pooler/"),
+    "TaggingModel": Case(_on_encoder(TaggingModel, num_outputs=5), INPUTS, None, unused="bert/pooler/"),
+    "TaggingModel, BiLSTM on a weighted sum": Case(
+        _on_encoder(TaggingModel, num_outputs=5, feature_layers="weighted_sum", head="bilstm", lstm_units=4),
+        INPUTS,
+        None,
+        unused="bert/pooler/",
+    ),
     "PretrainingModel": Case(_on_encoder(PretrainingModel), (*INPUTS, ("mask", B, P)), None),
 }
 

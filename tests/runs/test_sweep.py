@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from official_bert.config.run_configs.classification import ClassifierConfig, SweepConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.sweeps import SweepConfig
 from official_bert.runs import sweep
 from official_bert.support.errors import UserError
 from official_bert.training.results import read_results

@@ -107,19 +107,9 @@ class ClassifierConfig(LabellingOptions):
         if self.task_name.lower() == "custom":
             if not self.text_a_column:
                 raise UserError("--task_name=custom needs --text_a_column")
-            for name, flag in self.custom_files.items():
+            for name, flag in self.required_files.items():
                 if not getattr(self, name):
                     raise UserError(f"--task_name=custom needs --{name} for --{flag}")
-
-    @property
-    def custom_files(self) -> dict[str, str]:
-        """The flags that name a file that --task_name=custom reads, each with the flag that requires it."""
-        required_by = {
-            "train_file": "do_train" if self.do_train else None,
-            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
-            "predict_file": "do_predict" if self.do_predict else None,
-        }
-        return {name: flag for name, flag in required_by.items() if flag}
 
     @property
     def label_names(self) -> list[str]:
@@ -130,38 +120,6 @@ class ClassifierConfig(LabellingOptions):
     def problem(self) -> str:
         """The kind of problem that --task_name=custom poses, as named in the table of data sets."""
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SweepConfig(ClassifierConfig):
-    """Flags of `tools/sweep.py`: those of `run_classifier.py`, of which four take a list."""
-
-    output_dir: str | None = option(
-        None,
-        "Folder for sweep.tsv and for one folder per run with everything that run_classifier.py writes.",
-        required=True,
-        is_path=True,
-    )
-    do_train: bool = option(True, "Run training; a sweep always does.")
-    do_eval: bool = option(True, "Run evaluation on the dev set; a sweep always does.")
-    # The paper's grid.
-    train_batch_size: str = option(
-        "16,32", "Comma-separated list: number of examples per training step, over all devices."
-    )
-    learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.")
-    num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.")
-    random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
-
-    keep_only_winner: bool = option(
-        False, "Delete the checkpoints of a combination as soon as another one scores better; keep its other files."
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not (self.do_train and self.do_eval):
-            raise UserError("a sweep trains and evaluates; leave --nodo_train and --nodo_eval out")
-        if self.do_export:
-            raise UserError("a sweep does not export; export the winner with run_classifier.py --do_export")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -192,3 +192,13 @@ class LabellingOptions(FinetuningOptions):
     def is_evaluated(self) -> bool:
         """Whether the dev set is evaluated, during training or after it."""
         return self.do_eval or (self.do_train and self.eval_steps > 0)
+
+    @property
+    def required_files(self) -> dict[str, str]:
+        """The flags that name a file to read, each with the flag that requires it."""
+        required_by = {
+            "train_file": "do_train" if self.do_train else None,
+            "eval_file": ("do_eval" if self.do_eval else "eval_steps") if self.is_evaluated else None,
+            "predict_file": "do_predict" if self.do_predict else None,
+        }
+        return {name: flag for name, flag in required_by.items() if flag}

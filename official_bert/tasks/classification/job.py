@@ -1,6 +1,7 @@
 """A run of `run_classifier.py` as a `FinetuningJob`: which examples, which records, what is written of predictions."""
 
 import os
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,7 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.records import RecordFile, explained_damage, fingerprint, made_from
-from official_bert.modeling.classifier import FEATURES
-from official_bert.modeling.model import weights_fingerprint
+from official_bert.data.records import RecordFile, made_from
 from official_bert.serving.saved_model import check_export_dir, write_export
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.classification.datasets.choice import configured_dataset
@@ -21,24 +20,23 @@ from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
 from official_bert.tasks.classification.outputs import (
-    LABELS_FILE,
     check_submission,
-    read_labels,
     submission_name,
     write_bare_table,
     write_confusion_matrix,
     write_glue_submission,
-    write_labels,
     write_readable_table,
 )
 from official_bert.tasks.classification.records import TextJoiner, write_feature_records, write_records
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.finetuning import FinetuningJob, batches_of, predictions
+from official_bert.training.finetuning import FinetuningJob
+from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
 _MODEL_FLAGS = (
@@ -105,9 +103,7 @@ class ClassificationJob(FinetuningJob):
         self.model_flags = _MODEL_FLAGS + (_TEXT_FLAGS if config.do_export else ())
         self.primary_metric = f"eval_{dataset.primary_metric}"
         self.num_training_examples = len(self._train.examples) if self._train else None
-        is_dynamic = config.dynamic_padding and not config.use_tpu
-        self._lengths = self._joiner.padded_lengths() if is_dynamic else None
-        self._written: dict[str, int] = {}  # records in each file that this run has made sure of
+        self._records = SplitRecords(config, self.task, self._joiner.padded_lengths())
 
     def check_output_folder(self) -> None:
         """Raises if the checkpoints of the output folder were trained with other labels."""
@@ -122,16 +118,16 @@ class ClassificationJob(FinetuningJob):
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
         wanted = self._joiner.fingerprint(self.task.schema, self._train.texts, self._train.labels)
-        return made_from(self._text_file(self._train, "train").path), wanted
+        return made_from(self._records.ids_file("train").path), wanted
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
-        return self._file(trainer, self._train, "train")
+        return self._records.file(trainer, "train")
 
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the records to train on and the names of the labels."""
-        write_labels(self.config.output_dir, self._dataset)
-        return self._write(trainer, self._train, "train")
+        write_labels(self.config.output_dir, self._dataset.labels)
+        return self._records.write(trainer, "train", _Writer(self._joiner, self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Scores all splits to evaluate, those of a second one with a suffix, and logs them."""
@@ -161,7 +157,7 @@ class ClassificationJob(FinetuningJob):
         write_export(self.config.export_dir, servable, self.config.vocab_file)
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
-        predicted = self._predictions(trainer, split, "predict", self.config.predict_batch_size)
+        predicted = self._predictions(trainer, split, "predict")
         probabilities = predicted["probabilities"]
 
         def path(name: str) -> str:
@@ -179,7 +175,7 @@ class ClassificationJob(FinetuningJob):
     def _scores(self, trainer: Trainer, step: int, confusion_folder: str | None) -> dict[str, float]:
         scores = {}
         for split in self._dev:
-            predicted = self._predictions(trainer, split, "eval", self.config.eval_batch_size)
+            predicted = self._predictions(trainer, split, "eval")
             scores |= {f"{name}{split.suffix}": score for name, score in self.task.scores(predicted).items()}
             if confusion_folder and self._dataset.problem == "single_label":
                 path = os.path.join(confusion_folder, f"confusion_matrix{split.suffix}.tsv")
@@ -187,57 +183,25 @@ class ClassificationJob(FinetuningJob):
         ScalarLog(self.config.output_dir).replace("eval", step, scores)
         return scores
 
-    def _predictions(
-        self, trainer: Trainer, split: _LabelledSplit, purpose: str, batch_size: int
-    ) -> dict[str, np.ndarray]:
-        num_records = self._write(trainer, split, purpose)
-        label = "evaluating" if purpose == "eval" else "predicting"
-        file = self._file(trainer, split, purpose)
-        return predictions(trainer, file, num_records, batch_size=batch_size, label=label)
+    def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
+        """The predictions of a split; `purpose` is "eval" or "predict"."""
+        writer = _Writer(self._joiner, split)
+        return self._records.predictions(trainer, purpose + split.suffix, writer, is_scored=purpose == "eval")
 
-    def _text_file(self, split: _LabelledSplit, purpose: str) -> RecordFile:
-        """The file with the ids of a split; `purpose` is "train", "eval" or "predict"."""
-        path = os.path.join(self.config.output_dir, f"{purpose}{split.suffix}.tf_record")
-        return RecordFile(path, self.task.schema, self._lengths)
 
-    def _file(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> RecordFile:
-        """The file that the model reads: that of the ids or, with a frozen encoder, of what it computes of them."""
-        file = self._text_file(split, purpose)
-        if self.config.trainable_encoder:
-            return file
-        path = file.path.replace(".tf_record", ".features.tf_record")
-        return RecordFile(path, self.task.feature_schema(trainer.model), lengths=None)
+class _Writer(NamedTuple):
+    """Writes the records of a split; see `SplitWriter`."""
 
-    def _write(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> int:
-        """Writes the files of a split at the first call; returns the number of records."""
-        file = self._text_file(split, purpose)
-        if file.path not in self._written:
-            num_records = write_records(file.path, file.schema, self._joiner, split.texts, split.labels)
-            if not self.config.trainable_encoder:
-                self._write_features(trainer, split, purpose, num_records)
-            self._written[file.path] = num_records
-        return self._written[file.path]
+    joiner: TextJoiner
+    split: _LabelledSplit
 
-    def _write_features(self, trainer: Trainer, split: _LabelledSplit, purpose: str, num_records: int) -> None:
-        model, text_file = trainer.model, self._text_file(split, purpose)
-        feature_file = self._file(trainer, split, purpose)
+    def write_ids(self, file: RecordFile) -> int:
+        return write_records(file.path, file.schema, self.joiner, self.split.texts, self.split.labels)
 
-        def features() -> np.ndarray:
-            batches = batches_of(trainer, text_file, self.config.eval_batch_size)
-            with explained_damage([text_file.path], text_file.schema):
-                computed = trainer.compute(
-                    lambda batch: {FEATURES: model.features(batch)}, batches, num_records=num_records, label="encoding"
-                )
-            return computed[FEATURES]
-
+    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
+        split = self.split
         write_feature_records(
-            feature_file.path,
-            feature_file.schema,
-            self._joiner,
-            split.texts,
-            split.labels,
-            encoder=fingerprint(weights_fingerprint(model.encoder), self.config.feature_layers),
-            features=features,
+            file.path, file.schema, self.joiner, split.texts, split.labels, encoder=encoder, features=features
         )
 
 

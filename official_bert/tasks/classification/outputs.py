@@ -1,41 +1,17 @@
 """What a classifier's predictions are written to: the reference's bare table, a readable one, and GLUE's."""
 
-import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from official_bert.metrics.classification import confusion_matrix
-from official_bert.support import files, text_files
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample
 from official_bert.tasks.classification.datasets.published import GLUE_NAMES
 
-LABELS_FILE = "labels.json"
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-
-def write_labels(output_dir: str, dataset: Dataset) -> None:
-    """Writes `labels.json`, the names of the classes in the order of the model's outputs."""
-    with files.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
-        json.dump(list(dataset.labels), sink, ensure_ascii=False)
-
-
-def read_labels(output_dir: str) -> list[str] | None:
-    """Reads what `write_labels` wrote; None if there is nothing.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    path = os.path.join(output_dir, LABELS_FILE)
-    if not files.exists(path):
-        return None
-    labels = text_files.read_json_list(path, "list of labels")
-    if not all(isinstance(label, str) for label in labels):
-        raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")
-    return labels
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:

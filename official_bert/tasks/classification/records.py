@@ -1,6 +1,6 @@
 """The records of sentence tasks: what one holds, and how a text or a pair of texts becomes one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from absl import logging
@@ -181,7 +181,7 @@ def write_feature_records(
     labels: Labels,
     *,
     encoder: str,
-    features: Callable[[], np.ndarray],
+    features: Callable[[], Iterable[np.ndarray]],
 ) -> int:
     """Writes what a frozen encoder computes of examples, unless an existing file is up to date.
 
@@ -192,7 +192,7 @@ def write_feature_records(
       texts: N texts or pairs.
       labels: N labels.
       encoder: fingerprint of the encoder and of what is taken from it.
-      features: computes float32 [N, K, D]; called only if needed.
+      features: gives float32 [K, D] of each example, in order; called only if needed.
 
     Returns:
       N.

@@ -25,7 +25,6 @@ from official_bert.tokenization.graph_tokenizer import RaggedEncodingWithOffsets
 
 NUM_RANKED = 20  # reference value: the answers of a question that share its probability
 
-_WINDOWS_IN_A_BATCH = 32
 _GROWTH = 4  # the first attempt takes 4 candidates per answer, each further attempt 4 times as many
 
 # B: questions, W: windows of all questions, S: positions, M: candidates of all questions, K: answers of a question.
@@ -185,9 +184,7 @@ class QuestionAnsweringServable(Servable):
 
     def flat_ids(self, tokenized: Tensors) -> Tensors:
         """All windows of `tokenize`, those that are not there left out: int32 [W, S]."""
-        flat = {name: tf.reshape(values, [-1, values.shape[-1]]) for name, values in tokenized.items()}
-        is_window = flat["input_mask"][:, 0] == 1
-        return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
+        return self.flat_windows(tokenized)
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
         """Finds the best answers.
@@ -207,7 +204,7 @@ class QuestionAnsweringServable(Servable):
             null_odds: float32 [B], the score of no answer minus that of the best answer.
         """
         reading = self._read(question, context)
-        scores = self._predict_in_batches(reading.ids)
+        scores = self.predict_in_batches(reading.ids, dict.fromkeys(LOGITS, (None, None)))
         with tf.device("CPU:0"):
             return self._best_answers(reading, *(scores[name] for name in LOGITS))
 
@@ -249,22 +246,6 @@ class QuestionAnsweringServable(Servable):
         question, number = numbers.value_rowids(), numbers.flat_values
         first, num_pieces = _window_range(cuts, question, number)
         return _Windows(question, number, first, num_pieces, tf.gather(num_query_pieces, question) + 2)
-
-    def _predict_in_batches(self, ids: Tensors) -> Tensors:
-        """Scores windows, some at a time, so that a long context needs no more memory than a short one."""
-        num_windows = tf.shape(ids["input_ids"])[0]
-        num_batches = tf.maximum(-(-num_windows // _WINDOWS_IN_A_BATCH), 1)  # rounds up
-        arrays = [
-            tf.TensorArray(tf.float32, num_batches, infer_shape=False, element_shape=[None, None]) for _ in LOGITS
-        ]
-
-        def score(batch: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-            rows = slice(batch * _WINDOWS_IN_A_BATCH, (batch + 1) * _WINDOWS_IN_A_BATCH)
-            scores = self._predict({name: values[rows] for name, values in ids.items()})
-            return batch + 1, [array.write(batch, scores[name]) for array, name in zip(arrays, LOGITS, strict=True)]
-
-        _, arrays = tf.while_loop(lambda batch, _: batch < num_batches, score, (0, arrays), parallel_iterations=1)
-        return {name: array.concat() for name, array in zip(LOGITS, arrays, strict=True)}
 
     def _best_answers(self, reading: _Reading, start_logits: tf.Tensor, end_logits: tf.Tensor) -> Tensors:
         windows, num_questions = reading.windows, reading.characters.nrows()

@@ -6,7 +6,7 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
-from official_bert.tasks.classification.outputs import read_labels
+from official_bert.training.labels_file import read_labels
 
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:
@@ -24,7 +24,7 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
 
 
 def _custom_dataset(config: ClassifierConfig) -> Dataset:
-    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.custom_files}
+    paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.required_files}
     labels = config.label_names if config.labels else read_labels(config.output_dir) or None
     return custom_dataset(
         **paths,

@@ -1,0 +1,79 @@
+"""Flags of `run_ner.py`."""
+
+import dataclasses
+from typing import ClassVar
+
+from official_bert.config.options import MAX_AXIS, option
+from official_bert.config.run_configs.training import LabellingOptions
+from official_bert.support.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggingConfig(LabellingOptions):
+    """Flags of `run_ner.py`."""
+
+    task: ClassVar[str] = "tagging"
+
+    data_dir: str | None = option(
+        None,
+        "Folder with the files of the data set: eng.train, eng.testa and eng.testb, as CoNLL-2003 names them, or "
+        "train.txt, dev.txt (or valid.txt) and test.txt.",
+        is_path=True,
+    )
+    train_file: str | None = option(None, "File to train on, instead of that in --data_dir.", is_path=True)
+    eval_file: str | None = option(None, "File to evaluate, instead of that in --data_dir.", is_path=True)
+    predict_file: str | None = option(
+        None, "File to predict, instead of that in --data_dir; scored if it has the tags.", is_path=True
+    )
+    file_layout: str = option(
+        "auto",
+        "columns: one word per line with its tag, blank lines between sentences; sentences: one sentence per line, a "
+        "tab, and its tags; auto: recognized by the content.",
+        choices=("auto", "columns", "sentences"),
+    )
+    word_column: int = option(
+        0,
+        "Number of the column of the word: 0 is the first, -1 the last.",
+        minimum=-MAX_AXIS,
+        maximum=MAX_AXIS,
+    )
+    tag_column: int = option(
+        -1, "Number of the column of the tag: 0 is the first, -1 the last.", minimum=-MAX_AXIS, maximum=MAX_AXIS
+    )
+    document_context: bool = option(
+        False,
+        "Fill the window with the neighbouring sentences of the same document; only the words of the sentence itself "
+        "are tagged.",
+    )
+    feature_layers: str = option(
+        "last",
+        "Encoder layers that the tagger reads.",
+        choices=(
+            "embeddings",
+            "second_to_last",
+            "last",
+            "weighted_sum_last_four",
+            "concat_last_four",
+            "weighted_sum",
+        ),
+    )
+    head: str = option(
+        "linear",
+        "linear: one layer that scores the tags; bilstm: two layers of bidirectional LSTM before it.",
+        choices=("linear", "bilstm"),
+    )
+    lstm_units: int | None = option(
+        None,
+        "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with={"head": ("bilstm",)},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, flag in self.required_files.items():
+            if not getattr(self, name) and not self.data_dir:
+                raise UserError(f"--{flag} needs --{name}, or --data_dir with the files of CoNLL-2003")
+        if self.word_column == self.tag_column:
+            raise UserError(f"--word_column={self.word_column} and --tag_column={self.tag_column} are the same column")

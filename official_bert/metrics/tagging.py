@@ -1,0 +1,305 @@
+"""Scores of tags, one for each word: accuracy, and precision, recall and F1 of the entities that they mark.
+
+Entities are found and counted as the CoNLL script conlleval (2004) does, so that scores compare with published ones. A
+tag is `O` or PREFIX-TYPE; the type may hold hyphens, and a prefix alone marks entities of the type "". The prefixes:
+
+| prefix | the word |
+|---|---|
+| B | begins an entity |
+| I, M | continues one |
+| E, L | ends one |
+| S, U, W, [, ] | is an entity by itself |
+
+The script knows B, I, E and the brackets; any other prefix counts as I there. In two cases this module differs from it,
+as later versions of the script do: each S, U and W is an entity, where the script joins neighbours of one type, and B
+begins an entity after any word, where the script joins it to an E of its type.
+
+Sequences against the rules of a scheme are read, too: a word begins an entity if its prefix says so, if the word before
+it is in none or ends one, or if the word before it is of another type. So `O I-PER I-LOC` is a person and a place.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+_BEGINNING = frozenset("BSUW[]")
+_ENDING = frozenset("ELSUW[]")
+_CONTINUING = frozenset("IM")
+PREFIXES = _BEGINNING | _ENDING | _CONTINUING
+_OUTSIDE = frozenset("O.")  # "." is what the bracket notation writes for O
+
+SCHEMES = ("IOB1", "IOB2", "IOBES", "none")  # what `scheme_of` returns
+
+
+class Entity(NamedTuple):
+    """Words of a sentence that are one entity.
+
+    Attributes:
+      type: as in the tags: "PER".
+      start: its first word, counted from 0.
+      end: one past its last word.
+    """
+
+    type: str
+    start: int
+    end: int
+
+
+class _Tag(NamedTuple):
+    """A tag in its two parts; prefix "O" where it marks no entity."""
+
+    prefix: str
+    type: str
+
+
+_NO_ENTITY = _Tag("O", "")
+
+
+def _parse(tag: str) -> _Tag:
+    prefix, hyphen, kind = tag.partition("-")
+    if prefix in _OUTSIDE or not (hyphen or prefix in PREFIXES):
+        return _NO_ENTITY
+    return _Tag(prefix, kind)
+
+
+def _begins(previous: _Tag, tag: _Tag) -> bool:
+    """Whether an entity begins with a word that is in one."""
+    return tag.prefix in _BEGINNING or previous is _NO_ENTITY or previous.prefix in _ENDING or previous.type != tag.type
+
+
+def find_entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of one sentence, from left to right: `B-PER I-PER O` gives `[Entity("PER", 0, 2)]`.
+
+    A tag without hyphen that is no prefix, such as the part of speech `NN`, marks no entity; a prefix that is none of
+    those above counts as I. Sets of such tags have no entities: ask `has_entities` first.
+
+    Args:
+      tags: the tag of each word.
+    """
+    entities = []
+    previous = _NO_ENTITY
+    for index, text in enumerate(tags):
+        tag = _parse(text)
+        if tag is not _NO_ENTITY:
+            if _begins(previous, tag):
+                entities.append(Entity(tag.type, index, index + 1))
+            else:
+                entities[-1] = entities[-1]._replace(end=index + 1)
+        previous = tag
+    return entities
+
+
+def has_entities(tags: Collection[str]) -> bool:
+    """Tells whether all tags of a set are `O` or begin with a prefix, so that entities can be counted.
+
+    Of other tags, such as parts of speech, accuracy is the only score.
+
+    Args:
+      tags: the different tags of a data set; of an empty set the answer is False.
+    """
+    return bool(tags) and all(tag == "O" or tag.partition("-")[0] in PREFIXES for tag in tags)
+
+
+def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
+    """The scheme that tags are in.
+
+    Args:
+      sentences: the tags of each sentence.
+
+    Returns:
+      "IOB1" (B only where two entities of one type touch), "IOB2" (every entity begins with B), "IOBES" (ends and
+      entities of one word are marked; BILOU and BMES count as this), or "none" if the tags mark no entities. Tags that
+      break the rules of both IOB1 and IOB2 are in the one that they break less often.
+    """
+    sentences = [list(tags) for tags in sentences]
+    tags = set().union(*sentences)
+    prefixes = {_parse(tag).prefix for tag in tags} - {"O"}
+    if not prefixes or not has_entities(tags):
+        return "none"
+    if prefixes - {"B", "I"}:
+        return "IOBES"
+    num_breaks = {scheme: sum(len(breaks(tags, scheme)) for tags in sentences) for scheme in ("IOB2", "IOB1")}
+    return min(num_breaks, key=num_breaks.__getitem__)
+
+
+def breaks(tags: Sequence[str], scheme: str) -> list[int]:
+    """The words of a sentence whose tags break the rules of its scheme.
+
+    In IOB2 that is an I that continues no entity of its type; in IOB1 a B that no entity of its type precedes; in IOBES
+    an I or E that continues nothing, and a B or I that the next word does not continue: `B-PER O` breaks it at word 0.
+
+    Args:
+      tags: the tag of each word.
+      scheme: what `scheme_of` returned; "none" has no rules.
+
+    Returns:
+      Word numbers, counted from 0, ascending.
+    """
+    if scheme not in SCHEMES:
+        raise ValueError(f"scheme={scheme!r} is none of {', '.join(SCHEMES)}")
+    if scheme == "none":
+        return []
+    parsed = [_parse(tag) for tag in tags]
+    neighbours = zip([_NO_ENTITY, *parsed[:-1]], parsed, [*parsed[1:], _NO_ENTITY], strict=True) if parsed else ()
+    return [
+        index
+        for index, (before, tag, after) in enumerate(neighbours)
+        if not has_entities([tags[index]]) or (tag is not _NO_ENTITY and _RULES[scheme](before, tag, after))
+    ]
+
+
+def _breaks_iob1(before: _Tag, tag: _Tag, after: _Tag) -> bool:
+    if tag.prefix == "B":
+        return before is _NO_ENTITY or before.type != tag.type
+    return tag.prefix != "I"
+
+
+def _breaks_iob2(before: _Tag, tag: _Tag, after: _Tag) -> bool:
+    if tag.prefix == "I":
+        return _begins(before, tag)
+    return tag.prefix != "B"
+
+
+def _breaks_iobes(before: _Tag, tag: _Tag, after: _Tag) -> bool:
+    is_unbegun = tag.prefix not in _BEGINNING and _begins(before, tag)
+    is_unended = tag.prefix not in _ENDING and (after is _NO_ENTITY or _begins(tag, after))
+    return is_unbegun or is_unended
+
+
+_RULES = {"IOB1": _breaks_iob1, "IOB2": _breaks_iob2, "IOBES": _breaks_iobes}
+
+
+class TypeCounts(NamedTuple):
+    """Numbers of entities, of one type or of all; scores are from 0 to 1, and 0 where they would divide by 0.
+
+    Attributes:
+      num_correct: predicted ones with the type, the start and the end of a gold one.
+      num_predicted: all that were predicted.
+      num_gold: all that there are.
+    """
+
+    num_correct: int
+    num_predicted: int
+    num_gold: int
+
+    @property
+    def precision(self) -> float:
+        """Fraction of the predicted entities that are correct."""
+        return self.scaled(1)[0]
+
+    @property
+    def recall(self) -> float:
+        """Fraction of the gold entities that were predicted."""
+        return self.scaled(1)[1]
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        return self.scaled(1)[2]
+
+    def scaled(self, whole: int) -> tuple[float, float, float]:
+        """Precision, recall and F1 where a perfect score is `whole`: 100 for percents, rounded as the script does."""
+        precision = whole * self.num_correct / self.num_predicted if self.num_predicted else 0.0
+        recall = whole * self.num_correct / self.num_gold if self.num_gold else 0.0
+        total = precision + recall
+        return precision, recall, 2 * precision * recall / total if total else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingScores:
+    """The scores of tags over a whole evaluation set, from 0 to 1.
+
+    Attributes:
+      num_tokens: words.
+      num_correct_tokens: words whose tag is correct.
+      counts: for each type, gold or predicted, sorted, the numbers of its entities; `counts["PER"].f1` is its F1.
+    """
+
+    num_tokens: int
+    num_correct_tokens: int
+    counts: Mapping[str, TypeCounts]
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of words whose tag is correct."""
+        return self.num_correct_tokens / self.num_tokens if self.num_tokens else 0.0
+
+    @property
+    def total(self) -> TypeCounts:
+        """The numbers of the entities of all types."""
+        return TypeCounts(*(sum(column) for column in zip((0, 0, 0), *self.counts.values(), strict=True)))
+
+    @property
+    def precision(self) -> float:
+        """Fraction of the predicted entities that are correct."""
+        return self.total.precision
+
+    @property
+    def recall(self) -> float:
+        """Fraction of the gold entities that were predicted."""
+        return self.total.recall
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        return self.total.f1
+
+
+def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> TaggingScores:
+    """Compares predicted tags with the gold ones; no entity reaches into another sentence.
+
+    Args:
+      gold: the tags of each sentence.
+      predicted: as many sentences with as many tags each.
+
+    Raises:
+      ValueError: they are not as many.
+    """
+    num_tokens = num_correct_tokens = 0
+    num_correct, num_predicted, num_gold = Counter(), Counter(), Counter()
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        num_tokens += len(gold_tags)
+        num_correct_tokens += sum(map(str.__eq__, *_same_length(gold_tags, predicted_tags)))
+        gold_entities, predicted_entities = set(find_entities(gold_tags)), set(find_entities(predicted_tags))
+        num_gold.update(_types(gold_entities))
+        num_predicted.update(_types(predicted_entities))
+        num_correct.update(_types(gold_entities & predicted_entities))
+    types = sorted(num_gold.keys() | num_predicted.keys())
+    counts = {kind: TypeCounts(num_correct[kind], num_predicted[kind], num_gold[kind]) for kind in types}
+    return TaggingScores(num_tokens, num_correct_tokens, counts)
+
+
+def _same_length(gold: Sequence[str], predicted: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    if len(gold) != len(predicted):
+        raise ValueError(f"a sentence has {len(gold)} gold tags and {len(predicted)} predicted ones")
+    return gold, predicted
+
+
+def _types(entities: Iterable[Entity]) -> Iterator[str]:
+    return (entity.type for entity in entities)
+
+
+def conlleval_report(scores: TaggingScores) -> str:
+    r"""The scores as the script conlleval prints them, in percents, with a line for each type.
+
+    The number at the end of such a line is that of the entities of the type that were predicted.
+
+    Returns:
+      Lines that end in `\n`.
+    """
+    total = scores.total
+    lines = [
+        f"processed {scores.num_tokens} tokens with {total.num_gold} phrases; "
+        f"found: {total.num_predicted} phrases; correct: {total.num_correct}.\n"
+    ]
+    if scores.num_tokens:
+        accuracy = 100 * scores.num_correct_tokens / scores.num_tokens
+        lines.append(f"accuracy: {accuracy:6.2f}%; {_columns(total)}\n")
+    lines += [f"{kind:>17s}: {_columns(counts)}  {counts.num_predicted}\n" for kind, counts in scores.counts.items()]
+    return "".join(lines)
+
+
+def _columns(counts: TypeCounts) -> str:
+    precision, recall, f1 = counts.scaled(100)
+    return f"precision: {precision:6.2f}%; recall: {recall:6.2f}%; FB1: {f1:6.2f}"

@@ -1,0 +1,151 @@
+"""The tagging model: an encoder, and scores of the tags at every position."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from official_bert.modeling.blocks import OutputProjection
+from official_bert.modeling.classifier import FEATURES, HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
+from official_bert.modeling.encoder_model import EncoderModel
+from official_bert.modeling.inputs import completed, named_inputs
+from official_bert.modeling.model import Encoder
+from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
+
+BILSTM = "bilstm"
+
+_NUM_LSTM_LAYERS = 2
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class TaggingModel(EncoderModel):
+    """Encoder and tagger: scores of the tags at every position.
+
+    An encoder whose `trainable` is False stays as it is: training changes only what stands on it.
+
+    Attributes:
+      feature_shape: (K, D), the vectors that the tagger reads at each position.
+    Source: BERT paper, section 4.3; the bidirectional LSTM on a frozen encoder: section 5.3.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        num_outputs: int,
+        feature_layers: str = LAST,
+        head: str = "linear",
+        lstm_units: int | None = None,
+        name: str = "tagger",
+        **kwargs,
+    ):
+        """Creates the tagger, its variables under `tagging/`.
+
+        Args:
+          encoder: the encoder.
+          num_outputs: number of tags.
+          feature_layers: what the tagger reads; see `pooling.position_features`.
+          head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
+          lstm_units: number of units of the LSTM per direction; None for D.
+          name: the model's.
+          **kwargs: see `keras.Model`: dtype, trainable.
+
+        Raises:
+          UserError: the encoder has too few layers for `feature_layers`.
+        """
+        super().__init__(encoder, name=name, **kwargs)
+        self._options = {
+            "num_outputs": num_outputs,
+            "feature_layers": feature_layers,
+            "head": head,
+            "lstm_units": lstm_units,
+        }
+        config = encoder.config
+        num_read = num_vectors(feature_layers, config.num_hidden_layers)
+        self.feature_shape = (num_read, config.hidden_size)
+        self._feature_layers = feature_layers
+        self.dropout = keras.layers.Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
+        self.lstm_layers = []
+        with keras.name_scope("tagging"):
+            if is_weighted(feature_layers):
+                zeros = keras.initializers.Zeros()
+                self.layer_weights = keras.Variable(zeros, shape=(num_read,), name="layer_weights", autocast=False)
+                num_read = 1
+            width = num_read * config.hidden_size
+            self.dropout.build((None, None, width))
+            if head == BILSTM:
+                units = lstm_units or config.hidden_size
+                for number in range(_NUM_LSTM_LAYERS):
+                    self.lstm_layers.append(self._bidirectional(units, width, f"lstm_{number}"))
+                    width = 2 * units
+            self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="tags")
+        self.build_for_any_length()
+
+    def _bidirectional(self, units: int, input_width: int, name: str) -> keras.layers.Bidirectional:
+        lstm = keras.layers.LSTM(units, return_sequences=True, dtype=self.dtype_policy, name="lstm")
+        layer = keras.layers.Bidirectional(lstm, dtype=self.dtype_policy, name=name)
+        layer.build((None, None, input_width))
+        return layer
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor as JSON can hold them."""
+        return {**super().get_config(), **self._options}
+
+    def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Symbolic outputs; see `call`."""
+        if holds_features(input_ids):
+            shape = input_ids["input_mask"].shape
+        else:
+            inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
+            shape = self.encoder.compute_output_spec(**inputs)["sequence_output"].shape[:2]
+        return keras.KerasTensor((*shape, self._options["num_outputs"]), "float32")
+
+    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
+        """Scores the tags.
+
+        Args:
+          input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. Or a dict of
+            `features`, float [B, S, K * D], as `features` gave them before, and input_mask.
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
+          segment_ids: int32 [B, S]; all 0 if not given.
+          training: whether to drop out.
+
+        Returns:
+          float32 [B, S, num_outputs], logits.
+
+        Raises:
+          UserError: see `BertEncoder.call`.
+        """
+        if holds_features(input_ids):
+            return self.tag(input_ids[FEATURES], input_ids["input_mask"], training=training)
+        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        return self.tag(self.features(inputs, training=training), inputs["input_mask"], training=training)
+
+    def features(self, inputs: Mapping[str, Any], training=False):
+        """Computes what the tagger reads.
+
+        Args:
+          inputs: the encoder's, as a dict by name or as a list in order; see `call`.
+          training: whether to drop out; an encoder that is not trained never does.
+
+        Returns:
+          float [B, S, K * D].
+        """
+        inputs = completed(named_inputs(self.INPUTS, inputs, None, None))
+        encoded = self.encoder(**inputs, training=training and self.encoder.trainable)
+        features = position_features(encoded["embedding_output"], encoded["encoder_layers"], self._feature_layers)
+        batch_size, length = ops.shape(inputs["input_ids"])
+        return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))
+
+    def tag(self, features, input_mask, training=False):
+        """Scores what `features` gives: float [B, S, K * D] to logits, float32 [B, S, num_outputs]."""
+        x = ops.cast(features, self.compute_dtype)
+        if is_weighted(self._feature_layers):
+            batch_size, length = ops.shape(x)[:2]
+            x = ops.reshape(x, (batch_size, length, *self.feature_shape))  # [B, S, K, D]
+            x = ops.einsum("bskd,k->bsd", x, ops.cast(ops.softmax(self.layer_weights), x.dtype))
+        x = self.dropout(x, training=training)
+        for layer in self.lstm_layers:
+            x = layer(x, mask=ops.cast(input_mask, "bool"), training=training)
+        return self.head(x)

@@ -1,0 +1,321 @@
+r"""Files of words with tags: a word per line in columns, as in the CoNLL tasks, or a sentence per line with its tags.
+
+Layout "columns": a word and what is said of it per line. Tabs separate the columns if the file has any (then a word may
+contain blanks), otherwise runs of blanks. A blank line ends a sentence:
+
+    Anna     B-PER
+    rows     O
+
+Layout "sentences": a sentence and its tags per line, separated by a tab, or sentences without tags; blanks separate
+words:
+
+    Anna rows<TAB>B-PER O
+
+In both, a line that begins with `-DOCSTART-` begins a document and is no word. A file without such lines is one
+document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from official_bert.metrics.tagging import PREFIXES, has_entities
+from official_bert.support.errors import UserError
+from official_bert.support.text_files import LineReader
+
+LAYOUTS = ("auto", "columns", "sentences")
+_DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
+_BYTE_ORDER_MARK = "\ufeff"
+_SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
+
+
+class TaggedSentence(NamedTuple):
+    """A sentence of a file.
+
+    Attributes:
+      words: its words, at least one.
+      tags: the tag of each word, with the prefix in front ("B-PER"); None where the file has none.
+      document: the number of its document in the file, from 0; documents without sentences are not counted.
+      line: the line of its first word, from 1.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int
+    line: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggedFile:
+    r"""What a file holds, and what it takes to write it again with one more column.
+
+    Attributes:
+      path: the file.
+      sentences: its sentences, in order, at least one.
+      lines: all its lines, without line ends and byte-order mark; "" for one that holds nothing but blanks and tabs.
+      layout: "columns" or "sentences".
+      separator: what separates its columns: "\t" or " ".
+      num_columns: the number of its columns.
+      suffix_tags: its tags have the prefix at the end ("PER-B").
+    """
+
+    path: str
+    sentences: list[TaggedSentence]
+    lines: list[str]
+    layout: str
+    separator: str
+    num_columns: int
+    suffix_tags: bool
+
+
+class _Row(NamedTuple):
+    """A line that is neither blank nor the start of a document."""
+
+    line: int
+    cells: list[str]
+
+
+def read_tagged_file(
+    path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, file_layout: str = "auto"
+) -> TaggedFile:
+    """Reads the sentences of a file.
+
+    How `file_layout="auto"` decides: a tag has no blank inside, so a file with tabs has the layout "sentences" if at
+    least half of its lines have several tags in the column of the tags, and otherwise "columns"; a file of sentences of
+    one word each is therefore read as columns. Without tabs, a file with tags is in columns. A file without tags and
+    tabs is in columns if each line is one word or ends in `O` or the tag of an entity, if there is a `-DOCSTART-`, or
+    if groups of lines, separated by blank lines, have equally many columns; its lines are sentences if they are of
+    different lengths and there is no blank line between. Where it may be either, that is an error.
+
+    Tags with the prefix at the end, such as `PER-B`, are turned round, if all tags of the file but `O` are of this form
+    and not all are of the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
+
+    Args:
+      path: the file, UTF-8.
+      word_column: the column of the words, from 0; a negative number counts from the end.
+      tag_column: the column of the tags, likewise.
+      is_tagged: the file must have tags. Otherwise they are read if the column is there and is filled.
+      file_layout: "columns", "sentences", or "auto" to find out.
+
+    Raises:
+      UserError: the file is missing, not text or without sentences, a line has too few or too many columns or an empty
+        word or tag, or a sentence has not as many tags as words; the message gives the line.
+    """
+    if file_layout not in LAYOUTS:
+        raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    layout = file_layout
+    lines = _read_lines(path)
+    word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
+    if not word_lines:
+        raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
+    has_tabs = any("\t" in line for line in word_lines.values())
+    if layout == "auto" and has_tabs:
+        layout = _tabbed_layout(list(word_lines.values()), word_column, tag_column, is_tagged)
+    elif layout == "auto":
+        layout = "columns" if is_tagged else _untagged_layout(path, lines, tag_column)
+    separator = "\t" if has_tabs or layout == "sentences" else " "
+    rows = [_Row(number, split_columns(line, separator)) for number, line in word_lines.items()]
+    _check_columns(path, rows, separator)
+    words = _words(path, rows, word_column, layout)
+    tags = _tags(path, rows, words, word_column, tag_column, layout, is_required=is_tagged)
+    suffix_tags = tags is not None and _have_suffixes({tag for row in tags for tag in row})
+    if suffix_tags:
+        tags = [tuple(_with_prefix(tag) for tag in row) for row in tags]
+    sentences = _sentences(lines, words, tags, layout)
+    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), suffix_tags)
+
+
+def is_document_start(line: str) -> bool:
+    """Tells whether a line begins a document, as in `-DOCSTART- -X- -X- O`."""
+    return _DOCUMENT_START.match(line) is not None
+
+
+def split_columns(line: str, separator: str) -> list[str]:
+    """The columns of a line; a blank as separator stands for any number of them."""
+    cells = line.split(separator)
+    return cells if separator == "\t" else list(filter(None, cells))
+
+
+def with_suffix(tag: str) -> str:
+    """Puts the prefix of a tag at the end: `B-PER` to `PER-B`."""
+    prefix, hyphen, kind = tag.partition("-")
+    return f"{kind}-{prefix}" if hyphen else tag
+
+
+def _with_prefix(tag: str) -> str:
+    kind, hyphen, prefix = tag.rpartition("-")
+    return f"{prefix}-{kind}" if hyphen else tag
+
+
+def _have_suffixes(tags: set[str]) -> bool:
+    """Whether all of the tags that are not O have their prefix at the end, and one has none in front."""
+    marked = [tag.rpartition("-") for tag in tags - {"O"}]
+    return all(kind and prefix in PREFIXES for kind, _, prefix in marked) and not has_entities(tags)
+
+
+def _read_lines(path: str) -> list[str]:
+    lines = []
+    for line in LineReader(path):
+        text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
+        lines.append(text if text.strip(" \t") else "")
+    return lines
+
+
+def _index(column: int, num_columns: int) -> int | None:
+    """A column's number from 0; None if there is none."""
+    index = column if column >= 0 else num_columns + column
+    return index if 0 <= index < num_columns else None
+
+
+def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int, is_tagged: bool) -> str:
+    """Finds the layout of a file with tabs, from its tags or, in a file without tags, from its words."""
+    rows = [split_columns(line, "\t") for line in word_lines]
+    word, tag = _index(word_column, len(rows[0])), _index(tag_column, len(rows[0]))
+    deciding = [row[tag] for row in rows if tag is not None and tag < len(row)]
+    if not is_tagged and (tag == word or not all(cell.strip(" ") for cell in deciding)):
+        deciding = [row[word] for row in rows if word is not None and word < len(row)]
+    num_several = sum(len(split_columns(cell, " ")) > 1 for cell in deciding)
+    return "sentences" if 2 * num_several >= len(rows) else "columns"
+
+
+def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
+    """Finds the layout of a file without tabs in which there may be no tags, as `read_tagged_file` says."""
+    groups, has_documents = [[]], False
+    for line in lines:
+        if is_document_start(line):
+            has_documents = True
+        elif line:
+            groups[-1].append(split_columns(line, " "))
+        elif groups[-1]:
+            groups.append([])
+    groups = [group for group in groups if group]
+    rows = [row for group in groups for row in group]
+    is_even = len({len(row) for row in rows}) == 1
+    tags = {row[tag_column] for row in rows if _index(tag_column, len(row)) is not None}
+    is_grouped = len(groups) > 1 and any(len(group) > 1 for group in groups)
+    if has_documents or has_entities(tags) or (is_even and (len(rows[0]) == 1 or is_grouped)):
+        return "columns"
+    if not is_even and len(groups) == 1:
+        return "sentences"
+    raise UserError(
+        f"{path}: a line may be a word with further columns or a whole sentence; give file_layout=columns or "
+        "file_layout=sentences"
+    )
+
+
+def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
+    """Raises unless all lines have equally many columns."""
+    first = rows[0]
+    for row in rows:
+        if len(row.cells) != len(first.cells):
+            raise UserError(
+                f"{path}, line {row.line}: {_counted(row.cells, 'column')}, but line {first.line} has "
+                f"{len(first.cells)} (separated by {_SEPARATOR_NAMES[separator]}); correct the line"
+            )
+
+
+def _counted(items: Sequence[str], noun: str) -> str:
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
+
+
+def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> list[tuple[str, ...]]:
+    """The words of each line."""
+    index = _required(path, rows[0], "word_column", word_column)
+    words = []
+    for row in rows:
+        cell = row.cells[index]
+        found = (cell,) if cell and layout == "columns" else tuple(split_columns(cell, " "))
+        if not found:
+            raise UserError(f"{path}, line {row.line}: no word in column {index}, counted from 0; correct the line")
+        words.append(found)
+    return words
+
+
+def _required(path: str, row: _Row, name: str, column: int) -> int:
+    index = _index(column, len(row.cells))
+    if index is None:
+        needed = column + 1 if column >= 0 else -column
+        raise UserError(
+            f"{path}, line {row.line}: {_counted(row.cells, 'column')}, but {name}={column} needs {needed}; "
+            "columns are counted from 0"
+        )
+    return index
+
+
+def _tags(
+    path: str,
+    rows: Sequence[_Row],
+    words: Sequence[tuple[str, ...]],
+    word_column: int,
+    tag_column: int,
+    layout: str,
+    *,
+    is_required: bool,
+) -> list[tuple[str, ...]] | None:
+    """The tags of each line; None if there are none and none are required."""
+    try:
+        first = rows[0]
+        index = _required(path, first, "tag_column", tag_column)
+        if index == _index(word_column, len(first.cells)):
+            raise UserError(
+                f"{path}, line {first.line}: {_counted(first.cells, 'column')}, and column {index} cannot be both the "
+                f"word and the tag; check word_column={word_column}, tag_column={tag_column} and what separates columns"
+            )
+        return [
+            _tags_of_row(path, row, row.cells[index], row_words, layout)
+            for row, row_words in zip(rows, words, strict=True)
+        ]
+    except UserError:
+        if is_required:
+            raise
+        return None
+
+
+def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout: str) -> tuple[str, ...]:
+    tags = tuple(split_columns(cell, " "))
+    if not tags:
+        raise UserError(f"{path}, line {row.line}: the tag of {words[0][:40]!r} is empty; correct the line")
+    if layout == "columns" and len(tags) > 1:
+        raise UserError(
+            f"{path}, line {row.line}: the tag {cell[:40]!r} contains a blank; correct the line, or give "
+            "file_layout=sentences if each line is a sentence"
+        )
+    if len(tags) != len(words):
+        raise UserError(
+            f"{path}, line {row.line}: {_counted(words, 'word')} but {_counted(tags, 'tag')}; correct the line, or "
+            "give file_layout=columns if each line is a word"
+        )
+    return tags
+
+
+def _sentences(
+    lines: Iterable[str], words: Sequence[tuple[str, ...]], tags: Sequence[tuple[str, ...]] | None, layout: str
+) -> list[TaggedSentence]:
+    """Puts together the lines of each sentence."""
+    sentences: list[TaggedSentence] = []
+    rows = zip(words, tags or [()] * len(words), strict=True)
+    document, first_line = 0, 0
+    all_words: list[str] = []
+    all_tags: list[str] = []
+
+    def end_sentence() -> None:
+        if all_words:
+            found_tags = None if tags is None else tuple(all_tags)
+            sentences.append(TaggedSentence(tuple(all_words), found_tags, document, first_line))
+        all_words.clear()
+        all_tags.clear()
+
+    for number, line in enumerate(lines, start=1):
+        is_word = line and not is_document_start(line)
+        if not is_word or layout == "sentences":
+            end_sentence()
+        if is_word:
+            first_line = first_line if all_words else number
+            row_words, row_tags = next(rows)
+            all_words += row_words
+            all_tags += row_tags
+        elif line and sentences and sentences[-1].document == document:
+            document += 1
+    end_sentence()
+    return sentences

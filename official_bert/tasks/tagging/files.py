@@ -1,0 +1,68 @@
+"""Which files the flags of `run_ner.py` mean, and what is asked of them."""
+
+import os
+from collections.abc import Collection
+
+from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.metrics.tagging import has_entities
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.tasks.tagging.examples import TaggedFile, read_tagged_file
+
+_OUTSIDE = "O"
+
+_NAMES = {
+    "train_file": ("eng.train", "train.txt"),
+    "eval_file": ("eng.testa", "dev.txt", "valid.txt"),
+    "predict_file": ("eng.testb", "test.txt"),
+}
+
+
+def configured_file(config: TaggingConfig, name: str) -> str:
+    """The file that a flag names or, without it, that of the data set's folder.
+
+    Args:
+      config: the flags.
+      name: "train_file", "eval_file" or "predict_file".
+
+    Raises:
+      UserError: there is no such file.
+    """
+    given = getattr(config, name)
+    if given is not None:
+        if not files.exists(given):
+            raise UserError(f"{name}: there is no file {given}; check the path")
+        return given
+    for candidate in _NAMES[name]:
+        path = os.path.join(config.data_dir, candidate)
+        if files.exists(path):
+            return path
+    raise UserError(
+        f"data_dir={config.data_dir} contains neither {' nor '.join(_NAMES[name])}; check the folder, or give {name}"
+    )
+
+
+def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
+    """Reads the file that a flag means; only that to predict may be without tags.
+
+    Raises:
+      UserError: the file is missing or wrong.
+    """
+    return read_tagged_file(
+        configured_file(config, name),
+        word_column=config.word_column,
+        tag_column=config.tag_column,
+        file_layout=config.file_layout,
+        is_tagged=name != "predict_file",
+    )
+
+
+def tags_of(file: TaggedFile) -> list[str]:
+    """The tags of a training file, `O` first."""
+    tags = {tag for sentence in file.sentences for tag in sentence.tags}
+    return sorted(tags, key=lambda tag: (tag != _OUTSIDE, tag))
+
+
+def primary_metric(tags: Collection[str]) -> str:
+    """The score that decides which model is best: F1 of the entities or, of tags that mark none, accuracy."""
+    return "f1" if has_entities(tags) else "accuracy"

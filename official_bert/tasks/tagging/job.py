@@ -1,0 +1,285 @@
+"""A run of `run_ner.py` as a `FinetuningJob`: which sentences, which records, what is written of the predicted tags."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.data.pipeline import padded_lengths
+from official_bert.data.records import RecordFile, fingerprint, made_from
+from official_bert.metrics.tagging import (
+    TaggingScores,
+    breaks,
+    conlleval_report,
+    has_entities,
+    scheme_of,
+    score_tags,
+)
+from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.support import files
+from official_bert.support.errors import UserError, listed
+from official_bert.tasks.tagging.examples import TaggedFile
+from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
+from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
+from official_bert.tasks.tagging.records import write_feature_records, write_records
+from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
+from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
+from official_bert.tasks.tagging.windows import Window, make_windows
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.finetuning import FinetuningJob
+from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
+from official_bert.training.loop import Trainer
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.split_records import SplitRecords
+from official_bert.training.summaries import ScalarLog, write_results
+
+TEST_RESULTS_FILE = "test_results.txt"
+EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
+
+_NOT_LABELLED = 0  # the label of a word whose tag is unknown
+_MODEL_FLAGS = ("do_lower_case", "feature_layers", "head", "lstm_units", "trainable_encoder")
+
+
+class _Split(NamedTuple):
+    """A file under a name; of each sentence the label of each word, which is one more than the number of its tag."""
+
+    name: str
+    file: TaggedFile
+    labels: list[list[int]]
+
+    @property
+    def words(self) -> list[tuple[str, ...]]:
+        """The words of each sentence."""
+        return [sentence.words for sentence in self.file.sentences]
+
+    @property
+    def is_tagged(self) -> bool:
+        """Whether the file has the tags."""
+        return self.file.sentences[0].tags is not None
+
+
+class TaggingJob(FinetuningJob):
+    """Sentences and tags in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
+
+    model_flags = _MODEL_FLAGS
+
+    def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
+        """Reads all files and checks all tags, before anything is computed.
+
+        Args:
+          config: the flags.
+          bert_config: the architecture.
+          tokenizer: the tokenizer.
+
+        Raises:
+          UserError: a file is wrong, the tags are unknown, or the export cannot be written.
+        """
+        self.config = config
+        self.bert_config = bert_config
+        self.tokenizer = tokenizer
+        read = {flag: read_configured(config, flag) for flag in config.required_files}
+        train = read.get("train_file")
+        self._tags = tags_of(train) if train else trained_tags(config.output_dir)
+        self._has_entities = has_entities(self._tags)
+        self._train, self._dev, self._test = (
+            self._split(name, read[flag]) if flag in read else None
+            for name, flag in (("train", "train_file"), ("eval", "eval_file"), ("predict", "predict_file"))
+        )
+        if config.do_export:
+            check_export_dir(config.export_dir)
+        self.task = tagging_task(config, bert_config, len(self._tags))
+        self.primary_metric = f"eval_{primary_metric(self._tags)}"
+        self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
+        lengths = padded_lengths(config.max_seq_length)
+        self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
+
+    def check_output_folder(self) -> None:
+        """Raises if the checkpoints of the output folder were trained with other tags."""
+        config = self.config
+        tags = read_labels(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
+        if tags is not None and tags != self._tags:
+            raise UserError(
+                f"the tags are {listed(self._tags)}, but the checkpoints in {config.output_dir} were trained with "
+                f"{listed(tags)} ({LABELS_FILE}); use those, or another output_dir"
+            )
+
+    def training_fingerprints(self) -> tuple[str | None, str]:
+        """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
+        return made_from(self._records.ids_file("train").path), self._fingerprint(self._train)
+
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
+        return self._records.file(trainer, "train")
+
+    def write_training_records(self, trainer: Trainer) -> int:
+        """Writes the records to train on and the names of the tags."""
+        write_labels(self.config.output_dir, self._tags)
+        return self._records.write(trainer, "train", self._writer(self._train))
+
+    def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
+        """Scores the evaluation file."""
+        return self._evaluate(trainer, step)[0]
+
+    def evaluate(self, trainer: Trainer, step: int) -> None:
+        """Writes `eval_results.txt` and, of entities, `eval_report.txt`, what the script conlleval prints."""
+        scores, tagging_scores = self._evaluate(trainer, step)
+        self._write_scores(step, scores, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
+
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Writes `predictions.conll` and, where the file has the tags, `test_results.txt` and `test_report.txt`."""
+        predicted, loss = self._predict(trainer, self._test, is_scored=False)
+        path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
+        write_predictions(path, self._test.file, predicted)
+        logging.info("wrote the tags of %d sentences to %s", len(predicted), path)
+        if self._test.is_tagged:
+            scores, tagging_scores = self._scores("test", self._test, predicted, loss)
+            self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
+        else:
+            for name in (TEST_RESULTS_FILE, TEST_REPORT_FILE):
+                if files.exists(os.path.join(self.config.output_dir, name)):
+                    logging.warning("%s is from an earlier prediction", os.path.join(self.config.output_dir, name))
+
+    def export(self, checkpoint: str) -> None:
+        """Exports a checkpoint."""
+        if self.config.document_context:
+            logging.warning(
+                "do_export: the export reads sentences without their documents, though document_context=True"
+            )
+        servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
+        write_export(self.config.export_dir, servable, self.config.vocab_file)
+
+    def _split(self, name: str, file: TaggedFile) -> _Split:
+        """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""
+        logging.info("%s: %d sentences", file.path, len(file.sentences))
+        numbers = {tag: number for number, tag in enumerate(self._tags, start=1)}
+        labels, unknown = [], []
+        for sentence in file.sentences:
+            tags = sentence.tags or [None] * len(sentence.words)
+            labels.append([numbers.get(tag, _NOT_LABELLED) for tag in tags])
+            unknown += [(tag, sentence.line) for tag in sentence.tags or () if tag not in numbers]
+        if unknown:
+            logging.warning(
+                "%s: the tags %s are not among those of the training file; the %d words that have them count as "
+                "errors, the first of them in the sentence of line %d",
+                file.path,
+                listed(sorted({tag for tag, _ in unknown})),
+                len(unknown),
+                unknown[0][1],
+            )
+        if self._has_entities:
+            _warn_of_breaks(file)
+        return _Split(name, file, labels)
+
+    def _windows(self, split: _Split) -> Iterator[Window]:
+        documents = [sentence.document for sentence in split.file.sentences]
+        return make_windows(
+            split.words,
+            self.tokenizer,
+            max_seq_length=self.config.max_seq_length,
+            documents=documents if self.config.document_context else None,
+        )
+
+    def _writer(self, split: _Split) -> "_Writer":
+        specials = {"cls_id": self.tokenizer.cls_id, "sep_id": self.tokenizer.sep_id}
+        return _Writer(lambda: self._windows(split), split.labels, specials, self._fingerprint(split))
+
+    def _fingerprint(self, split: _Split) -> str:
+        """Hashes all that decides how the records of a file come out."""
+        settings = self.tokenizer.basic_tokenizer.do_lower_case, self.config.max_seq_length
+        documents = [sentence.document for sentence in split.file.sentences] if self.config.document_context else None
+        vocabulary = list(self.tokenizer.vocabulary.token_to_id.items())
+        return fingerprint(vocabulary, settings, documents, split.words, split.labels, self._tags)
+
+    def _evaluate(self, trainer: Trainer, step: int) -> tuple[dict[str, float], TaggingScores]:
+        predicted, loss = self._predict(trainer, self._dev, is_scored=True)
+        scores, tagging_scores = self._scores("eval", self._dev, predicted, loss)
+        ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        return scores, tagging_scores
+
+    def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
+        """The tags of all words of each sentence, and the mean loss of the words whose tag is known."""
+        outputs = self._records.predictions(trainer, split.name, self._writer(split), is_scored=is_scored)
+        tags = [[""] * len(words) for words in split.words]
+        for window, numbers in zip(self._windows(split), outputs[TAG_NUMBERS], strict=True):
+            for word, position in zip(window.words, window.positions, strict=True):
+                tags[window.sentence][word] = self._tags[numbers[position + 1]]  # behind [CLS]
+        num_labelled = float(outputs[NUM_LABELLED].sum(dtype=np.float64))
+        return tags, float(outputs[LOSS_SUM].sum(dtype=np.float64)) / max(num_labelled, 1.0)
+
+    def _scores(
+        self, prefix: str, split: _Split, predicted: Sequence[Sequence[str]], loss: float
+    ) -> tuple[dict[str, float], TaggingScores]:
+        scores = score_tags([sentence.tags for sentence in split.file.sentences], predicted)
+        names = ("accuracy", "precision", "recall", "f1") if self._has_entities else ("accuracy",)
+        by_name = {f"{prefix}_{name}": getattr(scores, name) for name in names}
+        return {**by_name, f"{prefix}_loss": loss}, scores
+
+    def _write_scores(
+        self, step: int, scores: dict[str, float], tagging_scores: TaggingScores, results_file: str, report_file: str
+    ) -> None:
+        output_dir = self.config.output_dir
+        write_results(os.path.join(output_dir, results_file), {GLOBAL_STEP: step, **scores})
+        if self._has_entities:
+            report = conlleval_report(tagging_scores)
+            logging.info("%s:\n%s", report_file, report)
+            with files.atomic_write(os.path.join(output_dir, report_file)) as sink:
+                sink.write(report)
+
+
+class _Writer(NamedTuple):
+    """Writes the records of a split; see `SplitWriter`."""
+
+    windows: Callable[[], Iterator[Window]]
+    labels: list[list[int]]
+    specials: dict[str, int]
+    made_from: str
+
+    def write_ids(self, file: RecordFile) -> int:
+        return write_records(
+            file.path, file.schema, self.windows, self.labels, made_from=self.made_from, **self.specials
+        )
+
+    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
+        combined = fingerprint(encoder, self.made_from)
+        write_feature_records(file.path, file.schema, self.windows, self.labels, features=features, made_from=combined)
+
+
+def tagging_task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) -> TaggingTask:
+    """The task that the flags describe."""
+    return TaggingTask(
+        bert_config,
+        num_tags=num_tags,
+        max_seq_length=config.max_seq_length,
+        trainable_encoder=config.trainable_encoder,
+        use_one_hot_embeddings=config.use_tpu,
+        feature_layers=config.feature_layers,
+        head=config.head,
+        lstm_units=config.lstm_units,
+    )
+
+
+def _warn_of_breaks(file: TaggedFile) -> None:
+    """Warns of tags that break the rules of their scheme; they are scored all the same."""
+    tagged = [sentence for sentence in file.sentences if sentence.tags]
+    scheme = scheme_of(sentence.tags for sentence in tagged)
+    found = [(sentence, word) for sentence in tagged for word in breaks(sentence.tags, scheme)]
+    if found:
+        sentence, word = found[0]
+        before = sentence.tags[word - 1] if word else "the beginning of the sentence"
+        logging.warning(
+            "%s: %d tags break the rules of %s, such as %s after %s in the sentence of line %d; they are learned as "
+            "they are, and scored as the script conlleval scores them",
+            file.path,
+            len(found),
+            scheme,
+            sentence.tags[word],
+            before,
+            sentence.line,
+        )

@@ -1,0 +1,101 @@
+"""Tagging as a task: model, losses, and the tag of each position."""
+
+from collections.abc import Callable, Mapping
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.schema import RecordSchema
+from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.model import Encoder
+from official_bert.modeling.tagging import TaggingModel
+from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
+from official_bert.training.task import WeightedSum
+
+# What is predicted of each record.
+TAG_NUMBERS, LOSS_SUM, NUM_LABELLED = "tag_numbers", "loss_sum", "num_labelled"
+
+
+class TaggingTask:
+    """Learns the tag of each word of a sentence, at its first wordpiece.
+
+    Attributes:
+      schema: the records, with lengths and limits.
+    Source: BERT paper, section 4.3.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        *,
+        num_tags: int,
+        max_seq_length: int,
+        trainable_encoder: bool = True,
+        use_one_hot_embeddings: bool = False,
+        make_encoder: Callable[..., Encoder] = create_encoder,
+        **model_options,
+    ):
+        """Describes the task.
+
+        Args:
+          config: the architecture.
+          num_tags: number of tags.
+          max_seq_length: positions of a window.
+          trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
+          use_one_hot_embeddings: see `BertEncoder`.
+          make_encoder: makes the encoder; called as `create_encoder`.
+          **model_options: see `TaggingModel`.
+        """
+        self._config = config
+        self._num_tags = num_tags
+        self._max_seq_length = max_seq_length
+        self._trainable_encoder = trainable_encoder
+        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._make_encoder = make_encoder
+        self._model_options = model_options
+        self.schema = self._sized(TAGGING_SCHEMA)
+
+    def build_model(self) -> keras.Model:
+        """Creates the model, variables included."""
+        encoder = self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings)
+        encoder.trainable = self._trainable_encoder
+        return TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
+
+    def feature_schema(self, model: TaggingModel) -> RecordSchema:
+        """The records of what the frozen encoder of a model computes: a vector per position, and the labels."""
+        return self._sized(FEATURE_SCHEMA, W=int(np.prod(model.feature_shape)))
+
+    def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """The loss over the words that are tagged."""
+        losses, weights = _losses(outputs, batch)
+        return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
+
+    def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Of each window: tag_numbers, int32 [B, S], however short the batch was cut; loss_sum and num_labelled [B]."""
+        losses, weights = _losses(outputs, batch)
+        numbers = tf.argmax(outputs, axis=-1, output_type=tf.int32)
+        num_missing = self._max_seq_length - tf.shape(numbers)[1]
+        return {
+            TAG_NUMBERS: tf.pad(numbers, [[0, 0], [0, num_missing]]),
+            LOSS_SUM: tf.reduce_sum(losses, axis=1),
+            NUM_LABELLED: tf.reduce_sum(weights, axis=1),
+        }
+
+    def _sized(self, schema: RecordSchema, **sizes: int) -> RecordSchema:
+        return schema.sized(
+            S=self._max_seq_length,
+            V=self._config.vocab_size,
+            T=self._config.type_vocab_size,
+            N=self._num_tags + 1,
+            **sizes,
+        )
+
+
+def _losses(logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """The loss at each position and its weight, 0 where no word is tagged; float32 [B, S]."""
+    labels = batch[LABELS.name]
+    weights = tf.cast(labels > 0, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
+    return losses * weights, weights

@@ -1,0 +1,114 @@
+"""How sentences become windows: which wordpieces the model reads together, and where each word is tagged.
+
+Every word is tagged once, at its first wordpiece. A word of which the tokenizer leaves nothing, such as a lone control
+character, is read as [UNK], so that it keeps its place. `servable.py` does the same as TensorFlow operations.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.joining import split_windows
+
+
+class Window(NamedTuple):
+    """What the model reads at once.
+
+    Attributes:
+      sentence: number of the sentence whose words it tags.
+      ids: its wordpieces, without [CLS] and [SEP].
+      words: numbers of the words of the sentence that are tagged here.
+      positions: of each of them the index of its first wordpiece among `ids`.
+    """
+
+    sentence: int
+    ids: list[int]
+    words: Sequence[int]
+    positions: Sequence[int]
+
+
+class _Pieces(NamedTuple):
+    """The wordpieces of a sentence, and of each word the index of its first one."""
+
+    ids: list[int]
+    firsts: list[int]
+
+
+def make_windows(
+    sentences: Sequence[Sequence[str]],
+    tokenizer: FullTokenizer,
+    *,
+    max_seq_length: int,
+    documents: Sequence[int] | None = None,
+) -> Iterator[Window]:
+    """Cuts sentences into windows: one for each, or several overlapping ones for a sentence that does not fit.
+
+    A word in two windows is tagged in the one where it has more neighbours on its poorer side; `["a", "b", "c", "d"]`
+    in windows of three wordpieces has `a b c`, which tags a and b, and `c d`, which tags c and d.
+
+    Args:
+      sentences: the words of each.
+      tokenizer: splits words.
+      max_seq_length: wordpieces of a window with [CLS] and [SEP].
+      documents: number of the document of each sentence, not descending. If given, a window is filled up with the
+        neighbouring sentences of the document, half of the room on either side, as long as there are any; a sentence
+        that needs several windows is read without.
+
+    Yields:
+      The windows, in the order of the sentences.
+    """
+    room = max_seq_length - 2
+    if documents is None:
+        for number, words in enumerate(sentences):
+            yield from _own_windows(number, _split(words, tokenizer), room)
+        return
+    for first, last in _runs(documents):
+        parts = [_split(words, tokenizer) for words in sentences[first:last]]
+        document = [piece for part in parts for piece in part.ids]
+        start = 0
+        for number, part in enumerate(parts, start=first):
+            end = start + len(part.ids)
+            if len(part.ids) > room:
+                yield from _own_windows(number, part, room)
+            else:
+                begin, stop = _with_context(start, end, len(document), room)
+                positions = [start - begin + piece for piece in part.firsts]
+                yield Window(number, document[begin:stop], range(len(positions)), positions)
+            start = end
+
+
+def _split(words: Sequence[str], tokenizer: FullTokenizer) -> _Pieces:
+    ids: list[int] = []
+    firsts: list[int] = []
+    for word in words:
+        firsts.append(len(ids))
+        ids += tokenizer.encode(word) or [tokenizer.unk_id]
+    return _Pieces(ids, firsts)
+
+
+def _own_windows(number: int, pieces: _Pieces, room: int) -> Iterator[Window]:
+    """The windows of a sentence without its neighbours."""
+    windows = [window for window, _ in split_windows(len(pieces.ids), 0, room)]
+    tagged: list[list[int]] = [[] for _ in windows]
+    for word, piece in enumerate(pieces.firsts):
+        context = [min(piece - window.start, window.stop - 1 - piece) for window in windows]
+        tagged[context.index(max(context))].append(word)
+    for window, words in zip(windows, tagged, strict=True):
+        positions = [pieces.firsts[word] - window.start for word in words]
+        yield Window(number, pieces.ids[window.start : window.stop], words, positions)
+
+
+def _with_context(start: int, end: int, num_pieces: int, room: int) -> tuple[int, int]:
+    """Extends a range of a document's wordpieces to both sides; what one side does not need is for the other."""
+    spare = room - (end - start)
+    before = min(start, max(spare // 2, spare - (num_pieces - end)))
+    return start - before, min(num_pieces, end + spare - before)
+
+
+def _runs(documents: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where runs of equal numbers begin and end."""
+    first = 0
+    for place in range(1, len(documents) + 1):
+        if place == len(documents) or documents[place] != documents[first]:
+            yield first, place
+            first = place

@@ -1,0 +1,111 @@
+"""The record files of a data set's splits: the ids of texts and, with a frozen encoder, what it computes of them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import keras
+import numpy as np
+
+from official_bert.config.run_configs.training import LabellingOptions
+from official_bert.data.records import RecordFile, explained_damage, fingerprint
+from official_bert.data.schema import RecordSchema
+from official_bert.modeling.model import weights_fingerprint
+from official_bert.training.finetuning import batches_of, predictions
+from official_bert.training.loop import Trainer
+from official_bert.training.task import Task
+
+
+class FrozenTask(Task, Protocol):
+    """A task whose encoder may be frozen, so that what it computes is stored."""
+
+    def feature_schema(self, model: keras.Model) -> RecordSchema:
+        """The records of what the encoder of a model computes."""
+
+
+class SplitWriter(Protocol):
+    """Writes the records of a split, unless existing files are up to date."""
+
+    def write_ids(self, file: RecordFile) -> int:
+        """Writes the ids; returns the number of records."""
+
+    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
+        """Writes what a frozen encoder computes.
+
+        Args:
+          file: where to.
+          encoder: fingerprint of the encoder and of what is taken from it.
+          features: gives the vectors of each record; called only if they are needed.
+        """
+
+
+class SplitRecords:
+    """Writes and reads the records of the splits of a run."""
+
+    def __init__(
+        self,
+        config: LabellingOptions,
+        task: FrozenTask,
+        lengths: Sequence[int],
+        *,
+        feature_lengths: Sequence[int] | None = None,
+    ):
+        """Says how records are read.
+
+        Args:
+          config: the flags.
+          task: has the schemas.
+          lengths: what batches of similar records may be padded to, should the flags allow that.
+          feature_lengths: likewise of what a frozen encoder computes; None if that has no positions.
+        """
+        is_dynamic = config.dynamic_padding and not config.use_tpu
+        self._config = config
+        self._task = task
+        self._lengths = lengths if is_dynamic else None
+        self._feature_lengths = feature_lengths if is_dynamic else None
+        self._num_records: dict[str, int] = {}  # in each file that this run has made sure of
+
+    def ids_file(self, name: str) -> RecordFile:
+        """The file with the ids of a split."""
+        path = os.path.join(self._config.output_dir, f"{name}.tf_record")
+        return RecordFile(path, self._task.schema, self._lengths)
+
+    def file(self, trainer: Trainer, name: str) -> RecordFile:
+        """The file that the model reads: that of the ids or, with a frozen encoder, of what it computes of them."""
+        if self._config.trainable_encoder:
+            return self.ids_file(name)
+        path = os.path.join(self._config.output_dir, f"{name}.features.tf_record")
+        return RecordFile(path, self._task.feature_schema(trainer.model), self._feature_lengths)
+
+    def write(self, trainer: Trainer, name: str, writer: SplitWriter) -> int:
+        """Writes the files of a split at the first call; returns the number of records."""
+        if name not in self._num_records:
+            ids_file = self.ids_file(name)
+            num_records = writer.write_ids(ids_file)
+            if not self._config.trainable_encoder:
+                encoder = fingerprint(weights_fingerprint(trainer.model.encoder), self._config.feature_layers)
+                writer.write_features(
+                    self.file(trainer, name),
+                    encoder=encoder,
+                    features=lambda: self._features(trainer, ids_file, num_records),
+                )
+            self._num_records[name] = num_records
+        return self._num_records[name]
+
+    def predictions(
+        self, trainer: Trainer, name: str, writer: SplitWriter, *, is_scored: bool
+    ) -> dict[str, np.ndarray]:
+        """The task's predictions of a split, one row per record; `is_scored` says what they are for."""
+        num_records = self.write(trainer, name, writer)
+        batch_size = self._config.eval_batch_size if is_scored else self._config.predict_batch_size
+        label = "evaluating" if is_scored else "predicting"
+        return predictions(trainer, self.file(trainer, name), num_records, batch_size=batch_size, label=label)
+
+    def _features(self, trainer: Trainer, file: RecordFile, num_records: int) -> Iterator[np.ndarray]:
+        with explained_damage([file.path], file.schema):
+            yield from trainer.compute_by_record(
+                trainer.model.features,
+                lambda numbers: batches_of(trainer, file, self._config.eval_batch_size, numbers),
+                num_records,
+                label="encoding",
+            )

@@ -1,0 +1,244 @@
+"""Entities and their scores: cases worked by hand, what conlleval prints, and sets of entities counted plainly."""
+
+import random
+
+import pytest
+
+from official_bert.metrics.tagging import (
+    Entity,
+    TypeCounts,
+    breaks,
+    conlleval_report,
+    find_entities,
+    has_entities,
+    scheme_of,
+    score_tags,
+)
+
+SCHEMES = ("IOB1", "IOB2", "IOBES")
+
+
+def random_entities(rng, num_words, types=("PER", "LOC", "ORG")):
+    """Entities of a sentence from left to right, some of them without a word between."""
+    entities, start = [], rng.randrange(3)
+    while start < num_words:
+        end = min(start + rng.choice([1, 1, 2, 3]), num_words)
+        entities.append(Entity(rng.choice(types), start, end))
+        start = end + rng.choice([0, 0, 1, 4])
+    return entities
+
+
+def write_tags(entities, num_words, scheme):
+    """Entities as tags, by the definition of the scheme."""
+    tags = ["O"] * num_words
+    for entity in entities:
+        words = range(entity.start, entity.end)
+        touches = any(other.end == entity.start and other.type == entity.type for other in entities)
+        for index in words:
+            is_first, is_last = index == words[0], index == words[-1]
+            if scheme == "IOBES":
+                prefix = "S" if is_first and is_last else "B" if is_first else "E" if is_last else "I"
+            else:
+                prefix = "B" if is_first and (scheme == "IOB2" or touches) else "I"
+            tags[index] = f"{prefix}-{entity.type}"
+    return tags
+
+
+def random_sentences(seed, count=200):
+    rng = random.Random(seed)
+    for _ in range(count):
+        num_words = rng.randrange(1, 15)
+        yield random_entities(rng, num_words), num_words
+
+
+# Text of tags to entities as TYPE:start-end. Where the tags break the rules, the word that begins an entity is the one
+# after O or an ended entity, or the one whose type is not that of the word before.
+HAND_WORKED = [
+    ("O O", ""),
+    ("B-PER I-PER O", "PER:0-2"),
+    ("B-PER B-PER", "PER:0-1 PER:1-2"),
+    ("O I-PER I-PER", "PER:1-3"),
+    ("I-LOC I-PER", "LOC:0-1 PER:1-2"),
+    ("B-LOC I-PER I-PER", "LOC:0-1 PER:1-3"),
+    ("I-PER B-PER I-PER", "PER:0-1 PER:1-3"),
+    ("B-PER E-PER O", "PER:0-2"),
+    ("B-PER I-PER E-PER B-PER E-PER", "PER:0-3 PER:3-5"),
+    ("O E-PER O", "PER:1-2"),
+    ("E-PER E-PER", "PER:0-1 PER:1-2"),
+    ("E-PER I-PER", "PER:0-1 PER:1-2"),
+    ("I-PER E-LOC", "PER:0-1 LOC:1-2"),
+    ("S-PER S-PER I-PER", "PER:0-1 PER:1-2 PER:2-3"),
+    ("B-PER S-PER", "PER:0-1 PER:1-2"),
+    ("B-PER I-PER L-PER U-PER", "PER:0-3 PER:3-4"),
+    ("B-PER M-PER E-PER W-PER", "PER:0-3 PER:3-4"),
+    ("[-PER ]-PER . ]-LOC", "PER:0-1 PER:1-2 LOC:3-4"),
+    ("B-work-of-art I-work-of-art", "work-of-art:0-2"),
+    ("O B I I O B", ":1-4 :5-6"),
+    ("NN VB .", ""),
+    ("B-PER NN I-PER", "PER:0-1 PER:2-3"),
+    ("O-PER B-PER", "PER:1-2"),
+]
+
+
+@pytest.mark.parametrize(("tags", "expected"), HAND_WORKED)
+def test_entities_of_tags(tags, expected):
+    found = [f"{kind}:{start}-{end}" for kind, start, end in find_entities(tags.split())]
+    assert found == expected.split()
+
+
+def test_entities_are_those_that_tags_were_made_from():
+    for entities, num_words in random_sentences(1):
+        for scheme in SCHEMES:
+            tags = write_tags(entities, num_words, scheme)
+            assert find_entities(tags) == entities, (scheme, tags)
+            assert breaks(tags, scheme) == [], (scheme, tags)
+
+
+def test_scores_counted_by_hand():
+    gold = ["B-PER I-PER O O B-LOC O", "B-ORG I-ORG O O", "B-PER O B-PER"]
+    # First sentence right. Second: a place that is none, and an organization that begins a word late; two of four tags
+    # are wrong. Third: the last person is missed.
+    predicted = ["B-PER I-PER O O B-LOC O", "B-LOC B-ORG O O", "B-PER O O"]
+    scores = score_tags([tags.split() for tags in gold], [tags.split() for tags in predicted])
+    assert (scores.num_tokens, scores.num_correct_tokens) == (6 + 4 + 3, 6 + 2 + 2)
+    assert scores.accuracy == 10 / 13
+    assert scores.counts == {"LOC": TypeCounts(1, 2, 1), "ORG": TypeCounts(0, 1, 1), "PER": TypeCounts(2, 2, 3)}
+    assert list(scores.counts) == ["LOC", "ORG", "PER"]
+    assert scores.total == TypeCounts(3, 5, 5)
+    assert scores.precision == scores.recall == 3 / 5
+    assert scores.f1 == pytest.approx(3 / 5)
+    assert (scores.counts["PER"].precision, scores.counts["PER"].recall) == (1, 2 / 3)
+    assert scores.counts["PER"].f1 == pytest.approx(0.8)
+    assert scores.counts["ORG"].f1 == 0
+    assert conlleval_report(scores).splitlines() == [
+        "processed 13 tokens with 5 phrases; found: 5 phrases; correct: 3.",
+        "accuracy:  76.92%; precision:  60.00%; recall:  60.00%; FB1:  60.00",
+        "              LOC: precision:  50.00%; recall: 100.00%; FB1:  66.67  2",
+        "              ORG: precision:   0.00%; recall:   0.00%; FB1:   0.00  1",
+        "              PER: precision: 100.00%; recall:  66.67%; FB1:  80.00  2",
+    ]
+
+
+# Tags that break the rules of any scheme, and what the script (version 2004-01-26) prints for them.
+ODD_GOLD = ["I-A I-A B-A O I-B", "O B-B I-A E-A I-A O", "E-A E-A O I-B E-B I-B"]
+ODD_PREDICTED = ["B-A I-A I-A O I-B", "O I-B I-A I-A I-A O", "I-A E-A I-A I-B E-B E-B"]
+ODD_REPORT = """\
+processed 17 tokens with 10 phrases; found: 8 phrases; correct: 4.
+accuracy:  58.82%; precision:  50.00%; recall:  40.00%; FB1:  44.44
+                A: precision:   0.00%; recall:   0.00%; FB1:   0.00  4
+                B: precision: 100.00%; recall: 100.00%; FB1: 100.00  4
+"""
+
+
+def test_report_of_odd_sequences_is_that_of_the_script():
+    scores = score_tags(map(str.split, ODD_GOLD), map(str.split, ODD_PREDICTED))
+    assert conlleval_report(scores) == ODD_REPORT
+
+
+def test_nothing_to_divide_by_scores_zero():
+    nothing = score_tags([], [])
+    assert (nothing.accuracy, nothing.precision, nothing.recall, nothing.f1) == (0, 0, 0, 0)
+    assert conlleval_report(nothing) == "processed 0 tokens with 0 phrases; found: 0 phrases; correct: 0.\n"
+    missed = score_tags([["B-PER"]], [["O"]])
+    assert (missed.precision, missed.recall, missed.f1) == (0, 0, 0)
+    assert conlleval_report(missed).endswith("              PER: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n")
+
+
+def test_an_entity_ends_with_its_sentence():
+    together = score_tags([["B-PER", "I-PER"]], [["B-PER", "I-PER"]])
+    apart = score_tags([["B-PER"], ["I-PER"]], [["B-PER"], ["I-PER"]])
+    assert (together.total.num_gold, apart.total.num_gold) == (1, 2)
+
+
+def test_scores_are_those_of_plain_sets_in_every_scheme():
+    golds, guesses = list(random_sentences(2, 150)), []
+    rng = random.Random(3)
+    for entities, num_words in golds:
+        kept = [entity for entity in entities if rng.random() < 0.6]
+        guesses.append(kept if rng.random() < 0.7 else random_entities(rng, num_words))
+    gold_set = {(number, *entity) for number, (entities, _) in enumerate(golds) for entity in entities}
+    guessed_set = {(number, *entity) for number, entities in enumerate(guesses) for entity in entities}
+    true_positives, false_positives = len(gold_set & guessed_set), len(guessed_set - gold_set)
+    false_negatives = len(gold_set - guessed_set)
+    assert min(true_positives, false_positives, false_negatives) > 50
+    for scheme in SCHEMES:
+        scores = score_tags(
+            [write_tags(entities, num_words, scheme) for entities, num_words in golds],
+            [write_tags(entities, num_words, scheme) for entities, (_, num_words) in zip(guesses, golds, strict=True)],
+        )
+        assert scores.precision == pytest.approx(true_positives / (true_positives + false_positives))
+        assert scores.recall == pytest.approx(true_positives / (true_positives + false_negatives))
+        assert scores.f1 == pytest.approx(2 * true_positives / (2 * true_positives + false_positives + false_negatives))
+
+
+def test_unequal_numbers_of_tags_or_sentences_are_refused():
+    with pytest.raises(ValueError, match="2 gold tags and 1 predicted"):
+        score_tags([["O", "O"]], [["O"]])
+    with pytest.raises(ValueError, match="shorter"):
+        score_tags([["O"], ["O"]], [["O"]])
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("O B-PER I-PER", True),
+        ("O S-PER L-LOC U-LOC M-LOC W-LOC", True),
+        ("O B I", True),
+        ("O", True),
+        ("", False),
+        ("NN VB O", False),
+        ("O .", False),
+        ("B-PER NN", False),
+        ("PER-B PER-I O", False),
+        ("-LRB-", False),
+    ],
+)
+def test_which_tag_sets_mark_entities(tags, expected):
+    assert has_entities(set(tags.split())) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentences", "scheme"),
+    [
+        (["O I-PER", "I-LOC B-LOC O"], "IOB1"),
+        (["O B-PER", "B-LOC I-LOC"], "IOB2"),
+        (["I-PER O I-LOC"], "IOB1"),
+        (["O S-PER", "B-LOC E-LOC"], "IOBES"),
+        (["B-LOC L-LOC U-PER"], "IOBES"),
+        (["B-PER O", "B-LOC I-LOC", "O I-LOC"], "IOB2"),  # one break of IOB2, two of IOB1
+        (["I-PER O", "I-LOC I-LOC", "O B-LOC"], "IOB1"),
+        (["O O"], "none"),
+        (["NN VB"], "none"),
+        ([], "none"),
+    ],
+)
+def test_schemes(sentences, scheme):
+    assert scheme_of(tags.split() for tags in sentences) == scheme
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "expected"),
+    [
+        ("I-PER I-PER O I-LOC", "IOB2", [0, 3]),
+        ("B-PER I-LOC I-LOC", "IOB2", [1]),
+        ("B-PER E-PER NN", "IOB2", [1, 2]),
+        ("B-PER I-PER B-PER", "IOB1", [0]),
+        ("O B I", "IOB1", [1]),
+        ("I-PER B-LOC", "IOB1", [1]),
+        ("O I-PER E-PER", "IOBES", [1]),
+        ("B-PER O", "IOBES", [0]),
+        ("B-PER I-PER", "IOBES", [1]),
+        ("S-PER E-PER", "IOBES", [1]),
+        ("B-PER I-LOC E-LOC", "IOBES", [0, 1]),
+        ("B-PER B-PER E-PER", "IOBES", [0]),
+        ("NN I-PER", "none", []),
+        ("", "IOBES", []),
+    ],
+)
+def test_words_that_break_a_scheme(tags, scheme, expected):
+    assert breaks(tags.split(), scheme) == expected
+
+
+def test_a_scheme_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="BILOU"):
+        breaks(["O"], "BILOU")

@@ -1,0 +1,314 @@
+"""Reading files of tagged words, good ones in either layout and every kind of bad one."""
+
+import random
+
+import pytest
+
+from official_bert.support.errors import UserError
+from official_bert.tasks.tagging.examples import TaggedSentence, read_tagged_file, with_suffix
+
+CONLL = """\
+-DOCSTART- -X- O O
+
+Anna NNP B-NP B-PER
+rows VBZ B-VP O
+
+Ashford NNP B-NP B-LOC
+. . O O
+
+-DOCSTART- -X- O O
+
+Ida NNP B-NP B-PER
+"""
+CONLL_SENTENCES = [
+    TaggedSentence(("Anna", "rows"), ("B-PER", "O"), 0, 3),
+    TaggedSentence(("Ashford", "."), ("B-LOC", "O"), 0, 6),
+    TaggedSentence(("Ida",), ("B-PER",), 1, 11),
+]
+
+
+def read(tmp_path, content, **arguments):
+    path = tmp_path / "words.txt"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_tagged_file(str(path), **arguments)
+
+
+def words_and_tags(tagged_file):
+    return [(" ".join(sentence.words), " ".join(sentence.tags)) for sentence in tagged_file.sentences]
+
+
+def refusal(tmp_path, content, **arguments):
+    with pytest.raises(UserError) as error:
+        read(tmp_path, content, **arguments)
+    message = str(error.value)
+    assert message.startswith(str(tmp_path / "words.txt"))
+    assert "\n" not in message
+    return message
+
+
+def test_columns_of_a_conll_file(tmp_path):
+    tagged_file = read(tmp_path, CONLL)
+    assert tagged_file.sentences == CONLL_SENTENCES
+    assert (tagged_file.layout, tagged_file.separator, tagged_file.num_columns) == ("columns", " ", 4)
+    assert tagged_file.lines == CONLL.splitlines()
+    assert not tagged_file.suffix_tags
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(" ", "\t"),
+        lambda text: text.replace(" ", "   ").replace("O\n", "O  \n"),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "\ufeff" + text,
+        lambda text: text.removesuffix("\n"),
+        lambda text: text.replace("\n\n", "\n \t\n"),
+        lambda text: text.replace("-DOCSTART- -X- O O", "-DOCSTART-"),
+        lambda text: text.replace("-DOCSTART- -X- O O", "-DOCSTART- (1 harbour)"),
+    ],
+)
+def test_other_ways_to_write_the_same(tmp_path, change):
+    assert change(CONLL) != CONLL
+    assert read(tmp_path, change(CONLL)).sentences == CONLL_SENTENCES
+
+
+def test_a_word_that_begins_like_a_document_line_is_a_word(tmp_path):
+    (sentence,) = read(tmp_path, "a O\n-DOCSTART-s O\n").sentences
+    assert sentence.words == ("a", "-DOCSTART-s")
+
+
+def test_documents_without_sentences_are_not_counted(tmp_path):
+    text = "-DOCSTART- O\n-DOCSTART- O\n\na O\n\n\n\nb O\n-DOCSTART- O\n-DOCSTART- O\nc O\nd O\n\n-DOCSTART- O\n"
+    sentences = read(tmp_path, text).sentences
+    assert [(*sentence.words, sentence.document, sentence.line) for sentence in sentences] == [
+        ("a", 0, 4),
+        ("b", 0, 8),
+        ("c", "d", 1, 11),
+    ]
+
+
+def test_a_file_without_document_lines_is_one_document(tmp_path):
+    sentences = read(tmp_path, "a O\n\nb O\n\n\nc O").sentences
+    assert [sentence.document for sentence in sentences] == [0, 0, 0]
+
+
+def test_columns_are_chosen_by_number(tmp_path):
+    text = "1 O Anna B-PER x\n2 O rows O y\n"
+    for word_column, tag_column in ((2, 3), (-3, -2), (2, -2)):
+        found = read(tmp_path, text, word_column=word_column, tag_column=tag_column)
+        assert words_and_tags(found) == [("Anna rows", "B-PER O")]
+
+
+def test_words_hold_blanks_between_tabs(tmp_path):
+    sentences = read(tmp_path, "New York\tB-LOC\n \tO\nis \t O \n").sentences
+    assert sentences == [TaggedSentence(("New York", " ", "is "), ("B-LOC", "O", "O"), 0, 1)]
+
+
+def test_odd_characters_stay_in_their_word(tmp_path):
+    words = [
+        "a\u00a0b",
+        "\u00a0",
+        "\u200b",
+        "z\u200dz",
+        "\x07",
+        "\x1c\x1d",
+        "\x0b",
+        "\u2028",
+        "\u3000",
+        "\ufeff",
+        "\x00",
+    ]
+    for separator in " \t":
+        text = "".join(f"{word}{separator}O\n" for word in words)
+        (sentence,) = read(tmp_path, "x O\n".replace(" ", separator) + text).sentences
+        assert sentence.words == ("x", *words)
+    (sentence,) = read(tmp_path, " ".join(words) + "\t" + "O " * len(words)).sentences
+    assert list(sentence.words) == words
+
+
+def test_a_line_of_one_odd_character_is_no_blank_line(tmp_path):
+    (sentence,) = read(tmp_path, "a\n\u00a0\n\x1f\nb\n", is_tagged=False).sentences
+    assert sentence.words == ("a", "\u00a0", "\x1f", "b")
+
+
+def test_only_the_first_byte_order_mark_is_left_out(tmp_path):
+    (sentence,) = read(tmp_path, "\ufeff\ufeffa O\n\ufeffb O\n").sentences
+    assert sentence.words == ("\ufeffa", "\ufeffb")
+    assert read(tmp_path, "\ufeff\n\na O\n").sentences[0].line == 3
+
+
+SENTENCES = "Anna rows home\tB-PER O O\n\nIda .\tB-PER O\n-DOCSTART-\nRain\tO\n"
+
+
+def test_sentences_per_line(tmp_path):
+    tagged_file = read(tmp_path, SENTENCES)
+    assert tagged_file.sentences == [
+        TaggedSentence(("Anna", "rows", "home"), ("B-PER", "O", "O"), 0, 1),
+        TaggedSentence(("Ida", "."), ("B-PER", "O"), 0, 3),
+        TaggedSentence(("Rain",), ("O",), 1, 5),
+    ]
+    assert (tagged_file.layout, tagged_file.separator) == ("sentences", "\t")
+    assert tagged_file.lines == SENTENCES.splitlines()
+
+
+def test_sentences_in_other_columns(tmp_path):
+    found = read(tmp_path, "7\tB-PER O\tAnna rows\n8\tO\tRain\n", word_column=2, tag_column=1)
+    assert words_and_tags(found) == [("Anna rows", "B-PER O"), ("Rain", "O")]
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("Anna\tB-PER\nrows\tO\n", "columns"),
+        ("Anna\tB-PER\n\nRain\tO\n", "columns"),
+        ("New York\tB-LOC\nLos Angeles\tB-LOC\n", "columns"),
+        ("Anna rows\tB-PER O\n", "sentences"),
+        ("Anna rows\tB-PER O\nRain\tO\n", "sentences"),
+        ("Anna rows\tB-PER O\n\nIda rows\tB-PER O\n\n", "sentences"),
+        ("O Anna\nB-LOC Ashford\n", "columns"),
+    ],
+)
+def test_the_layout_is_found_out(tmp_path, text, layout):
+    assert read(tmp_path, text).layout == layout
+
+
+def test_the_layout_can_be_given(tmp_path):
+    text = "Anna\tB-PER\nRain\tO\n"
+    assert len(read(tmp_path, text).sentences) == 1
+    assert words_and_tags(read(tmp_path, text, file_layout="sentences")) == [("Anna", "B-PER"), ("Rain", "O")]
+    with pytest.raises(UserError, match="file_layout='rows' is unknown; choose one of auto, columns, sentences"):
+        read(tmp_path, text, file_layout="rows")
+
+
+def test_random_sentences_are_the_same_in_both_layouts(tmp_path):
+    rng = random.Random(5)
+    for _ in range(50):
+        expected = [
+            tuple(zip(*((f"w{rng.randrange(99)}", rng.choice(["O", "B-A", "I-A"])) for _ in range(size)), strict=True))
+            for size in [2, *rng.choices(range(1, 7), k=rng.randrange(4))]
+        ]
+        columns = "\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*pair, strict=True)) for pair in expected)
+        lines = "".join(f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in expected)
+        for text, layout in ((columns, "columns"), (lines, "sentences")):
+            sentences = read(tmp_path, text, file_layout=layout).sentences
+            assert [(sentence.words, sentence.tags) for sentence in sentences] == expected
+
+
+def test_tags_with_the_prefix_at_the_end_are_turned_round(tmp_path):
+    tagged_file = read(tmp_path, "a PER-B\nb PER-I\nc O\nd work-of-art-S\n")
+    assert tagged_file.sentences[0].tags == ("B-PER", "I-PER", "O", "S-work-of-art")
+    assert tagged_file.suffix_tags
+    assert [with_suffix(tag) for tag in tagged_file.sentences[0].tags] == ["PER-B", "PER-I", "O", "work-of-art-S"]
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected", "is_suffix"),
+    [
+        (["B-I", "O"], ["B-I", "O"], False),
+        (["B-I", "PER-B"], ["I-B", "B-PER"], True),
+        (["B-I", "B-PER"], ["B-I", "B-PER"], False),
+        (["PER-B", "B-PER"], ["PER-B", "B-PER"], False),
+        (["PER-B", "NN"], ["PER-B", "NN"], False),
+        (["NN-X", "O"], ["NN-X", "O"], False),
+        (["-B", "O"], ["-B", "O"], False),
+        (["O", "O"], ["O", "O"], False),
+    ],
+)
+def test_which_files_have_the_prefix_at_the_end(tmp_path, tags, expected, is_suffix):
+    tagged_file = read(tmp_path, "".join(f"word {tag}\n" for tag in tags))
+    assert list(tagged_file.sentences[0].tags) == expected
+    assert tagged_file.suffix_tags == is_suffix
+
+
+def test_text_without_tags(tmp_path):
+    tagged_file = read(tmp_path, "Anna\nrows\n\nRain\n", is_tagged=False)
+    assert tagged_file.sentences == [
+        TaggedSentence(("Anna", "rows"), None, 0, 1),
+        TaggedSentence(("Rain",), None, 0, 4),
+    ]
+    sentences = read(tmp_path, "Anna rows home .\n Rain  falls .\n", is_tagged=False)
+    assert sentences.sentences == [
+        TaggedSentence(("Anna", "rows", "home", "."), None, 0, 1),
+        TaggedSentence(("Rain", "falls", "."), None, 0, 2),
+    ]
+    assert (sentences.layout, sentences.separator) == ("sentences", "\t")
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("Anna NNP B-PER\nrows VBZ O\n", ["B-PER", "O"]),
+        ("Anna PER-B\nrows O\n\nAnna O\n", ["B-PER", "O"]),
+        ("Anna\tB-PER\nrows\t\n", None),
+        ("Anna rows\tB-PER O\n", ["B-PER", "O"]),
+        ("Anna rows\tsome text here\n", None),
+    ],
+)
+def test_tags_of_text_to_predict_are_read_where_they_are(tmp_path, text, tags):
+    sentence = read(tmp_path, text, is_tagged=False).sentences[0]
+    assert sentence.words == ("Anna", "rows")
+    assert sentence.tags == (None if tags is None else tuple(tags))
+
+
+@pytest.mark.parametrize(
+    ("text", "layout"),
+    [
+        ("Rain\n", "columns"),
+        ("-DOCSTART-\nRain falls\n", "columns"),
+        ("Anna NN\nrows VB\n\nIda NN\n", "columns"),
+        ("Anna rows .\nRain\n", "sentences"),
+        ("Anna rows .\t\nRain falls\t\n", "sentences"),
+        ("New York\t\nis\t\nbig\t\n", "columns"),
+    ],
+)
+def test_the_layout_of_text_to_predict_is_found_out(tmp_path, text, layout):
+    assert read(tmp_path, text, is_tagged=False).layout == layout
+
+
+@pytest.mark.parametrize(
+    "text", ["Anna rows .\n", "Anna rows .\nIda waits .\n", "Anna rows .\n\nIda waits .\n", "Rain\n\nRain falls\n"]
+)
+def test_text_that_may_be_in_either_layout_is_refused(tmp_path, text):
+    assert "give file_layout=columns or file_layout=sentences" in refusal(tmp_path, text, is_tagged=False)
+    tagged_file = read(tmp_path, text, is_tagged=False, file_layout="sentences")
+    assert [" ".join(sentence.words) for sentence in tagged_file.sentences] == text.replace("\n\n", "\n").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("a O\n\nb X O\n", {}, "line 3: 3 columns, but line 1 has 2 (separated by blanks)"),
+        ("-DOCSTART-\n\na X O\nb O\n", {}, "line 4: 2 columns, but line 3 has 3"),
+        ("a\tO\nb O\n", {}, "line 2: 1 column, but line 1 has 2 (separated by tabs)"),
+        ("a O\n", {"tag_column": 2}, "line 1: 2 columns, but tag_column=2 needs 3"),
+        ("a O\n", {"word_column": -3}, "line 1: 2 columns, but word_column=-3 needs 3"),
+        ("a\nb\n", {}, "line 1: 1 column, and column 0 cannot be both the word and the tag"),
+        ("a O\n", {"word_column": 1}, "line 1: 2 columns, and column 1 cannot be both the word and the tag"),
+        ("", {}, "has no sentences"),
+        ("\n \n\t\n", {}, "has no sentences"),
+        ("-DOCSTART- O\n\n", {"is_tagged": False}, "has no sentences"),
+        ("a\tO\nb\t\n", {}, "line 2: the tag of 'b' is empty"),
+        ("New York\tB-LOC\nLos Angeles\t\n", {}, "line 2: the tag of 'Los Angeles' is empty"),
+        ("a\tO\nb\t \n", {}, "line 2: the tag of 'b' is empty"),
+        ("a\tO\n\tO\n", {}, "line 2: no word in column 0"),
+        ("a b\tO O\n \tO\n", {}, "line 2: no word in column 0"),
+        ("a b c\tO O\nd e\tO O\n", {}, "line 1: 3 words but 2 tags"),
+        ("a b\tO O\nc\tO\nd e\tO O O\n", {}, "line 3: 2 words but 3 tags"),
+        (
+            "a\tO\nb\tO\nc d\tO O\n",
+            {},
+            "line 3: the tag 'O O' contains a blank; correct the line, or give file_layout=",
+        ),
+        (b"a O\n\nb\xff O\n", {}, "line 3: byte 0xff at byte 2"),
+        (b"\x89PNG\r\n\x1a\n\x00", {}, "line 1: byte 0x89"),
+        (b"\x1f\x8b\x08", {}, "is compressed; unpack it first"),
+        ("a O\n".encode("utf-16"), {}, "is UTF-16"),
+    ],
+)
+def test_bad_files_are_refused_with_the_line(tmp_path, text, arguments, message):
+    assert message in refusal(tmp_path, text, **arguments)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*nothing\.txt: No such file"):
+        read_tagged_file(str(tmp_path / "nothing.txt"))

@@ -1,0 +1,67 @@
+"""Predictions are written as the file that was read, with one more column."""
+
+import pytest
+
+from official_bert.tasks.tagging.examples import read_tagged_file
+from official_bert.tasks.tagging.outputs import write_predictions
+
+
+def predictions(tmp_path, content, tags, **arguments):
+    """The file that is written for a file's content and predicted tags, a text for each sentence."""
+    (tmp_path / "words.txt").write_bytes(content.encode())
+    tagged_file = read_tagged_file(str(tmp_path / "words.txt"), **arguments)
+    target = tmp_path / "predictions.conll"
+    write_predictions(str(target), tagged_file, [sentence.split() for sentence in tags])
+    return target.read_bytes().decode()
+
+
+def test_a_column_is_added_to_columns(tmp_path):
+    text = "-DOCSTART- -X- O\n\nAnna NNP B-PER\nrows VBZ O\n\n\nRain NN O\n"
+    assert predictions(tmp_path, text, ["B-LOC O", "B-PER"]) == (
+        "-DOCSTART- -X- O O\n\nAnna NNP B-PER B-LOC\nrows VBZ O O\n\n\nRain NN O B-PER\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("New York\tB-LOC\nis\tO\n", "New York\tB-LOC\tB-LOC\nis\tO\tO\n"),
+        ("\ufeffAnna  B-PER \r\n is  O\r\n \t\r\n", "Anna B-PER B-LOC\nis O O\n\n"),
+        ("Anna B-PER\nis O", "Anna B-PER B-LOC\nis O O\n"),
+        ("-DOCSTART-\nAnna X B-PER\nis X O\n", "-DOCSTART- O O O\nAnna X B-PER B-LOC\nis X O O\n"),
+        ("-DOCSTART- -X- -X- O O\nAnna O\nis O\n", "-DOCSTART- -X- -X- O O O\nAnna O B-LOC\nis O O\n"),
+        ("-DOCSTART-\t-X-\na b\tO\nc\tO\n", "-DOCSTART-\t-X-\tO\na b\tO\tB-LOC\nc\tO\tO\n"),
+        ("\u200b O\n\x1c\u00a0 O\n", "\u200b O B-LOC\n\x1c\u00a0 O O\n"),
+        ("Anna PER-B\nis O\n", "Anna PER-B LOC-B\nis O O\n"),
+        ("Anna is\tB-PER O\n", "Anna is\tB-PER O\tB-LOC O\n"),
+        ("-DOCSTART-\n\nAnna is\tPER-B O\n", "-DOCSTART-\tO\tO\n\nAnna is\tPER-B O\tLOC-B O\n"),
+    ],
+)
+def test_forms_of_files_are_kept(tmp_path, text, expected):
+    assert predictions(tmp_path, text, ["B-LOC O"]) == expected
+
+
+def test_text_without_tags_gets_them(tmp_path):
+    assert predictions(tmp_path, "Anna\nis\n\nhere\n", ["B-PER O", "O"], is_tagged=False) == (
+        "Anna B-PER\nis O\n\nhere O\n"
+    )
+    assert predictions(tmp_path, "Anna  is\nhere\n", ["B-PER O", "O"], is_tagged=False) == (
+        "Anna  is\tB-PER O\nhere\tO\n"
+    )
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    text = "-DOCSTART-\n\nAnna B-PER\nis O\n\n-DOCSTART-\n\nRain O\n"
+    predictions(tmp_path, text, ["B-LOC O", "B-ORG"])
+    sentences = read_tagged_file(str(tmp_path / "predictions.conll")).sentences
+    assert [sentence.tags for sentence in sentences] == [("B-LOC", "O"), ("B-ORG",)]
+    assert [sentence.document for sentence in sentences] == [0, 1]
+    gold = read_tagged_file(str(tmp_path / "predictions.conll"), tag_column=1).sentences
+    assert [sentence.tags for sentence in gold] == [("B-PER", "O"), ("O",)]
+
+
+@pytest.mark.parametrize("tags", [["B-LOC"], ["B-LOC O O"], ["B-LOC O", "O"], []])
+def test_one_tag_for_each_word_is_required(tmp_path, tags):
+    with pytest.raises(ValueError, match="not one for each word"):
+        predictions(tmp_path, "Anna B-PER\nis O\n", tags)
+    assert not (tmp_path / "predictions.conll").exists()

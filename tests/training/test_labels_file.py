@@ -1,0 +1,31 @@
+"""The labels that a finished run leaves in its output folder."""
+
+import json
+
+import pytest
+
+from official_bert.support.errors import UserError
+from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
+
+
+def test_labels_come_back_in_order(tmp_path):
+    labels = ("O", "B-위치", 'I-"quoted"', "B-PER")
+    write_labels(str(tmp_path), labels)
+    assert read_labels(str(tmp_path)) == list(labels)
+    text = (tmp_path / LABELS_FILE).read_text(encoding="utf-8")
+    assert json.loads(text) == list(labels)
+    assert "위치" in text
+
+
+def test_a_folder_without_labels_has_none(tmp_path):
+    assert read_labels(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [('["O", 1]', "damaged"), ('{"O": 0}', "must be a list"), ('["O"', "not JSON")]
+)
+def test_damaged_labels_are_refused(tmp_path, text, message):
+    (tmp_path / LABELS_FILE).write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        read_labels(str(tmp_path))
+    assert LABELS_FILE in str(error.value)

@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 
-from official_bert.config.run_configs.classification import ClassifierConfig, SweepConfig
+from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
+from official_bert.config.run_configs.sweeps import SweepConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import FillMaskConfig, HfConversionConfig, VocabConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
@@ -16,6 +18,7 @@ CONFIGS = (
     ClassifierConfig,
     SweepConfig,
     SquadConfig,
+    TaggingConfig,
     FeatureConfig,
     AnswerConfig,
     FillMaskConfig,
@@ -37,9 +40,9 @@ def make(config_class, **flags):
         needed |= {"do_export": True, "export_dir": "somewhere", "vocab_file": "somewhere"}
     if config_class is HfConversionConfig:
         needed |= dict.fromkeys(("init_checkpoint", "bert_config_file", "vocab_file"), "somewhere") | {"to_hf": True}
-    if config_class in (ClassifierConfig, SquadConfig):
+    if config_class in (ClassifierConfig, SquadConfig, TaggingConfig):
         needed |= {"do_predict": True}
-    if config_class is SquadConfig:
+    if config_class in (SquadConfig, TaggingConfig):
         needed |= {"predict_file": "somewhere"}
     return config_class(**needed, **flags)
 

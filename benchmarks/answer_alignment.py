@@ -61,7 +61,7 @@ def main() -> None:
     print(HEADER)
     for *label, path, vocab_file, casing, normalization in flags.sets:
         tokenizer = FullTokenizer(vocab_file, do_lower_case=CASINGS[casing])
-        check_casing(tokenizer.vocabulary, do_lower_case=CASINGS[casing], init_checkpoint=None)
+        check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=None)
         squad = with_first_answers(read_squad(path, for_training=False, version_2=False))
         titles = label * len(squad.contexts) or titles_of_contexts(path)
         print_rows(squad, titles, tokenizer, f"{casing}, {tokenizer.vocabulary.size:,}", normalization)

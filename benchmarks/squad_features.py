@@ -120,11 +120,13 @@ def write_records(squad_file: str, vocab_file: str, path: str) -> int:
 def write_plain_records(content: dict, vocab_file: str, path: str) -> None:
     import tensorflow as tf
 
+    from official_bert.config.text_settings import TextSettings
     from official_bert.tasks.question_answering.records import FIRST_UNIQUE_ID
     from official_bert.tokenization import load_vocab
     from tests.tasks.question_answering.plain_squad import plain_features
 
-    features = plain_features(content, load_vocab(vocab_file), True, **LENGTHS, for_training=False, version_2=False)
+    rules = {**LENGTHS, "for_training": False, "version_2": False}
+    features = plain_features(content, load_vocab(vocab_file), TextSettings(), **rules)
     with tf.io.TFRecordWriter(path) as writer:
         for number, feature in enumerate(features):
             num_missing = LENGTHS["max_seq_length"] - len(feature["input_ids"])

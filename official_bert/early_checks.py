@@ -34,7 +34,7 @@ from official_bert.training.run_folder import check_has_checkpoint
 def check_pretraining_data(config: PretrainingDataConfig) -> None:
     """Checks the files of `create_pretraining_data.py`; see `check_classifier`."""
     files.find(config.input_file)
-    FullTokenizer(config.vocab_file, config.do_lower_case)
+    FullTokenizer(config.vocab_file, **config.text_settings._asdict())
 
 
 def check_pretraining(config: PretrainingConfig) -> None:
@@ -111,7 +111,7 @@ def check_answer(config: AnswerConfig) -> None:
 def check_fill_mask(config: FillMaskConfig) -> None:
     """Checks the files of `tools/fill_mask.py`; see `check_classifier`."""
     BertConfig.from_json_file(config.bert_config_file)
-    FullTokenizer(config.vocab_file, config.do_lower_case)
+    FullTokenizer(config.vocab_file, **config.text_settings._asdict())
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from official_bert.config.flag_names import with_dashes
 from official_bert.support.errors import UserError
 
 # The largest numbers that make sense, far beyond any real run, so that a typo is an error before it fills the memory.
@@ -27,6 +28,7 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     only_with: Mapping[str, Sequence[Any]] | None = None,
+    not_with: Mapping[str, str] | None = None,
 ) -> Any:
     """Declares a field of a run's config that is a flag of the same name.
 
@@ -40,6 +42,7 @@ def option(
       minimum: smallest allowed number.
       maximum: largest allowed number; `MAX_NUMBER` if not given.
       only_with: names of other fields, each with the values (strings in lower case) with which this flag has an effect.
+      not_with: names of other fields that must not be true if this flag is given, each with the message.
 
     Returns:
       A `dataclasses.field`.
@@ -53,6 +56,7 @@ def option(
         "minimum": minimum,
         "maximum": MAX_NUMBER if maximum is None else maximum,
         "only_with": only_with or {},
+        "not_with": not_with or {},
     }
     return dataclasses.field(default=default, metadata=limits)
 
@@ -61,8 +65,8 @@ def check_options(config: Any) -> None:
     """Checks every field of a config against the limits its `option()` declares.
 
     Raises:
-      UserError: a value is missing, too small, too large, not among the choices, or would be ignored since a field that
-        it depends on has another value; the message names the flag.
+      UserError: a value is missing, too small, too large, not among the choices, contradicts another one, or would be
+        ignored since a field that it depends on has another value; the message names the flag.
     """
     _check_required(config)
     for field in dataclasses.fields(config):
@@ -84,6 +88,9 @@ def check_options(config: Any) -> None:
         if value != field.default:
             for other, meaningful in limits["only_with"].items():
                 _check_meaning(field.name, other, getattr(config, other), meaningful)
+            for other, message in limits["not_with"].items():
+                if getattr(config, other):
+                    raise UserError(with_dashes(message, type(config)))
 
 
 def _check_required(config: Any) -> None:

@@ -1,6 +1,6 @@
 """Learns a wordpiece vocabulary from text, with the learner of tensorflow-text.
 
-Words are counted as `BasicTokenizer` splits them: a vocabulary learned from other words than those it is used for would
+Words are counted as the tokenizer splits them: a vocabulary learned from other words than those it is used for would
 be a poor one.
 """
 
@@ -9,25 +9,27 @@ from collections.abc import Iterable
 
 from absl import logging
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
-from official_bert.tokenization import BasicTokenizer, vocab
+from official_bert.tokenization import vocab
+from official_bert.tokenization.wordpiece import word_tokenizer
 
 _STRINGS_BETWEEN_UPDATES = 10_000
 SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
 
 
-def count_words(lines: Iterable[str], *, do_lower_case: bool) -> Counter[str]:
+def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
     """Counts the words of a text.
 
     Args:
       lines: the text.
-      do_lower_case: whether to lowercase and strip accents.
+      settings: what is done to the text.
 
     Returns:
       Word to number of occurrences.
     """
-    tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+    tokenizer = word_tokenizer(settings)
     # White-space separated words repeat so often that counting them first and splitting each once is much faster.
     spaced = Counter(word for line in lines for word in line.split(" "))
     counts: Counter[str] = Counter()

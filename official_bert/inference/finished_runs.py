@@ -8,6 +8,7 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.saved_flags import config_from_saved
+from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.serving.servable import Servable
@@ -36,7 +37,7 @@ def load(path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any]) ->
     Args:
       path: the run's output folder.
       use_best_checkpoint: take the best checkpoint and not the last.
-      changes: flags that have another value than in training: other places of files, or the casing.
+      changes: flags that have another value than in training: other places of files, or what is done to text.
 
     Raises:
       UserError: the folder holds no trained model, or its files do not fit each other.
@@ -77,11 +78,12 @@ def load_text_encoder(path: str, *, use_best_checkpoint: bool, changes: Mapping[
     encoder = BertEncoder.from_checkpoint(
         folder, bert_config=changes.get("bert_config_file"), layout_maker=UnpaddedLayout.of
     )
-    vocab_file, do_lower_case = changes.get("vocab_file"), changes.get("do_lower_case")
+    vocab_file = changes.get("vocab_file")
+    given = {name: changes[name] for name in TextSettings._fields if name in changes}
     if vocab_file is None:
-        tokenizer = FullTokenizer.from_folder(path, do_lower_case)
+        tokenizer = FullTokenizer.from_folder(path, **given)
     else:
-        tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case is not False)
+        tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
     return TextEncoder(encoder, tokenizer)
 

@@ -40,6 +40,8 @@ class Predictor:
         vocab_file: str | os.PathLike | None = None,
         bert_config_file: str | os.PathLike | None = None,
         do_lower_case: bool | None = None,
+        strip_accents: bool | None = None,
+        basic_tokenize: bool | None = None,
     ):
         """Loads a model.
 
@@ -52,6 +54,8 @@ class Predictor:
             folders of earlier versions, where it was in training.
           bert_config_file: of an output folder, another place of its architecture; by default as for the vocabulary.
           do_lower_case: of the output folder of pretraining, whether the vocabulary is uncased; other scripts know.
+          strip_accents: likewise, whether lowercasing strips accents.
+          basic_tokenize: likewise, whether text is cleaned and split at punctuation.
 
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.
@@ -61,6 +65,8 @@ class Predictor:
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),
             "do_lower_case": do_lower_case,
+            "strip_accents": strip_accents,
+            "basic_tokenize": basic_tokenize,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         version = exports.find_version(path)

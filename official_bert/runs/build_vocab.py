@@ -21,7 +21,7 @@ def run(config: VocabConfig) -> None:
     paths = files.find(config.input_file)
     files.check_writable_folder(config.vocab_file, name="vocab_file")
     files.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
-    word_counts = count_words(_lines(paths), do_lower_case=config.do_lower_case)
+    word_counts = count_words(_lines(paths), config.text_settings)
     logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
     pieces = learn_vocab(
         word_counts,

@@ -11,6 +11,7 @@ from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.run_configs.tools import HfConversionConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.tokenization import hf_tokenizer
 
@@ -37,7 +38,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     bert_config.check_memory(hf_config_file, for_training=False)
     tokens = hf_tokenizer.read_tokens(hf_dir)
     bert_config.check_vocab_size(len(tokens), hf_dir, hf_config_file)
-    do_lower_case = hf_tokenizer.read_do_lower_case(hf_dir)
+    settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
 
     files.make_folders(output_dir)
@@ -51,12 +52,13 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     write_checkpoint(prefix, weights.arrays)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
-    if do_lower_case is None:
+    if "do_lower_case" not in settings:
         logging.warning(
             "%s does not say whether text is lowercased; find out and pass --do_lower_case to the scripts", hf_dir
         )
     else:
-        logging.info("use them with --do_lower_case=%s", str(do_lower_case).lower())
+        used = TextSettings(**settings).changed.items()
+        logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
 
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
@@ -71,9 +73,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     texts = {
         _VOCAB_FILE: "\n".join([*tokens, ""]),
         _HF_TOKENIZER_FILE: _json_text(
-            hf_tokenizer.make_tokenizer_config(
-                do_lower_case=config.do_lower_case, max_length=bert_config.max_position_embeddings
-            )
+            hf_tokenizer.make_tokenizer_config(config.text_settings, max_length=bert_config.max_position_embeddings)
         ),
         _HF_CONFIG_FILE: _json_text(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
     }
@@ -82,6 +82,12 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
     for path, text in zip(paths, texts.values(), strict=False):
         _write_text(path, text)
+    if not config.basic_tokenize:
+        logging.warning(
+            "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 obeys "
+            "(use_fast=False); others would split the text at punctuation",
+            os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
+        )
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
 
 

@@ -23,12 +23,12 @@ def run(config: PretrainingDataConfig) -> None:
         files.check_writable_folder(path, name="output_file")
     files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], name="output_file")
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
-    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
     unknown = tokenizer.unk_id
 
     corpus = read_corpus(input_files, tokenizer)
     unknown_share = corpus.ids.count(unknown) / len(corpus.ids)
-    warn_about_corpus(corpus, unknown_share=unknown_share, do_lower_case=config.do_lower_case)
+    warn_about_corpus(corpus, unknown_share=unknown_share, settings=tokenizer.settings)
 
     # One stream for everything, drawn from in the reference's order: documents, pairs and masks, records.
     rng = random.Random(config.random_seed)

@@ -118,7 +118,7 @@ def _fingerprint(config: FeatureConfig, tokenizer: FullTokenizer, encoder: BertE
     """Hashes all that decides what the features of a text are, and how they are stored."""
     return fingerprint(
         [config.layer_indices, config.pooling, config.dtype, config.output_format],
-        [config.max_seq_length, config.long_text, config.do_lower_case],
+        [config.max_seq_length, config.long_text, tokenizer.settings.fingerprint],
         tokenizer.vocabulary.fingerprint,
         weights_fingerprint(encoder),
     )

@@ -18,7 +18,7 @@ def run(config: FillMaskConfig) -> None:
     """
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_memory(config.bert_config_file, for_training=False)
-    tokenizer = FullTokenizer(vocab_file=config.vocab_file, do_lower_case=config.do_lower_case)
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
     bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
     limit = bert_config.max_position_embeddings
     parts = config.text.split(vocab.MASK)

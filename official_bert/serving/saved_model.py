@@ -89,7 +89,8 @@ def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
     signatures = servable.signatures()
     try:
         _save(servable, signatures, partial)
-        _write_json(os.path.join(partial, DESCRIPTION_FILE), {"task": servable.task})
+        description = {"task": servable.task, **servable.text_settings._asdict()}
+        _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
         _write_checksums(partial)
         _copy(vocab_file, _made(partial, "assets", VOCAB_FILE))
         records = (
@@ -146,7 +147,7 @@ def _write_checksums(folder: str) -> None:
     _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
 
 
-def _write_json(path: str, content: dict[str, str]) -> None:
+def _write_json(path: str, content: dict[str, str | bool]) -> None:
     with files.open_file(path, "w") as sink:
         sink.write(json.dumps(content, indent=2) + "\n")
 

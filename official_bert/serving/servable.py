@@ -28,6 +28,7 @@ class Servable(tf.Module):
       task: name of what it does, a key of the registry of tasks.
       text_names: names of the texts of an example, the inputs of the signatures `text` and `tokenize`.
       max_seq_length: positions of a sequence.
+      text_settings: what is done to texts.
     """
 
     task: str
@@ -51,6 +52,7 @@ class Servable(tf.Module):
         super().__init__(name=name)
         config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, "the model")
         self.max_seq_length = max_seq_length
+        self.text_settings = tokenizer.settings
         self._config = config
         self._run_model = lambda inputs: model(inputs, training=False)  # a model as an attribute would be saved twice
         self._weights = [weight.value for weight in model.weights]

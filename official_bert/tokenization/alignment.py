@@ -11,6 +11,7 @@ import itertools
 import re
 from typing import NamedTuple
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
 from official_bert.tokenization.wordpiece import CONTINUATION, WordpieceTokenizer
 
@@ -30,19 +31,19 @@ class EncodingWithOffsets(NamedTuple):
 
 
 def align_word(
-    word: str, wordpiece_tokenizer: WordpieceTokenizer, *, do_lower_case: bool
+    word: str, wordpiece_tokenizer: WordpieceTokenizer, settings: TextSettings
 ) -> tuple[list[str], list[int], list[int]]:
     """Splits a word, which is what white space separates, into wordpieces, with the offsets of each.
 
     Args:
       word: any string.
-      wordpiece_tokenizer: splits what the basic tokenizer makes of the word.
-      do_lower_case: whether the basic tokenizer lowercases and strips accents.
+      wordpiece_tokenizer: splits what the settings make of the word.
+      settings: what is done to text.
 
     Returns:
       The wordpieces, and of each the index of its first character and the index after its last one.
     """
-    rewritten, origins = characters.rewrite_traced(word, do_lower_case=do_lower_case)
+    rewritten, origins = characters.rewrite_traced(word, settings)
     ends_with_accents = _ends_with_accents(word, origins)
     # Sorted combining characters may stand in another order than in the text: as no wordpiece may start before the one
     # before it, the range of one that moved is that of all that it passed.
@@ -54,8 +55,10 @@ def align_word(
     ends: list[int] = []
     for match in _PARTS.finditer(rewritten):
         first = match.start()
-        for token in wordpiece_tokenizer.split_word(match.group()):
-            if token == wordpiece_tokenizer.unk_token:
+        split = wordpiece_tokenizer.split_word(match.group())
+        is_unknown = split == [wordpiece_tokenizer.unk_token]
+        for token in split:
+            if is_unknown:
                 after = match.end()
             else:
                 after = first + len(token) - (len(CONTINUATION) if first > match.start() else 0)

@@ -1,9 +1,10 @@
-"""Checks that `do_lower_case` fits the vocabulary and the checkpoint."""
+"""Checks that what is done to text fits the vocabulary and the checkpoint."""
 
 import os
 
 from absl import logging
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.tokenization.wordpiece import CONTINUATION
@@ -13,19 +14,22 @@ _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
 _CASED_FRACTION = 0.01  # of the wordpieces with Latin letters; a few upper-case ones may be placeholders
 
 
-def check_casing(vocabulary: Vocabulary, *, do_lower_case: bool, init_checkpoint: str | None) -> None:
+def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpoint: str | None) -> None:
     """Raises if lowercasing the text is certainly wrong; warns if not lowercasing it probably is.
+
+    Words that are taken as they are may have been lowercased before, so any checkpoint may be right for them.
 
     Args:
       vocabulary: the vocabulary.
-      do_lower_case: whether the tokenizer lowercases.
+      settings: what the tokenizer does to text.
       init_checkpoint: prefix of the checkpoint; the names of released ones give their casing.
 
     Raises:
       UserError: the vocabulary is cased and the text would be lowercased, or the checkpoint's name says otherwise.
     """
+    do_lower_case = settings.do_lower_case
     folder, name = os.path.split(init_checkpoint or "")
-    if name.startswith("bert_model.ckpt"):
+    if name.startswith("bert_model.ckpt") and settings.basic_tokenize:
         released = os.path.basename(folder)
         named_uncased = released.removeprefix("wwm_").startswith("uncased_L-") or released in _UNCASED_NAMES
         named_cased = released.removeprefix("wwm_").startswith(("cased_L-", "multi_cased_L-"))
@@ -42,7 +46,7 @@ def check_casing(vocabulary: Vocabulary, *, do_lower_case: bool, init_checkpoint
         )
     if not do_lower_case and num_with_letters and not num_upper:
         logging.warning(
-            "do_lower_case=false, but %s has no capital letters: words that have them become [UNK]", vocabulary.source
+            "%s, but %s has no capital letters: words that have them become [UNK]", settings, vocabulary.source
         )
 
 

@@ -10,6 +10,8 @@ import enum
 import itertools
 import unicodedata
 
+from official_bert.config.text_settings import TextSettings
+
 _CJK_RANGES = (
     (0x3400, 0x4DBF),  # Extension A
     (0x4E00, 0x9FFF),  # Unified Ideographs
@@ -63,11 +65,13 @@ def space_punctuation(text: str) -> str:
 _Traced = list[tuple[str, int]]
 
 
-def _plain_rewrite(text: str, *, do_lower_case: bool) -> _Traced:
+def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
     """The rules one after the other over a whole text; `rewrite` gives the same, faster."""
     traced = [(part, index) for index, character in enumerate(text) for part in clean(character)]
-    if do_lower_case:
-        traced = _strip_accents(_lower(traced))
+    if settings.do_lower_case:
+        traced = _lower(traced)
+        if settings.strip_accents:
+            traced = _strip_accents(traced)
     return [(part, index) for character, index in traced for part in space_punctuation(character)]
 
 
@@ -93,13 +97,17 @@ def _untraced(traced: _Traced) -> str:
 _NEEDS_NEIGHBOURS = "\0"  # stands in for such a character; text cannot hold it any more, `clean` deletes it
 
 
-def _needs_neighbours(character: str) -> bool:
+def _needs_neighbours(character: str, settings: TextSettings) -> bool:
     """Tells whether lowercasing and decomposition depend on what stands beside a character.
 
     A capital sigma becomes "ς" at the end of a word and "σ" elsewhere. Decomposition sorts a run of combining
     characters by class; accents (Mn) go anyway, but some spacing marks (U+302E, say) stay and may change places.
     """
-    return character == "Σ" or any(map(sorting_class, unicodedata.normalize("NFD", character.lower())))
+    if not settings.do_lower_case:
+        return False
+    if character == "Σ":
+        return True
+    return settings.strip_accents and any(map(sorting_class, unicodedata.normalize("NFD", character.lower())))
 
 
 def sorting_class(character: str) -> int:
@@ -135,53 +143,60 @@ def ends_sorting(character: str) -> bool:
 class _RewriteTable(dict):
     """A `str.translate` table that computes the entry of a code point when it is first met."""
 
-    def __init__(self, do_lower_case: bool):
+    def __init__(self, settings: TextSettings):
         super().__init__()
-        self._do_lower_case = do_lower_case
+        self._settings = settings
 
     def __missing__(self, code_point: int) -> str:
         character = chr(code_point)
-        if self._do_lower_case and _needs_neighbours(character):
+        if _needs_neighbours(character, self._settings):
             replacement = _NEEDS_NEIGHBOURS
         else:
-            replacement = _untraced(_plain_rewrite(character, do_lower_case=self._do_lower_case))
+            replacement = _untraced(_plain_rewrite(character, self._settings))
         self[code_point] = replacement
         return replacement
 
 
-_TABLES = {do_lower_case: _RewriteTable(do_lower_case) for do_lower_case in (False, True)}
+_TABLES = {
+    settings: _RewriteTable(settings)
+    for settings in (TextSettings(), TextSettings(strip_accents=False), TextSettings(do_lower_case=False))
+}
 
 
-def rewrite(text: str, *, do_lower_case: bool) -> str:
+def rewrite(text: str, settings: TextSettings) -> str:
     """Rewrites text so that its words are what `str.split` finds.
 
     Args:
       text: any string, lone surrogates included.
-      do_lower_case: whether to lowercase and strip accents.
+      settings: what to do to it.
 
     Returns:
       For example `"don't"` becomes `"don ' t"`.
     """
-    rewritten = text.translate(_TABLES[do_lower_case])
+    if not settings.basic_tokenize:
+        return text
+    rewritten = text.translate(_TABLES[settings])
     if _NEEDS_NEIGHBOURS in rewritten:
-        return _untraced(_plain_rewrite(text, do_lower_case=do_lower_case))
+        return _untraced(_plain_rewrite(text, settings))
     return rewritten
 
 
-def rewrite_traced(text: str, *, do_lower_case: bool) -> tuple[str, list[int]]:
+def rewrite_traced(text: str, settings: TextSettings) -> tuple[str, list[int]]:
     """Rewrites text, and finds where each character of the result came from.
 
     Args:
       text: any string, lone surrogates included.
-      do_lower_case: whether to lowercase and strip accents.
+      settings: what to do to it.
 
     Returns:
       What `rewrite` returns, and for each of its characters the index of one in `text`: `"İ'"` gives `"i ' "` and
       `[0, 1, 1, 1]`. The indices ascend, but where decomposition sorts combining characters.
     """
-    table = _TABLES[do_lower_case]
+    if not settings.basic_tokenize:
+        return text, list(range(len(text)))
+    table = _TABLES[settings]
     replacements = [table[ord(character)] for character in text]
     if _NEEDS_NEIGHBOURS in replacements:
-        traced = _plain_rewrite(text, do_lower_case=do_lower_case)
+        traced = _plain_rewrite(text, settings)
         return _untraced(traced), [index for _, index in traced]
     return "".join(replacements), [index for index, replacement in enumerate(replacements) for _ in replacement]

@@ -1,16 +1,18 @@
-"""Reads the tokenizer of a model's folder: the vocabulary, and whether text is lowercased.
+"""Reads the tokenizer of a model's folder: the vocabulary, and what is done to text.
 
 The folder is that of a released checkpoint, the output folder of a run, or a Hugging Face folder.
 """
 
 import os
+from collections.abc import Mapping
 
 from absl import logging
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import is_cased
-from official_bert.tokenization.hf_tokenizer import TOKENIZER_CONFIG_FILE, read_do_lower_case, read_tokens
+from official_bert.tokenization.hf_tokenizer import TOKENIZER_CONFIG_FILE, read_settings, read_tokens
 from official_bert.tokenization.vocab import Vocabulary, number_tokens
 
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
@@ -32,32 +34,45 @@ def read_vocabulary(folder: str) -> Vocabulary:
     return Vocabulary(number_tokens(read_tokens(folder), tokenizer_file), tokenizer_file)
 
 
-def find_do_lower_case(folder: str, vocabulary: Vocabulary) -> bool:
-    """Finds out whether text is lowercased, and logs what says so.
+def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
+    """Finds out what is done to text, and logs what says so.
 
     Args:
       folder: its `tokenizer_config.json` decides, if there is none or it does not say, then its `run_config.json`.
-      vocabulary: decides, if neither file does: one with capital letters is for text that keeps them.
+      vocabulary: decides on the casing, if neither file does: one with capital letters is for text that keeps them.
+      given: settings that are known.
 
     Raises:
-      UserError: a file is damaged.
+      UserError: a file is damaged, or the settings that are known contradict each other or those of the folder.
     """
-    value, source = read_do_lower_case(folder), TOKENIZER_CONFIG_FILE
-    if value is None:
-        value, source = _do_lower_case_of_run(folder), _RUN_CONFIG_FILE
-    if value is None:
-        value = not is_cased(vocabulary)
-        source = f"the vocabulary, which has {'no' if value else 'wordpieces with'} capital letters"
-    logging.info("%s: do_lower_case=%s according to %s", folder, str(value).lower(), source)
-    return value
+    if len(given) == len(TextSettings._fields):
+        return TextSettings(**given).check()
+    found, sources = {}, {}
+    for values, source in (
+        (_settings_of_run(folder), _RUN_CONFIG_FILE),
+        (read_settings(folder), TOKENIZER_CONFIG_FILE),
+    ):
+        found |= values
+        sources |= dict.fromkeys(values, source)
+    if "do_lower_case" not in found:
+        is_lower = found["do_lower_case"] = not is_cased(vocabulary)
+        sources["do_lower_case"] = (
+            f"the vocabulary, which has {'no' if is_lower else 'wordpieces with'} capital letters"
+        )
+    settings = TextSettings(**found).updated(**given).check()
+    for name, value in settings.changed.items():
+        if name not in given:
+            source = sources[name] if found[name] == value else "basic_tokenize=false"
+            logging.info("%s: %s=%s according to %s", folder, name, str(value).lower(), source)
+    return settings
 
 
-def _do_lower_case_of_run(folder: str) -> bool | None:
+def _settings_of_run(folder: str) -> dict[str, bool]:
     path = os.path.join(folder, _RUN_CONFIG_FILE)
     if not files.exists(path):
-        return None
+        return {}
     flags = text_files.read_json(path, "settings of a run", finite=False).get("flags")
-    value = flags.get("do_lower_case") if isinstance(flags, dict) else None
-    if not isinstance(flags, dict) or not isinstance(value, bool | None):
-        raise UserError(f"{path} is not the file of a run; restore it or pass do_lower_case")
-    return value
+    values = {name: flags.get(name) for name in TextSettings._fields} if isinstance(flags, dict) else None
+    if values is None or not all(isinstance(value, bool | None) for value in values.values()):
+        raise UserError(f"{path} is not the file of a run; restore it or pass {', '.join(TextSettings._fields)}")
+    return {name: value for name, value in values.items() if value is not None}

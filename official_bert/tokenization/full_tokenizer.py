@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tokenization import folder as model_folder
@@ -16,7 +17,7 @@ from official_bert.tokenization.batch import Text, TextOrPair, pad, paired_texts
 from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.joining import JoinedSequence, truncate_and_join
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-from official_bert.tokenization.wordpiece import CONTINUATION, BasicTokenizer, WordpieceTokenizer, to_unicode
+from official_bert.tokenization.wordpiece import CONTINUATION, WordpieceTokenizer, to_unicode, word_tokenizer
 
 # They limit the memory of a tokenizer to about 200 MB for any corpus, and 110 MB more for words with offsets.
 MAX_CACHED_WORDS = 1 << 20
@@ -26,6 +27,7 @@ MAX_ALIGNED_LENGTH = 40  # characters; text without spaces is one long "word", w
 # Control characters at which `str.split` splits but which the tokenizer deletes first: "a\x0bb" is one word.
 _DELETED = "\x0b\x0c\x1c\x1d\x1e\x1f\x85"
 _DELETED_SEPARATORS = re.compile(f"[{_DELETED}]")
+# What may be aligned by itself; where they are not deleted, `align_word` splits at them.
 _WORDS = re.compile(rf"[\S{_DELETED}]+")
 
 _MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
@@ -46,26 +48,49 @@ class FullTokenizer:
     is cached for when it comes again, which makes it fast.
     """
 
-    def __init__(self, vocab_file: str | os.PathLike | Vocabulary, do_lower_case: bool = True):
-        """Reads the vocabulary; `from_folder` finds both arguments in the folder of a model.
+    def __init__(
+        self,
+        vocab_file: str | os.PathLike | Vocabulary,
+        do_lower_case: bool = True,
+        *,
+        strip_accents: bool = True,
+        basic_tokenize: bool = True,
+    ):
+        """Reads the vocabulary; `from_folder` finds all arguments in the folder of a model.
 
         Args:
           vocab_file: a `vocab.txt`, or a vocabulary that has been read already.
           do_lower_case: whether to lowercase text and strip accents; true for uncased models.
+          strip_accents: whether lowercasing decomposes characters and drops accents; otherwise `"É"` becomes `"é"`, and
+            a Hangul syllable stays one character.
+          basic_tokenize: whether to clean text and split it at punctuation and CJK characters. False is for text that
+            is split already, by a morphological analyser for example: words are what stands between white space. Each
+            is looked up as it is and, if it is not in the vocabulary, split into wordpieces. Special tokens that the
+            text spells out, such as [SEP], are looked up like other words.
 
         Raises:
-          UserError: the vocabulary is missing, empty, not UTF-8, or lacks [UNK], [CLS] or [SEP].
+          UserError: the vocabulary is missing, empty, not UTF-8, or lacks [UNK], [CLS] or [SEP]; or the settings
+            contradict each other.
         """
+        self.settings = TextSettings(do_lower_case, strip_accents, basic_tokenize).check()
         vocabulary = vocab_file if isinstance(vocab_file, Vocabulary) else _read_file(os.fspath(vocab_file))
         vocabulary.require(UNK, CLS, SEP)
         self.vocabulary = vocabulary
-        self.basic_tokenizer = BasicTokenizer(do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(vocabulary.token_to_id)
+        self.basic_tokenizer = word_tokenizer(self.settings)
+        self.wordpiece_tokenizer = WordpieceTokenizer(vocabulary.token_to_id, keeps_long_words=not basic_tokenize)
+        self._deletes_separators = basic_tokenize
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
 
     @classmethod
-    def from_folder(cls, folder: str | os.PathLike, do_lower_case: bool | None = None) -> "FullTokenizer":
+    def from_folder(
+        cls,
+        folder: str | os.PathLike,
+        do_lower_case: bool | None = None,
+        *,
+        strip_accents: bool | None = None,
+        basic_tokenize: bool | None = None,
+    ) -> "FullTokenizer":
         """Reads the tokenizer of a model.
 
         Args:
@@ -74,17 +99,20 @@ class FullTokenizer:
           do_lower_case: whether to lowercase text and strip accents; None for what the folder says: its
             `tokenizer_config.json`, else its `run_config.json`, else the vocabulary, which is cased if it has capital
             letters. Which of them it was is logged.
+          strip_accents: whether lowercasing strips accents; None for what these files say, else true.
+          basic_tokenize: whether to clean and split text; None for what these files say, else true.
 
         Raises:
-          UserError: the folder or its vocabulary is missing or damaged, or text would be lowercased for a vocabulary
-            that is cased.
+          UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a vocabulary that
+            is cased, or the settings contradict each other.
         """
         folder = os.fspath(folder)
         vocabulary = model_folder.read_vocabulary(folder)
-        if do_lower_case is None:
-            do_lower_case = model_folder.find_do_lower_case(folder, vocabulary)
-        check_casing(vocabulary, do_lower_case=do_lower_case, init_checkpoint=None)
-        return cls(vocabulary, do_lower_case)
+        values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
+        given = {name: value for name, value in values if value is not None}
+        settings = model_folder.find_settings(folder, vocabulary, given)
+        check_casing(vocabulary, settings, init_checkpoint=None)
+        return cls(vocabulary, **settings._asdict())
 
     def __getstate__(self) -> dict[str, Any]:
         """What is sent to another process: not the words met so far, which are many and soon found again."""
@@ -192,7 +220,7 @@ class FullTokenizer:
           TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
         """
         text = to_unicode(text)
-        if _DELETED_SEPARATORS.search(text):
+        if self._deletes_separators and _DELETED_SEPARATORS.search(text):
             text = _DELETED_SEPARATORS.sub("", text)
         cached = self._ids_of_word
         ids: list[int] = []
@@ -235,8 +263,7 @@ class FullTokenizer:
         return EncodingWithOffsets(ids, starts, ends)
 
     def _align_word(self, word: str) -> EncodingWithOffsets:
-        do_lower_case = self.basic_tokenizer.do_lower_case
-        tokens, starts, ends = align_word(word, self.wordpiece_tokenizer, do_lower_case=do_lower_case)
+        tokens, starts, ends = align_word(word, self.wordpiece_tokenizer, self.settings)
         aligned = EncodingWithOffsets(self.vocabulary.ids(tokens), starts, ends)
         if len(self._aligned_words) >= MAX_ALIGNED_WORDS:
             self._aligned_words.clear()

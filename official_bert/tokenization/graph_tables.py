@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
 from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.wordpiece import CONTINUATION
@@ -61,26 +62,26 @@ class CharacterTable(NamedTuple):
     rules: tuple[CharacterRule, ...]
 
 
-def make_character_table(letters: dict[str, int], *, do_lower_case: bool) -> CharacterTable:
+def make_character_table(letters: dict[str, int], settings: TextSettings) -> CharacterTable:
     """Makes the table of all code points; seconds of work, so the last ones are kept.
 
     Args:
       letters: letters of the vocabulary's characters.
-      do_lower_case: whether the tokenizer lowercases.
+      settings: what the tokenizer does to text.
 
     Returns:
       The table; it is shared and must not be changed.
     """
-    return _make_character_table(tuple(letters.items()), do_lower_case)
+    return _make_character_table(tuple(letters.items()), settings)
 
 
 @functools.lru_cache(maxsize=4)
-def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], do_lower_case: bool) -> CharacterTable:
+def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings) -> CharacterTable:
     letters = dict(numbered_letters)
     number_of_rule = {CharacterRule((UNKNOWN_LETTER,)): 0}
     rule_of_code_point = np.zeros(_NUM_CODE_POINTS, np.int32)
     for character in itertools.chain(_characters_with_rules(), letters):
-        rule = _rule(character, letters, do_lower_case)
+        rule = _rule(character, letters, settings)
         rule_of_code_point[ord(character)] = number_of_rule.setdefault(rule, len(number_of_rule))
     pages, page_of = np.unique(rule_of_code_point.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
     return CharacterTable(page_of.astype(np.int32).ravel(), pages, tuple(number_of_rule))
@@ -94,15 +95,15 @@ def _characters_with_rules() -> Sequence[str]:
     return [char for char in every if unicodedata.category(char) not in without_rules or characters.is_cjk(char)]
 
 
-def _rule(character: str, letters: dict[str, int], do_lower_case: bool) -> CharacterRule:
-    rewritten = characters.rewrite(character, do_lower_case=do_lower_case)
+def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> CharacterRule:
+    rewritten = characters.rewrite(character, settings)
     is_accent = not rewritten and characters.clean(character) != ""
     rule = CharacterRule(
         tuple(SEPARATOR if part.isspace() else letters.get(part, UNKNOWN_LETTER) for part in rewritten),
         is_accent=is_accent,
         ends_sorting=is_accent and characters.ends_sorting(character),
     )
-    if do_lower_case:
+    if settings.do_lower_case:
         rule = rule._replace(sigma_context=characters.sigma_context(character), is_sigma=character == CAPITAL_SIGMA)
     return rule
 
@@ -144,12 +145,14 @@ def sorting_classes(letters: dict[str, int]) -> list[int]:
     return classes
 
 
-def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int]) -> PieceTable:
+def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool) -> PieceTable:
     """Makes the table of a vocabulary.
 
     Args:
       token_to_id: the vocabulary.
       letters: what `letters_of` gives.
+      basic_tokenize: whether words were split at punctuation; otherwise one may begin with `CONTINUATION`, and with a
+        piece that does.
 
     Returns:
       The table.
@@ -158,12 +161,15 @@ def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int]) -> Pi
     num_strides = 0
     beginnings: dict[int, tuple[str, str]] = {}  # name -> "" or CONTINUATION, and the letters
     for piece in token_to_id:
-        # No word begins with CONTINUATION, as punctuation stands alone: a piece is of one kind only.
-        prefix = CONTINUATION if piece.startswith(CONTINUATION) else ""
-        text = piece.removeprefix(prefix)
-        num_strides = max(num_strides, len(text).bit_length())
-        for end, name in namer.name_beginnings(prefix, text):
-            beginnings[name] = prefix, text[:end]
+        is_inner = piece.startswith(CONTINUATION)
+        kinds = [CONTINUATION] if is_inner else []
+        if not is_inner or not basic_tokenize:
+            kinds.append("")
+        for prefix in kinds:
+            text = piece.removeprefix(prefix)
+            num_strides = max(num_strides, len(text).bit_length())
+            for end, name in namer.name_beginnings(prefix, text):
+                beginnings[name] = prefix, text[:end]
     piece_ids, piece_lengths = np.zeros((2, namer.num_names), np.int32)
     for name, (prefix, text) in beginnings.items():
         for length in range(len(text), 0, -1):

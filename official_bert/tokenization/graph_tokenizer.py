@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import graph_tables
 from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.full_tokenizer import FullTokenizer
@@ -82,9 +83,8 @@ class GraphTokenizer(tf.Module):
         """
         super().__init__(name="graph_tokenizer")
         letters = graph_tables.letters_of(tokenizer.vocab)
-        do_lower_case = tokenizer.basic_tokenizer.do_lower_case
         with tf.device("CPU:0"):
-            self._characters = _CharacterOps(letters, do_lower_case=do_lower_case)
+            self._characters = _CharacterOps(letters, tokenizer.settings)
             self._pieces = _PieceOps(letters, tokenizer)
 
     @tf.function(input_signature=[_TEXTS], autograph=False)
@@ -129,9 +129,9 @@ class GraphTokenizer(tf.Module):
 class _CharacterOps(tf.Module):
     """`characters.rewrite` and where its letters come from."""
 
-    def __init__(self, letters: dict[str, int], *, do_lower_case: bool):
+    def __init__(self, letters: dict[str, int], settings: TextSettings):
         super().__init__()
-        table = graph_tables.make_character_table(letters, do_lower_case=do_lower_case)
+        table = graph_tables.make_character_table(letters, settings)
         self._page_starts = tf.constant(table.page_of * PAGE_SIZE, tf.int32)
         self._pages = tf.constant(table.pages.ravel(), tf.int32)
 
@@ -147,7 +147,8 @@ class _CharacterOps(tf.Module):
             self._sigma_rule = None
         self._sigma_contexts = tf.constant([rule.sigma_context for rule in table.rules], tf.int32)
         sorting_classes = graph_tables.sorting_classes(letters)
-        self._sorts = do_lower_case and len(set(sorting_classes) - {0}) > 1
+        decomposes = settings.do_lower_case and settings.strip_accents
+        self._sorts = decomposes and len(set(sorting_classes) - {0}) > 1
         self._sorting_classes = tf.constant(sorting_classes, tf.int64)
         self._ends_sorting = tf.constant([rule.ends_sorting for rule in table.rules])
 
@@ -219,7 +220,9 @@ class _PieceOps(tf.Module):
 
     def __init__(self, letters: dict[str, int], tokenizer: FullTokenizer):
         super().__init__()
-        table = graph_tables.make_piece_table(tokenizer.vocab, letters)
+        table = graph_tables.make_piece_table(
+            tokenizer.vocab, letters, basic_tokenize=tokenizer.settings.basic_tokenize
+        )
         left, right, names = table.joins.T
         self._joins = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(_pair(left, right), names), default_value=graph_tables.NO_NAME
@@ -230,6 +233,7 @@ class _PieceOps(tf.Module):
         self._lengths = tf.constant(table.piece_lengths, tf.int64)
         self._unknown = tokenizer.unk_id
         self._max_letters = tokenizer.wordpiece_tokenizer.max_input_chars_per_word
+        self._keeps_long_words = tokenizer.wordpiece_tokenizer.keeps_long_words
 
     def split(self, letters: tf.Tensor, text_starts: tf.Tensor) -> _Pieces:
         """Splits words into pieces.
@@ -245,14 +249,18 @@ class _PieceOps(tf.Module):
         is_start = is_letter & ~_shifted(is_letter, 1)
         is_last = is_letter & ~_shifted(is_letter, -1)
         word_firsts, word_lasts = tf.where(is_start)[:, 0], tf.where(is_last)[:, 0]  # [W]
-        ids, lengths = self._longest_pieces(letters, is_start)
-        firsts = tf.where(self._reached(is_start, lengths) & is_letter)[:, 0]  # [Q], a word's pieces though unknown
+        ids, piece_lengths = self._longest_pieces(letters, is_start)
+        is_reached = self._reached(is_start, piece_lengths)
+        firsts = tf.where(is_reached & is_letter)[:, 0]  # [Q], a word's pieces though unknown
 
         words = tf.gather(tf.cumsum(tf.cast(is_start, tf.int64)), firsts) - 1
-        lengths = tf.gather(lengths, firsts)
+        lengths = tf.gather(piece_lengths, firsts)
         is_stuck = tf.cast(lengths == 0, tf.int32)
         is_unknown = tf.math.unsorted_segment_max(is_stuck, words, tf.size(word_firsts, tf.int64)) > 0  # [W]
-        is_unknown = tf.gather(is_unknown | (word_lasts - word_firsts >= self._max_letters), words)  # [Q]
+        is_too_long = word_lasts - word_firsts >= self._max_letters
+        if self._keeps_long_words:
+            is_too_long &= tf.gather(piece_lengths, word_firsts) <= word_lasts - word_firsts
+        is_unknown = tf.gather(is_unknown | is_too_long, words)  # [Q]
         ids = tf.where(is_unknown, self._unknown, tf.gather(ids, firsts))
         lasts = tf.where(is_unknown, tf.gather(word_lasts, words), firsts + lengths - 1)
 

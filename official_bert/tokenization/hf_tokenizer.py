@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import logging
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
@@ -48,43 +49,48 @@ def _is_line(token: str) -> bool:
     return not set(token) & set("\r\n") and not re.search("[\ud800-\udfff]", token)
 
 
-def read_do_lower_case(folder: str) -> bool | None:
-    """Reads from `tokenizer_config.json` whether text is lowercased; warns of settings that are not supported.
+def read_settings(folder: str) -> dict[str, bool]:
+    """Reads from `tokenizer_config.json` what is done to text; warns of settings that are not supported.
 
     Returns:
-      The value of `do_lower_case`; None if the file is missing or does not say.
+      Those fields of `TextSettings` of which the file says something; none if it is missing.
 
     Raises:
       UserError: the file is malformed.
     """
     path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
     if not files.exists(path):
-        return None
+        return {}
     settings = text_files.read_json(path, "tokenizer config")
-    for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+    for name in ("do_lower_case", "strip_accents", "do_basic_tokenize", "tokenize_chinese_chars"):
         if not isinstance(settings.get(name), bool | None):
             raise UserError(f"{path}: {name} is {settings[name]!r:.80}; it must be true, false or null")
-    do_lower_case = settings.get("do_lower_case")
-    if settings.get("strip_accents") not in (None, do_lower_case):
+    if settings.get("do_basic_tokenize") is False:  # then the other keys have no effect
+        return {"do_lower_case": False, "basic_tokenize": False}
+    do_lower_case, strip_accents = settings.get("do_lower_case"), settings.get("strip_accents")
+    if strip_accents and do_lower_case is False:
         logging.warning(
-            "%s: strip_accents differs from do_lower_case; here do_lower_case controls both, so ids may differ",
+            "%s: strip_accents is true without do_lower_case; here only lowercasing strips accents, so ids may differ",
             path,
         )
     if settings.get("tokenize_chinese_chars") is False:
         logging.warning(
             "%s: tokenize_chinese_chars is false; here each Chinese character is a word, so ids may differ", path
         )
-    return do_lower_case
+    found = {"do_lower_case": do_lower_case, "strip_accents": strip_accents if do_lower_case is not False else None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
-def make_tokenizer_config(*, do_lower_case: bool, max_length: int) -> dict[str, Any]:
+def make_tokenizer_config(settings: TextSettings, *, max_length: int) -> dict[str, Any]:
     """Makes the content of a `tokenizer_config.json`.
 
     Args:
-      do_lower_case: whether text is lowercased and stripped of accents.
+      settings: what is done to text.
       max_length: maximum number of tokens per sequence.
 
     Returns:
       Keys and values.
     """
-    return {"tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case, "model_max_length": max_length}
+    names = {"basic_tokenize": "do_basic_tokenize"}
+    values = {names.get(name, name): value for name, value in settings.changed.items()}
+    return {"tokenizer_class": "BertTokenizer", **values, "model_max_length": max_length}

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
 from official_bert.tokenization.vocab import UNK
 
@@ -16,9 +17,14 @@ class BasicTokenizer:
 
     Attributes:
       do_lower_case: whether to lowercase and strip accents.
+      strip_accents: whether lowercasing strips accents; see `TextSettings`.
     """
 
     do_lower_case: bool = True
+    strip_accents: bool = True
+
+    def __post_init__(self):
+        self._settings = TextSettings(self.do_lower_case, self.strip_accents).check()
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into words.
@@ -29,7 +35,22 @@ class BasicTokenizer:
         Returns:
           Words without white space; `"Don't!"` gives `["don", "'", "t", "!"]`.
         """
-        return characters.rewrite(to_unicode(text), do_lower_case=self.do_lower_case).split()
+        return characters.rewrite(to_unicode(text), self._settings).split()
+
+
+class WhitespaceTokenizer:
+    """Splits text that was tokenized before into its words, and changes nothing."""
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Splits a text, a string or UTF-8 bytes, at white space, as `str.split` does."""
+        return to_unicode(text).split()
+
+
+def word_tokenizer(settings: TextSettings) -> BasicTokenizer | WhitespaceTokenizer:
+    """Makes what splits text into words under these settings."""
+    if settings.basic_tokenize:
+        return BasicTokenizer(settings.do_lower_case, settings.strip_accents)
+    return WhitespaceTokenizer()
 
 
 @dataclasses.dataclass(eq=False)
@@ -40,11 +61,13 @@ class WordpieceTokenizer:
       vocab: the wordpieces, such as the keys of what `load_vocab` returns.
       unk_token: what stands for a word that cannot be built from them.
       max_input_chars_per_word: maximum number of characters of a word; a longer one is unknown.
+      keeps_long_words: whether a longer word is not unknown if the vocabulary holds it whole.
     """
 
     vocab: Collection[str] = dataclasses.field(repr=False)
     unk_token: str = UNK
     max_input_chars_per_word: int = MAX_CHARACTERS_PER_WORD
+    keeps_long_words: bool = False
 
     def __post_init__(self):
         self._max_wordpiece_length = max(map(len, self.vocab), default=0)
@@ -64,7 +87,7 @@ class WordpieceTokenizer:
     def split_word(self, word: str) -> list[str]:
         """Splits a single word; see `tokenize`."""
         if len(word) > self.max_input_chars_per_word:
-            return [self.unk_token]
+            return [word if self.keeps_long_words and word in self.vocab else self.unk_token]
         tokens = []
         start, prefix = 0, ""
         while start < len(word):

@@ -4,6 +4,7 @@ What differs between tasks is in a `FinetuningJob`: the examples, the records, a
 """
 
 import abc
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 
@@ -267,11 +268,14 @@ def _check_flags_of(folder: str, job: FinetuningJob, advice: str) -> None:
     run = read_run_config(folder)
     if not run:
         return
+    defaults = {field.name: field.default for field in dataclasses.fields(job.config)}
     for name in job.model_flags:
         given = getattr(job.config, name)
-        if name in run.flags and _plain(run.flags[name]) != _plain(given):
+        # A run of an earlier version lacks newer flags; it did what they do by default.
+        trained = run.flags.get(name, given if defaults[name] is None else defaults[name])
+        if _plain(trained) != _plain(given):
             raise UserError(
-                f"{name}={given}, but the checkpoints in {folder} were trained with {name}={run.flags[name]}; {advice}"
+                f"{name}={given}, but the checkpoints in {folder} were trained with {name}={trained}; {advice}"
             )
 
 

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.casing import check_casing
 
@@ -12,7 +13,7 @@ class ModelFlags(Protocol):
 
     bert_config_file: str
     vocab_file: str
-    do_lower_case: bool
+    text_settings: TextSettings
     init_checkpoint: str | None
     max_seq_length: int
 
@@ -30,7 +31,7 @@ def read_model_files(flags: ModelFlags, *, for_training: bool = False) -> tuple[
     bert_config = BertConfig.from_json_file(flags.bert_config_file)
     bert_config.check_memory(flags.bert_config_file, for_training=for_training)
     bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
-    tokenizer = FullTokenizer(vocab_file=flags.vocab_file, do_lower_case=flags.do_lower_case)
+    tokenizer = FullTokenizer(vocab_file=flags.vocab_file, **flags.text_settings._asdict())
     bert_config.check_vocab_size(tokenizer.vocabulary.size, flags.vocab_file, flags.bert_config_file)
-    check_casing(tokenizer.vocabulary, do_lower_case=flags.do_lower_case, init_checkpoint=flags.init_checkpoint)
+    check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)
     return bert_config, tokenizer

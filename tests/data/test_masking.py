@@ -7,7 +7,7 @@ import pytest
 
 from official_bert.data.masking import Masker
 from official_bert.support.errors import UserError
-from official_bert.tokenization import Vocabulary
+from official_bert.tokenization import FullTokenizer, Vocabulary
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
 VOCABULARY = Vocabulary({piece: index for index, piece in enumerate(PIECES)})
@@ -94,6 +94,39 @@ def test_whole_words_stay_whole():
                 words.append([position])
         for word in words:
             assert set(word) <= hidden or not set(word) & hidden
+
+
+def test_words_of_analysed_text_stay_whole():
+    """A morpheme with its tag is one word, as `##` marks all of its wordpieces but the first."""
+    pieces = [
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "감독",
+        "##/",
+        "##NNG",
+        "의",
+        "##JKG",
+        "영화/NNG",
+        "/",
+        "NNG",
+        "JKG",
+        "영화",
+    ]
+    vocabulary = Vocabulary({piece: index for index, piece in enumerate(pieces)})
+    masked = {}
+    for basic_tokenize in (False, True):
+        tokenizer = FullTokenizer(vocabulary, do_lower_case=False, basic_tokenize=basic_tokenize)
+        ids = tokenizer.encode("감독/NNG 의/JKG 영화/NNG [SEP] 감독/NNG")
+        options = {"masked_lm_prob": 1.0, "max_predictions_per_seq": 3, "whole_word": True}
+        rng = random.Random(5)
+        masked[basic_tokenize] = [Masker(vocabulary, **options).mask(ids, rng).positions for _ in range(300)]
+    words = [{0, 1, 2}, {3, 4, 5}, {6}, {8, 9, 10}]  # 7 is [SEP], which the text spells out
+    assert all(any(set(positions) == word for positions in masked[False]) for word in words)
+    assert all(word <= set(positions) or not word & set(positions) for positions in masked[False] for word in words)
+    assert not any(7 in positions for positions in masked[False])
+    assert not all(set(positions) in words for positions in masked[True])  # split at the slash, the parts are words
 
 
 def test_a_word_longer_than_what_may_be_hidden_stays():

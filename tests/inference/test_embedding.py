@@ -79,6 +79,18 @@ def test_what_cannot_be_done_is_said(predictor, tmp_path):
         Predictor(tmp_path)
 
 
+@pytest.mark.parametrize("gives_vocabulary", [False, True])
+def test_what_is_done_to_text_may_be_given(folder, predictor, vocab_file, gives_vocabulary):
+    given = {"basic_tokenize": False, **({"vocab_file": vocab_file} if gives_vocabulary else {})}
+    presplit = Predictor(folder, **given)
+    lowercased, capital, unknown, punctuated = presplit.embed(["the town", "The town", "[UNK] town", "the [UNK]"])
+    np.testing.assert_allclose(lowercased, predictor.embed("THE town"), atol=1e-5)
+    np.testing.assert_allclose(capital, unknown, atol=1e-5)
+    np.testing.assert_allclose(punctuated, presplit.embed("the \u2603"), atol=1e-5)
+    with pytest.raises(UserError, match="basic_tokenize=false takes words as they are"):
+        Predictor(folder, do_lower_case=True, **given)
+
+
 def test_a_run_has_vectors_too_and_an_export_has_not(reviews, version):
     run = Predictor(reviews["output_dir"])
     encoder = BertEncoder.from_checkpoint(reviews["output_dir"])

@@ -21,6 +21,7 @@ from official_bert.runs import convert_hf_checkpoint
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import golden_arrays
+from tests.tokenization.hard_texts import ACCENTED, CASED, SCRIPTS, UNCASED
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -188,21 +189,21 @@ def test_a_checkpoint_of_the_reference_gives_its_activations_in_transformers(tmp
     np.testing.assert_allclose(log_probabilities, golden["out/next_sentence_log_probs"], atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_the_tokenizer_is_loaded_with_its_casing(tmp_path, model_dir, vocab_file, do_lower_case):
+@pytest.mark.parametrize("settings", [UNCASED, CASED, ACCENTED], ids=str)
+def test_the_tokenizer_is_loaded_with_its_settings(tmp_path, model_dir, vocab_file, settings):
     config = HfConversionConfig(
         to_hf=True,
         init_checkpoint=str(model_dir / "bert_model.ckpt"),
         bert_config_file=str(model_dir / "bert_config.json"),
         vocab_file=vocab_file,
-        do_lower_case=do_lower_case,
+        **settings._asdict(),
         output_dir=str(tmp_path),
     )
     convert_hf_checkpoint.run(config)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    ours = FullTokenizer(vocab_file=vocab_file, do_lower_case=do_lower_case)
-    text = "The cat, Émile's, sat unbelievably near THE town."
-    assert theirs(text)["input_ids"][1:-1] == ours.encode(text)
+    ours = FullTokenizer(vocab_file, **settings._asdict())
+    for text in ("The cat, Émile's, sat unbelievably near THE town.", *SCRIPTS[:5]):  # no final sigma, which it lacks
+        assert theirs(text)["input_ids"][1:-1] == ours.encode(text)
     # What transformers writes itself has no vocab.txt.
     theirs.save_pretrained(tmp_path / "theirs")
     make_model("BertModel").save_pretrained(tmp_path / "theirs")

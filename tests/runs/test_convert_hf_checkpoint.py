@@ -76,6 +76,14 @@ def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     assert json.loads((hf_dir / "tokenizer_config.json").read_text())["do_lower_case"] is False
     convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
     assert "--do_lower_case=false" in caplog.text
+    convert(**checkpoint_flags, strip_accents=False, output_dir=str(hf_dir))
+    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert "use them with --do_lower_case=true --strip_accents=false" in caplog.text
+    assert "do_basic_tokenize" not in caplog.text
+    convert(**checkpoint_flags, do_lower_case=False, basic_tokenize=False, output_dir=str(hf_dir))
+    assert "says do_basic_tokenize: false, which only the Python tokenizer" in caplog.text
+    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert "use them with --do_lower_case=false --basic_tokenize=false" in caplog.text
     os.remove(hf_dir / "tokenizer_config.json")
     convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
     assert "does not say whether text is lowercased" in caplog.text

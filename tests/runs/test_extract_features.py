@@ -198,6 +198,10 @@ class TestShards:
         assert run()[1] == 2
         assert run(pooling="max")[1] == 6
         assert run(pooling="max", layers="-2,-1")[1] == 6
+        assert run(strip_accents=False)[1] == 6
+        assert run(strip_accents=False)[1] == 0
+        assert run(do_lower_case=False)[1] == 6
+        assert run(do_lower_case=False, basic_tokenize=False)[1] == 6
 
     def test_shards_of_a_longer_run_are_named(self, run, tmp_path, caplog):
         run()

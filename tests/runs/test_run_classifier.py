@@ -7,14 +7,20 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier
+from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.published import DATASETS
+from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, prints_error, run_cold, run_script
+from tests.exports import TOLERANCE, ask
 from tests.sentences import BAD, GOOD, sentence
+from tests.tokenization.hard_texts import PRESPLIT, write_vocabulary
 
 CUSTOM = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "train_file": "train.tsv"}
 
@@ -282,6 +288,7 @@ def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
         ({"multi_label": True, "do_predict": True}, "trained with --multi_label=False; use the same value"),
         ({"feature_layers": "last", "do_eval": True}, "trained with --feature_layers=None"),
         ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
+        ({"strip_accents": False, "do_predict": True}, "trained with --strip_accents=True"),
         ({"train_file": str(tmp_path / "other.tsv"), "do_train": True}, "was trained on other examples"),
         ({"max_seq_length": 16, "do_train": True}, "was trained on other examples, or with another vocabulary"),
     ):
@@ -289,6 +296,65 @@ def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
             run({**settings, **changes})
     assert made == {name: (tmp_path / "out" / name).read_bytes() for name in made}
     run(settings, do_predict=True)
+
+
+def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
+    """It did what they do by default."""
+    run(settings, do_train=True, num_train_epochs=1.0)
+    path = tmp_path / "out" / "run_config.json"
+    content = json.loads(path.read_text())
+    del content["flags"]["strip_accents"], content["flags"]["basic_tokenize"], content["flags"]["feature_layers"]
+    path.write_text(json.dumps(content))
+    with prints_error("--strip_accents=False, but the checkpoints in .* were trained with --strip", ClassifierConfig):
+        run(settings, do_predict=True, strip_accents=False)
+    run(settings, do_predict=True)
+    assert Predictor(tmp_path / "out")("the bright harbour").label in "01"
+
+
+def test_text_that_is_split_already(settings, tmp_path):
+    """Trained, exported, and asked in other processes: the same ids and answers everywhere."""
+    words = ["배/NNG", "항구/NNG", "눈/NNG", "밝/VA", "어둡/VA", "##/VA", "Zoë", "##,", "[unused1]"]
+    vocab_file = write_vocabulary(tmp_path / "vocab.txt", words)
+    texts = [(f"{noun} {adjective} Zoë, 밝/VA/VA", adjective) for noun in words[:3] for adjective in words[3:5]]
+    rows = [(text, label.removesuffix("/VA")) for text, label in texts * 8]
+    for name in ("train.tsv", "test.tsv"):
+        write_rows(tmp_path / name, ("sentence", "label"), rows)
+    settings |= CUSTOM | {"data_dir": str(tmp_path), "vocab_file": vocab_file, "predict_file": "test.tsv"}
+    settings |= {"num_train_epochs": 8.0}
+    presplit = ("--basic_tokenize=false", "--nodo_lower_case", "--do_export", f"--export_dir={tmp_path}/serving")
+    result = run_script("run_classifier.py", "--do_train", "--do_predict", *presplit, **settings)
+    assert result.code == 0, result
+    assert "[UNK]" not in result.errors
+    joined = records(settings)
+    tokenizer = FullTokenizer.from_folder(settings["output_dir"])
+    assert tokenizer.settings == PRESPLIT
+    pieces = tokenizer.convert_ids_to_tokens(joined["input_ids"][0][:8].tolist())
+    assert pieces == ["[CLS]", "배/NNG", "밝/VA", "Zoë", "##,", "밝/VA", "##/VA", "[SEP]"]
+
+    description = json.loads((tmp_path / "serving" / "1" / "official_bert.json").read_text())
+    assert description == {"task": "classification", **PRESPLIT._asdict()}
+    inputs = {"text_a": [text for text, _ in rows]}
+    ids, answer = ask(str(tmp_path / "serving" / "1"), [["tokenize", inputs], ["text", inputs]], tmp_path)
+    assert ids["input_ids"] == joined["input_ids"][:, : len(ids["input_ids"][0])].tolist()
+    np.testing.assert_allclose(answer["probabilities"], probabilities(settings), atol=TOLERANCE)
+    predicted = Predictor(settings["output_dir"])(inputs["text_a"])
+    assert [one.label for one in predicted] == [label for _, label in rows]
+    np.testing.assert_allclose([one.probability for one in predicted], probabilities(settings).max(1), atol=TOLERANCE)
+
+    other = run_script("run_classifier.py", "--do_predict", "--nodo_lower_case", **settings)
+    assert_fails(other, "trained with --basic_tokenize=False; use the same value, or another --output_dir")
+    other = run_script("run_classifier.py", "--do_predict", "--basic_tokenize=false", **settings)
+    assert_fails(other, "--basic_tokenize=false takes words as they are and lowercases nothing; give --do_")
+
+
+def records(settings):
+    (content,) = (
+        tf.data.TFRecordDataset([os.path.join(settings["output_dir"], "predict.tf_record")])
+        .batch(99)
+        .map(IDS_SCHEMA.sized(S=settings["max_seq_length"], V=1182, T=2).decode)
+        .as_numpy_iterator()
+    )
+    return content
 
 
 def test_features_of_other_layers_are_not_taken_for_these(settings):

@@ -14,6 +14,7 @@ from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.metrics.span import NORMALIZATIONS, score_answers
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
@@ -224,7 +225,9 @@ def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
 def plain_questions(path, vocab_file, lengths):
     """The ids of a file's questions, and their features by the plain rules."""
     content = json.loads(open(path).read())
-    features = plain_features(content, load_vocab(vocab_file), True, **lengths, for_training=False, version_2=False)
+    features = plain_features(
+        content, load_vocab(vocab_file), TextSettings(), **lengths, for_training=False, version_2=False
+    )
     by_question = {entry["id"]: [] for entry, _ in entries_of(content)}
     for feature in features:
         by_question[feature["id"]].append(feature)
@@ -259,7 +262,7 @@ def assert_plain_answers(settings, questions, rows, **rules):
     for name, features in questions.items():
         own = [next(rows) for _ in features]
         starts, ends = ([row[side].tolist() for row in own] for side in (0, 1))
-        expected, odds = plain_answers(features, starts, ends, True, **rules)
+        expected, odds = plain_answers(features, starts, ends, TextSettings(), **rules)
         assert [answer["text"] for answer in ranked[name]] == [answer[0] for answer in expected]
         numbers = [[answer[key] for key in ("probability", "start_logit", "end_logit")] for answer in ranked[name]]
         np.testing.assert_allclose(numbers, [answer[1:] for answer in expected], atol=1e-5)

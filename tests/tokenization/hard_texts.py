@@ -5,10 +5,14 @@ import unicodedata
 
 import pytest
 
+from official_bert.config.text_settings import TextSettings
 from tests.conftest import GOLDEN
 
 TORTURE = json.loads((GOLDEN / "tokenization" / "tokenization_torture.json").read_text())
-BOTH_CASINGS = pytest.mark.parametrize("do_lower_case", [True, False])
+UNCASED, CASED = TextSettings(), TextSettings(do_lower_case=False)  # the reference's
+ACCENTED, PRESPLIT = TextSettings(strip_accents=False), TextSettings(do_lower_case=False, basic_tokenize=False)
+SETTINGS = {"uncased": UNCASED, "cased": CASED, "accented": ACCENTED, "presplit": PRESPLIT}
+ALL_SETTINGS = pytest.mark.parametrize("settings", SETTINGS.values(), ids=list(SETTINGS))
 
 # Where the rules depend on neighbours, or where str.split and the tokenizer disagree about white space.
 AWKWARD = "ΣσςΑα.'’:\u00ad\u0345\u1fb3ΌςİıẞßǅﬁÅ \x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029\u200b\u3000\ufeff\ufffd\x00"

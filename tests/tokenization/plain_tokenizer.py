@@ -19,13 +19,17 @@ IDEOGRAPHS = {
 }
 
 
-def plain_words(text, do_lower_case):
+def plain_words(text, settings):
     """Splits a text into words."""
+    if not settings.basic_tokenize:
+        return text.split()
     words = []
     for word in "".join(map(cleaned, text)).split():
-        if do_lower_case:
-            letters = unicodedata.normalize("NFD", word.lower())
-            word = "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
+        if settings.do_lower_case:
+            word = word.lower()
+            if settings.strip_accents:
+                letters = unicodedata.normalize("NFD", word)
+                word = "".join(letter for letter in letters if unicodedata.category(letter) != "Mn")
         words += split_at_punctuation(word)
     return " ".join(words).split()
 
@@ -56,16 +60,18 @@ def is_ideograph(character):
     return any(ord(character) in block for block in IDEOGRAPHS.values())
 
 
-def plain_pieces(text, vocab, do_lower_case):
+def plain_pieces(text, vocab, settings):
     """Splits a text into wordpieces."""
     pieces = []
-    for word in plain_words(text, do_lower_case):
-        pieces += plain_word_pieces(word, vocab)
+    for word in plain_words(text, settings):
+        pieces += plain_word_pieces(word, vocab, settings)
     return pieces
 
 
-def plain_word_pieces(word, vocab):
+def plain_word_pieces(word, vocab, settings):
     """Splits a word into the longest pieces from left to right, or gives it up as unknown."""
+    if not settings.basic_tokenize and word in vocab:
+        return [word]
     if len(word) > 200:
         return ["[UNK]"]
     pieces = []
@@ -82,20 +88,20 @@ def plain_word_pieces(word, vocab):
     return pieces
 
 
-def plain_alignment(text, vocab, do_lower_case):
+def plain_alignment(text, vocab, settings):
     """Splits a text into wordpieces, each with the start and the end of the characters it was made from.
 
     How many letters the words of each beginning of the text have tells which character made which letter. This is wrong
     where letters change places, as some combining characters do.
     """
-    num_letters = [len("".join(plain_words(text[:end], do_lower_case))) for end in range(len(text) + 1)]
+    num_letters = [len("".join(plain_words(text[:end], settings))) for end in range(len(text) + 1)]
     makers = [
         index for index in range(len(text)) for _ in range(num_letters[index + 1] - num_letters[index])
     ]  # of each letter
     aligned = []
     letter = 0
-    for word in plain_words(text, do_lower_case):
-        for number, piece in enumerate(plain_word_pieces(word, vocab)):
+    for word in plain_words(text, settings):
+        for number, piece in enumerate(plain_word_pieces(word, vocab, settings)):
             start = makers[letter]
             letter += len(word) if piece == "[UNK]" else len(piece) - (2 if number else 0)
             aligned.append((piece, start, end_with_accents(text, makers[letter - 1] + 1, makers)))

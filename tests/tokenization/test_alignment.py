@@ -8,7 +8,17 @@ import pytest
 
 from official_bert.tokenization import EncodingWithOffsets, FullTokenizer, full_tokenizer
 from official_bert.tokenization.alignment import wordpieces_in_range
-from tests.tokenization.hard_texts import BOTH_CASINGS, SCRIPTS, SPACING_MARKS, TORTURE, random_text, write_vocabulary
+from tests.tokenization.hard_texts import (
+    ALL_SETTINGS,
+    CASED,
+    SCRIPTS,
+    SETTINGS,
+    SPACING_MARKS,
+    TORTURE,
+    UNCASED,
+    random_text,
+    write_vocabulary,
+)
 from tests.tokenization.plain_tokenizer import plain_alignment, plain_words
 
 
@@ -22,7 +32,7 @@ def texts():
     ]
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+@pytest.fixture(scope="module", params=SETTINGS.values(), ids=list(SETTINGS))
 def letter_tokenizer(request, texts, tmp_path_factory):
     """A tokenizer whose pieces are single letters, but for one letter in ten, whose words are unknown."""
     letters = {letter for text in texts for word in plain_words(text, request.param) for letter in word}
@@ -31,12 +41,12 @@ def letter_tokenizer(request, texts, tmp_path_factory):
     path = write_vocabulary(
         tmp_path_factory.mktemp("letters") / "vocab.txt", [*kept, *(f"##{letter}" for letter in kept)]
     )
-    return FullTokenizer(path, do_lower_case=request.param)
+    return FullTokenizer(path, **request.param._asdict())
 
 
 @pytest.fixture(scope="module")
 def tokenizers(vocab_file):
-    return {casing: FullTokenizer(vocab_file, do_lower_case=casing) for casing in (True, False)}
+    return {settings: FullTokenizer(vocab_file, **settings._asdict()) for settings in SETTINGS.values()}
 
 
 def has_letters_that_move(text):
@@ -99,7 +109,7 @@ def test_places_by_hand(tmp_path, text, do_lower_case, expected):
 
 def test_an_unknown_piece_is_its_whole_word(tokenizers):
     text = "x\u0302ȳz\u0303 the 한국! " + "e" * 201 + ", e\u0301\u200dё."
-    assert aligned_rows(text, tokenizers[True]) == [
+    assert aligned_rows(text, tokenizers[UNCASED]) == [
         ("[UNK]", 0, 5),
         ("the", 6, 9),
         ("[UNK]", 10, 12),
@@ -119,10 +129,9 @@ def test_ids_are_those_of_the_tokenizer(texts, tokenizers, letter_tokenizer):
 
 def test_places_are_those_of_the_plain_rules(texts, tokenizers, letter_tokenizer):
     for tokenizer in (*tokenizers.values(), letter_tokenizer):
-        do_lower_case = tokenizer.basic_tokenizer.do_lower_case
         for text in texts:
-            if not (do_lower_case and has_letters_that_move(text)):
-                expected = plain_alignment(text, tokenizer.vocab, do_lower_case)
+            if not (tokenizer.settings == UNCASED and has_letters_that_move(text)):
+                expected = plain_alignment(text, tokenizer.vocab, tokenizer.settings)
                 assert aligned_rows(text, tokenizer) == expected, ascii(text)
 
 
@@ -135,30 +144,30 @@ def test_places_ascend_and_are_not_empty(texts, letter_tokenizer):
 
 
 def test_every_character_that_counts_is_in_a_place(texts, letter_tokenizer):
-    do_lower_case = letter_tokenizer.basic_tokenizer.do_lower_case
     for text in texts:
         _, starts, ends = letter_tokenizer.encode_with_offsets(text)
         covered = {index for start, end in zip(starts, ends, strict=True) for index in range(start, end)}
         for index, character in enumerate(text):
-            if plain_words(character, do_lower_case):
+            if plain_words(character, letter_tokenizer.settings):
                 assert index in covered, ascii(text)
 
 
 def test_a_place_holds_what_the_piece_was_made_from(texts, letter_tokenizer):
-    do_lower_case = letter_tokenizer.basic_tokenizer.do_lower_case
     for text in texts:
         for piece, start, end in aligned_rows(text, letter_tokenizer):
-            letters = "".join(plain_words(text[start:end], do_lower_case)).replace("ς", "σ")  # cut out of its word
+            letters = "".join(plain_words(text[start:end], letter_tokenizer.settings)).replace(
+                "ς", "σ"
+            )  # cut out of its word
             assert letters, ascii(text)
             if piece != "[UNK]":
                 assert piece.removeprefix("##").replace("ς", "σ") in letters, ascii(text)
 
 
-@BOTH_CASINGS
-def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, do_lower_case):
+@ALL_SETTINGS
+def test_pieces_of_a_range_are_those_that_overlap_it(texts, tokenizers, settings):
     rng = random.Random(3)
     for text in texts[:300]:
-        aligned = tokenizers[do_lower_case].encode_with_offsets(text)
+        aligned = tokenizers[settings].encode_with_offsets(text)
         for _ in range(10):
             start, end = sorted(rng.choices(range(len(text) + 1), k=2))
             overlapping = [
@@ -186,11 +195,11 @@ def test_each_tokenizer_keeps_its_own_words_and_few_of_them(vocab_file, tokenize
     monkeypatch.setattr(full_tokenizer, "MAX_ALIGNED_WORDS", 3)
     text = "The harbour woke before the town did and the harbour slept" + "e" * 50
     tokenizer = FullTokenizer(vocab_file)
-    expected = {casing: aligned_rows(text, tokenizers[casing]) for casing in (True, False)}
-    assert expected[True] != expected[False]
+    expected = {settings: aligned_rows(text, tokenizers[settings]) for settings in SETTINGS.values()}
+    assert expected[UNCASED] != expected[CASED]
     for _ in range(2):
-        assert aligned_rows(text, tokenizer) == expected[True]
-        assert aligned_rows(text, tokenizers[False]) == expected[False]
+        assert aligned_rows(text, tokenizer) == expected[UNCASED]
+        assert aligned_rows(text, tokenizers[CASED]) == expected[CASED]
         assert 0 < len(tokenizer._aligned_words) <= 3
         assert max(map(len, tokenizer._aligned_words)) <= full_tokenizer.MAX_ALIGNED_LENGTH
 
@@ -205,14 +214,14 @@ def test_another_process_gets_the_tokenizer_without_its_words(vocab_file):
 
 
 def test_bytes_are_decoded_and_offsets_count_characters(tokenizers):
-    encoding = tokenizers[True].encode_with_offsets(b"the\xff caf\xc3\xa9 town")
-    assert encoding == tokenizers[True].encode_with_offsets("the café town")
+    encoding = tokenizers[UNCASED].encode_with_offsets(b"the\xff caf\xc3\xa9 town")
+    assert encoding == tokenizers[UNCASED].encode_with_offsets("the café town")
     assert encoding.starts[-1] == len("the café ")
 
 
 def test_aligning_again_does_not_change_what_was_returned(tokenizers):
-    first = tokenizers[True].encode_with_offsets("harbour harbour")
+    first = tokenizers[UNCASED].encode_with_offsets("harbour harbour")
     starts = list(first.starts)
-    tokenizers[True].encode_with_offsets("the harbour").starts.append(99)
+    tokenizers[UNCASED].encode_with_offsets("the harbour").starts.append(99)
     assert first.starts == starts
-    assert tokenizers[True].encode_with_offsets("harbour harbour") == first
+    assert tokenizers[UNCASED].encode_with_offsets("harbour harbour") == first

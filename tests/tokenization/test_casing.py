@@ -2,6 +2,7 @@
 
 import pytest
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.vocab import Vocabulary
@@ -30,27 +31,37 @@ CASED = vocabulary("the", "The", "##ing")
 )
 def test_released_checkpoints_are_known_by_name(checkpoint, is_lower):
     words = LOWER if is_lower else CASED
-    check_casing(words, do_lower_case=is_lower, init_checkpoint=checkpoint)
+    check_casing(words, TextSettings(is_lower), init_checkpoint=checkpoint)
     with pytest.raises(UserError, match=f"give do_lower_case={str(is_lower).lower()}"):
-        check_casing(vocabulary(), do_lower_case=not is_lower, init_checkpoint=checkpoint)
-    check_casing(vocabulary(), do_lower_case=not is_lower, init_checkpoint=checkpoint.replace("bert_", "my_"))
+        check_casing(vocabulary(), TextSettings(not is_lower), init_checkpoint=checkpoint)
+    check_casing(vocabulary(), TextSettings(not is_lower), init_checkpoint=checkpoint.replace("bert_", "my_"))
 
 
 def test_a_cased_vocabulary_is_not_for_lowercased_text():
-    check_casing(CASED, do_lower_case=False, init_checkpoint=None)
+    check_casing(CASED, TextSettings(False), init_checkpoint=None)
     with pytest.raises(
         UserError, match=r"vocab.txt is cased \(1 wordpieces have capital letters.* give do_lower_case=false"
     ):
-        check_casing(CASED, do_lower_case=True, init_checkpoint=None)
+        check_casing(CASED, TextSettings(), init_checkpoint=None)
     many = vocabulary(*(f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(300)), "PLACEHOLDER")
-    check_casing(many, do_lower_case=True, init_checkpoint=None)
+    check_casing(many, TextSettings(), init_checkpoint=None)
+
+
+def test_words_that_are_taken_as_they_are_may_be_lowercased_already(caplog):
+    presplit = TextSettings(do_lower_case=False, basic_tokenize=False)
+    check_casing(CASED, presplit, init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+    assert not caplog.text
+    check_casing(LOWER, presplit, init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
+    assert "do_lower_case=false, basic_tokenize=false, but vocab.txt has no capital letters" in caplog.text
+    with pytest.raises(UserError, match="is an uncased model; give do_lower_case=true"):
+        check_casing(LOWER, TextSettings(False), init_checkpoint="a/uncased_L-12_H-768_A-12/bert_model.ckpt")
 
 
 def test_capital_letters_without_a_vocabulary_for_them_are_warned_of(caplog):
-    check_casing(LOWER, do_lower_case=False, init_checkpoint=None)
+    check_casing(LOWER, TextSettings(False), init_checkpoint=None)
     assert "vocab.txt has no capital letters" in caplog.text
     caplog.clear()
-    check_casing(CASED, do_lower_case=False, init_checkpoint=None)
-    check_casing(LOWER, do_lower_case=True, init_checkpoint=None)
-    check_casing(vocabulary("한", "##국"), do_lower_case=False, init_checkpoint=None)
+    check_casing(CASED, TextSettings(False), init_checkpoint=None)
+    check_casing(LOWER, TextSettings(), init_checkpoint=None)
+    check_casing(vocabulary("한", "##국"), TextSettings(False), init_checkpoint=None)
     assert not caplog.text

@@ -1,6 +1,7 @@
 """The tokenizer of a model's folder, batches that equal the records of training, and text out of ids."""
 
 import json
+import pickle
 import random
 
 import numpy as np
@@ -8,17 +9,18 @@ import pytest
 from absl import logging
 
 from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.records import TextJoiner
 from official_bert.tokenization import FullTokenizer, Vocabulary
 from official_bert.training.run_folder import write_run_config
 from tests.conftest import GOLDEN, golden_arrays
-from tests.tokenization.hard_texts import random_text
+from tests.tokenization.hard_texts import ACCENTED, CASED, PRESPLIT, UNCASED, random_text
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LOWER = [*SPECIAL, "the", "harbour", "##s", "don", "'", "t"]
-CASED = [*LOWER, "The", "Zoe"]
+CASED_TOKENS = [*LOWER, "The", "Zoe"]
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +194,10 @@ def write_folder(folder, tokens, **json_files):
     ("tokens", "json_files", "is_lower", "source"),
     [
         (LOWER, {}, True, "the vocabulary, which has no capital letters"),
-        (CASED, {}, False, "the vocabulary, which has wordpieces with capital letters"),
+        (CASED_TOKENS, {}, False, "the vocabulary, which has wordpieces with capital letters"),
         ([*SPECIAL, "한"], {}, True, "the vocabulary, which has no capital letters"),
         (LOWER, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
-        (CASED, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
+        (CASED_TOKENS, {"run_config": {"flags": {"do_lower_case": False}}}, False, "run_config.json"),
         (LOWER, {"run_config": {"flags": {"train_file": "a"}}}, True, "the vocabulary"),
         (LOWER, {"tokenizer_config": {"do_lower_case": False}}, False, "tokenizer_config.json"),
         (LOWER, {"tokenizer_config": {"model_max_length": 5}}, True, "the vocabulary"),
@@ -227,6 +229,54 @@ def test_the_output_folder_of_a_run_is_such_a_folder(tmp_path):
     assert FullTokenizer.from_folder(folder).basic_tokenizer.do_lower_case is False
 
 
+@pytest.mark.parametrize(
+    ("json_files", "given", "settings"),
+    [
+        ({"tokenizer_config": {"strip_accents": False}}, {}, ACCENTED),
+        ({"tokenizer_config": {"do_lower_case": True, "strip_accents": False}}, {}, ACCENTED),
+        ({"tokenizer_config": {"do_lower_case": False, "strip_accents": False}}, {}, CASED),
+        ({"tokenizer_config": {"strip_accents": False}}, {"do_lower_case": False}, CASED),
+        ({"tokenizer_config": {"do_lower_case": True, "do_basic_tokenize": False}}, {}, PRESPLIT),
+        ({"run_config": {"flags": {"do_lower_case": True, "strip_accents": False}}}, {}, ACCENTED),
+        ({"run_config": {"flags": {"do_lower_case": False, "basic_tokenize": False}}}, {}, PRESPLIT),
+        ({"run_config": {"flags": {"do_lower_case": False, "basic_tokenize": False}}}, {"basic_tokenize": True}, CASED),
+        ({}, {"basic_tokenize": False}, PRESPLIT),
+        ({"run_config": {"flags": {"do_lower_case": True}}}, {"basic_tokenize": False}, PRESPLIT),
+        ({}, {"strip_accents": False}, ACCENTED),
+    ],
+)
+def test_a_folder_says_what_is_done_to_text(tmp_path, json_files, given, settings):
+    folder = write_folder(tmp_path / "model", LOWER, **json_files)
+    assert FullTokenizer.from_folder(folder, **given).settings == settings
+
+
+def test_settings_that_contradict_each_other_are_refused(tmp_path):
+    folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_basic_tokenize": False})
+    as_they_are = "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
+    no_effect = "strip_accents has no effect without do_lower_case; leave it out"
+    vocab_file = folder / "vocab.txt"
+    for make, message in (
+        (lambda: FullTokenizer(vocab_file, basic_tokenize=False), as_they_are),
+        (lambda: FullTokenizer(vocab_file, do_lower_case=False, strip_accents=False), no_effect),
+        (lambda: FullTokenizer.from_folder(folder, do_lower_case=True), as_they_are),
+        (lambda: FullTokenizer.from_folder(folder, strip_accents=False), no_effect),
+    ):
+        with pytest.raises(UserError, match=message):
+            make()
+
+
+def test_each_tokenizer_keeps_its_own_words_and_takes_its_settings_to_other_processes(tmp_path):
+    vocabulary = Vocabulary({token: index for index, token in enumerate([*CASED_TOKENS, "é", "É", "e", "é.", "."])})
+    expected = {UNCASED: ["e", "."], CASED: ["É", "."], ACCENTED: ["é", "."], PRESPLIT: ["[UNK]"]}
+    tokenizers = {settings: FullTokenizer(vocabulary, **settings._asdict()) for settings in expected}
+    for _ in range(2):
+        for settings, tokenizer in tokenizers.items():
+            for copy in (tokenizer, pickle.loads(pickle.dumps(tokenizer))):
+                assert copy.tokenize("É.") == expected[settings]
+                assert copy.encode_with_offsets("É.").ids == copy.encode("É.")
+                assert copy.settings == settings
+
+
 def test_what_is_given_goes_before_what_the_folder_says(tmp_path):
     folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_lower_case": True})
     assert FullTokenizer.from_folder(str(folder), do_lower_case=False).tokenize("the The") == ["the", "[UNK]"]
@@ -234,7 +284,7 @@ def test_what_is_given_goes_before_what_the_folder_says(tmp_path):
 
 
 def test_lowercasing_for_a_cased_vocabulary_is_refused(tmp_path):
-    folder = write_folder(tmp_path / "model", CASED, tokenizer_config={"do_lower_case": True})
+    folder = write_folder(tmp_path / "model", CASED_TOKENS, tokenizer_config={"do_lower_case": True})
     for given in ({}, {"do_lower_case": True}):
         with pytest.raises(UserError, match=r"vocab\.txt is cased .* give do_lower_case=false"):
             FullTokenizer.from_folder(folder, **given)
@@ -263,7 +313,8 @@ def test_folders_without_a_vocabulary_are_refused(tmp_path):
         write_folder(folder, LOWER, run_config=settings)
         with pytest.raises(UserError, match=r"run_config\.json is not the file of a run; restore it or pass do_lower_"):
             FullTokenizer.from_folder(folder)
-        assert FullTokenizer.from_folder(folder, do_lower_case=True).basic_tokenizer.do_lower_case
+        given = FullTokenizer.from_folder(folder, do_lower_case=True, strip_accents=False, basic_tokenize=True)
+        assert given.settings == TextSettings(strip_accents=False)
 
 
 def test_the_constructor_takes_files_and_sends_those_with_a_folder_on(tmp_path, vocab_file):

@@ -17,17 +17,23 @@ from official_bert.data.graph_joining import truncate_and_join
 from official_bert.tokenization import FullTokenizer, characters, graph_tables
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from tests.tokenization.hard_texts import (
+    ACCENTED,
     ACCENTS,
     AWKWARD,
+    CASED,
+    PRESPLIT,
     SCRIPTS,
+    SETTINGS,
     SPACING_MARKS,
     TORTURE,
+    UNCASED,
     random_text,
     write_vocabulary,
 )
 from tests.tokenization.plain_tokenizer import plain_words
 
 BATCH_SIZE = 2_000
+NAMED = "aασςΑΣ.\u0301\u0345\u200b\u0e31Theté中"  # what tests ask for by name
 # Unfinished, overlong, too large, continuations alone, surrogates, bytes that UTF-8 never has, and good neighbours.
 BYTES = [
     bytes([value]) for value in b"\x00\x20a\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe4\xed\xef\xf0\xf4\xf5\xf8\xfc\xfe\xff"
@@ -45,8 +51,8 @@ ILL_FORMED = [
 class Pair:
     """A tokenizer and its graph."""
 
-    def __init__(self, vocab_file, do_lower_case):
-        self.python = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
+    def __init__(self, vocab_file, settings):
+        self.python = FullTokenizer(vocab_file, **settings._asdict())
         self.graph = GraphTokenizer(self.python)
 
     def assert_same(self, texts):
@@ -68,40 +74,40 @@ class Pair:
                 assert (ids, *places) == tuple(self.python.encode_with_offsets(raw)), raw
 
 
-def letter_pair(path, letters, do_lower_case):
+def letter_pair(path, letters, settings):
     """A pair whose pieces are single letters, so that every letter of a text shows in the ids."""
     letters = [letter for letter in sorted(letters) if not letter.isspace() and unicodedata.category(letter) != "Cs"]
-    return Pair(write_vocabulary(path, [*letters, *(f"##{letter}" for letter in letters)]), do_lower_case)
+    return Pair(write_vocabulary(path, [*letters, *(f"##{letter}" for letter in letters)]), settings)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
-def do_lower_case(request):
+@pytest.fixture(scope="module", params=SETTINGS.values(), ids=list(SETTINGS))
+def settings(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def word_pair(do_lower_case, vocab_file):
+def word_pair(settings, vocab_file):
     """The vocabulary of the golden files."""
-    return Pair(vocab_file, do_lower_case)
+    return Pair(vocab_file, settings)
 
 
 @pytest.fixture(scope="module")
-def letters_pair(do_lower_case, tmp_path_factory):
+def letters_pair(settings, tmp_path_factory):
     """Nearly all letters of the scripts in use, and pieces of two to five of the letters whose rules are awkward."""
     rng = random.Random(1)
     awkward = AWKWARD + SPACING_MARKS + ACCENTS + "aB中"
     texts = [*map(chr, range(0x3100)), *SCRIPTS, awkward, "".join(case["text"] for case in TORTURE)]
-    letters = set(characters.rewrite("\n".join(texts), do_lower_case=do_lower_case))
-    # What tests below ask for by name is kept under every Python, whose Unicode tables differ.
+    letters = set(characters.rewrite("\n".join(texts), settings))
+    # The others that are kept may differ from Python to Python, as their Unicode tables do.
     kept = [
         letter
         for letter in sorted(letters)
-        if not letter.isspace() and (letter in SPACING_MARKS + "aασς" or rng.random() < 0.97)
+        if not letter.isspace() and (letter in SPACING_MARKS + NAMED or rng.random() < 0.97)
     ]
     some = [letter for letter in awkward.lower() if letter in kept]
     longer = {"".join(rng.choices(some, k=rng.randint(2, 5))) for _ in range(300)}
     pieces = dict.fromkeys([*kept, *(f"##{letter}" for letter in kept), *(f"##{piece}" for piece in longer), *longer])
-    return Pair(write_vocabulary(tmp_path_factory.mktemp("letters") / "vocab.txt", pieces), do_lower_case)
+    return Pair(write_vocabulary(tmp_path_factory.mktemp("letters") / "vocab.txt", pieces), settings)
 
 
 def random_bytes(rng):
@@ -120,17 +126,20 @@ def random_inputs(seed, number):
     return [random_bytes(rng) if index % 5 == 4 else random_text(rng, index % 5) for index in range(number)]
 
 
-def test_torture_file_gives_the_reference_ids(word_pair, do_lower_case):
-    cases = [case for case in TORTURE if case["do_lower_case"] == do_lower_case]
+def test_torture_file_gives_the_reference_ids(word_pair, settings):
+    cases = [case for case in TORTURE if case["do_lower_case"] == settings.do_lower_case]
     assert len(cases) == 32
-    found = word_pair.graph.encode(tf.constant([case["text"] for case in cases])).to_list()
-    assert found == [case["ids"] for case in cases]
+    word_pair.assert_same(case["text"] for case in cases)
+    if settings in (UNCASED, CASED):
+        found = word_pair.graph.encode(tf.constant([case["text"] for case in cases])).to_list()
+        assert found == [case["ids"] for case in cases]
 
 
 def test_tokenizers_of_one_vocabulary_share_the_table_of_characters():
-    tables = [graph_tables.make_character_table(letters, do_lower_case=False) for letters in ({"a": 2}, {"a": 2})]
+    tables = [graph_tables.make_character_table(letters, CASED) for letters in ({"a": 2}, {"a": 2})]
     assert tables[0] is tables[1]
-    other = graph_tables.make_character_table({"b": 2}, do_lower_case=False)
+    assert tables[0] is not graph_tables.make_character_table({"a": 2}, PRESPLIT)
+    other = graph_tables.make_character_table({"b": 2}, CASED)
     assert other.pages.tolist() != tables[0].pages.tolist()
 
 
@@ -140,18 +149,20 @@ def test_random_strings(word_pair, letters_pair):
     letters_pair.assert_same(texts)
 
 
-def test_many_random_strings(word_pair, letters_pair):
+def test_many_random_strings(word_pair, letters_pair, settings):
     texts = random_inputs(20181031, 100_000)
+    if settings not in (UNCASED, CASED):  # which have most of the rules
+        texts = texts[:10_000]
     word_pair.assert_same(texts)
     letters_pair.assert_same(texts)
 
 
 @pytest.mark.slow
-def test_every_single_character(tmp_path, do_lower_case):
+def test_every_single_character(tmp_path, settings):
     every = "".join(map(chr, range(0x110000)))
     named = (character for character in every if unicodedata.category(character) not in ("Cn", "Co"))
-    letters = set().union(*(characters.rewrite(character, do_lower_case=do_lower_case) for character in named))
-    pair = letter_pair(tmp_path / "vocab.txt", {*letters, "\U000f0000", "\U0010ffff", "\u0378"}, do_lower_case)
+    letters = set().union(*(characters.rewrite(character, settings) for character in named))
+    pair = letter_pair(tmp_path / "vocab.txt", {*letters, "\U000f0000", "\U0010ffff", "\u0378"}, settings)
     pair.assert_same(f"a{'b a'.join(every[start : start + 16])}b" for start in range(0, len(every), 16))
 
 
@@ -167,17 +178,22 @@ def test_places_of_scripts_and_random_strings(word_pair, letters_pair):
         pair.assert_same_places(random_inputs(20181030, 5_000))
 
 
-def test_places_by_hand(letters_pair, do_lower_case):
+def test_places_by_hand(letters_pair, settings):
     raw = b"\xff\xe2\x80\x8bThe\xff t\xc3\xa9\xff\xe4\xb8\xad\xcc\x81 \xe4"  # U+200B, é, U+4E2D and U+0301
     placed = [field.to_list()[1] for field in letters_pair.graph.encode_with_offsets(tf.constant([b"", raw]))]
     pieces = letters_pair.python.convert_ids_to_tokens(placed[0])
-    the = ["t" if do_lower_case else "T", "##h", "##e"]
-    letters = [(the[0], 1, 2), (the[1], 2, 3), (the[2], 3, 4), ("t", 5, 6)]
-    if do_lower_case:
-        letters += [("##e", 6, 7), ("中", 7, 9)]
-    else:
-        letters += [("##é", 6, 7), ("中", 7, 8), ("\u0301", 8, 9)]
-    assert list(zip(pieces, *placed[1:], strict=True)) == letters
+    the = [("T", 1, 2), ("##h", 2, 3), ("##e", 3, 4)]
+    lowercased = [("t", 1, 2), *the[1:]]
+    expected = {
+        UNCASED: [*lowercased, ("t", 5, 6), ("##e", 6, 7), ("中", 7, 9)],
+        CASED: [*the, ("t", 5, 6), ("##é", 6, 7), ("中", 7, 8), ("\u0301", 8, 9)],
+        ACCENTED: [*lowercased, ("t", 5, 6), ("##é", 6, 7), ("中", 7, 8), ("\u0301", 8, 9)],
+        PRESPLIT: [
+            *[("\u200b", 0, 1), ("##T", 1, 2), *the[1:]],
+            *[("t", 5, 6), ("##é", 6, 7), ("##中", 7, 8), ("##\u0301", 8, 9)],
+        ],
+    }
+    assert list(zip(pieces, *placed[1:], strict=True)) == expected[settings]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +206,9 @@ def test_places_by_hand(letters_pair, do_lower_case):
         ("a\U0001d16d\u0e31\U0001d165", "a\U0001d16d\U0001d165"),  # U+0E31 is dropped, but has class 0
     ],
 )
-def test_letters_that_depend_on_their_neighbours(letters_pair, do_lower_case, text, expected):
-    if not do_lower_case:
-        expected = " ".join(plain_words(text, do_lower_case))  # only lower-casing has such letters
+def test_letters_that_depend_on_their_neighbours(letters_pair, settings, text, expected):
+    if settings != UNCASED:
+        expected = " ".join(plain_words(text, settings))  # without decomposition only sigmas do
     ids = letters_pair.graph.encode(tf.constant([text])).to_list()[0]
     assert " ".join(letters_pair.python.convert_ids_to_tokens(ids)).replace(" ##", "") == expected
 
@@ -235,12 +251,30 @@ def test_a_text_does_not_depend_on_those_beside_it(letters_pair):
 
 def test_awkward_vocabularies(tmp_path):
     pieces = ["##", "#", "##a", "a", "aa", "##aaa", "a" * 33, "", "b\x0cc", "[unused1]", "##\u0301e", "a"]
-    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), False)
+    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), CASED)
     texts = [*("a" * number for number in range(80)), "#", "##", "##a", "[unused1]", "b\x0cc", "a\u0301e"]
     pair.assert_same(texts)
     pair.assert_same_places(texts)
-    nothing = Pair(write_vocabulary(tmp_path / "vocab.txt", []), True)
+    nothing = Pair(write_vocabulary(tmp_path / "vocab.txt", []), UNCASED)
     nothing.assert_same([*SCRIPTS, "[UNK]", ""])
+
+
+def test_words_that_are_taken_as_they_are(tmp_path):
+    long = "ab" * 150  # more characters than a word may have, unless the vocabulary holds it
+    pieces = ["##", "#", "##a", "a", "##b", "##ab", "b", "[a]", "중/NNG", "중", "##/", "##NNG", "İ", long, f"##{long}"]
+    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), PRESPLIT)
+    words = [
+        "##", "#", "##a", "##ab", "###", "##aab", "[UNK]", "[UNK]a", "[SEP]", "[SEP]ab", "[a]b", "a[UNK]", "중/NNG",
+        "중/", "중NNG", "/", "İ", "i", "A", "\0", "\ufffda", long, f"{long}a", long[:-1], f"a{long}", f"##{long}",
+    ]  # fmt: skip
+    separators = " \t\x0b\x1c\x85\u2028\u3000"  # for the reference the second to the fifth are no separators
+    rng = random.Random(5)
+    texts = [*words, *("".join(rng.choice(words) + rng.choice(separators) for _ in range(6)) for _ in range(500))]
+    pair.assert_same(texts)
+    pair.assert_same_places(texts)
+    found = pair.graph.encode(tf.constant([f"##a\x0b[SEP] [UNK]a {long}\u2028{long}a 중/NNG 중/NNGa"])).to_list()[0]
+    pieces = ["##a", "[SEP]", "[UNK]", "##a", long, "[UNK]", "중/NNG", "중/NNG", "##a"]
+    assert pair.python.convert_ids_to_tokens(found) == pieces
 
 
 LOADS_AND_ENCODES = """

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_do_lower_case, read_tokens
+from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_settings, read_tokens
+from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, UNCASED
 
 TOKENS = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
 
@@ -58,21 +60,27 @@ def test_other_vocabularies_are_refused(tmp_path, values, message):
         read_tokens(str(tmp_path))
 
 
-def test_casing_is_read_back(tmp_path):
-    assert read_do_lower_case(str(tmp_path)) is None
-    for do_lower_case in (True, False):
-        settings = make_tokenizer_config(do_lower_case=do_lower_case, max_length=64)
-        write(tmp_path, "tokenizer_config.json", settings)
-        assert read_do_lower_case(str(tmp_path)) is do_lower_case
-    assert settings == {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "model_max_length": 64}
+@ALL_SETTINGS
+def test_settings_are_read_back(tmp_path, settings):
+    assert read_settings(str(tmp_path)) == {}
+    keys = {
+        UNCASED: {"do_lower_case": True},
+        CASED: {"do_lower_case": False},
+        ACCENTED: {"do_lower_case": True, "strip_accents": False},
+        PRESPLIT: {"do_lower_case": False, "do_basic_tokenize": False},
+    }[settings]
+    values = make_tokenizer_config(settings, max_length=64)
+    assert values == {"tokenizer_class": "BertTokenizer", **keys, "model_max_length": 64}
+    write(tmp_path, "tokenizer_config.json", values)
+    assert TextSettings(**read_settings(str(tmp_path))) == settings
 
 
-@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents", "do_basic_tokenize", "tokenize_chinese_chars"])
 def test_settings_of_another_kind_are_refused(tmp_path, name):
     for value in ("yes", 1, [True]):
         write(tmp_path, "tokenizer_config.json", {name: value})
         with pytest.raises(UserError, match=rf"tokenizer_config.json: {name} is .*; it must be true, false or null"):
-            read_do_lower_case(str(tmp_path))
+            read_settings(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +88,7 @@ def test_settings_of_another_kind_are_refused(tmp_path, name):
     [
         ({"strip_accents": None, "tokenize_chinese_chars": True}, None),
         ({"strip_accents": True}, None),
-        ({"strip_accents": False}, "strip_accents"),
+        ({"strip_accents": False}, None),
         ({"do_lower_case": False, "strip_accents": False}, None),
         ({"do_lower_case": False, "strip_accents": True}, "strip_accents"),
         ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars"),
@@ -89,5 +97,7 @@ def test_settings_of_another_kind_are_refused(tmp_path, name):
 def test_settings_that_we_lack_are_warned_of(tmp_path, caplog, settings, warned):
     settings = {"do_lower_case": True, **settings}
     write(tmp_path, "tokenizer_config.json", settings)
-    assert read_do_lower_case(str(tmp_path)) is settings["do_lower_case"]
+    found = read_settings(str(tmp_path))
+    assert found["do_lower_case"] is settings["do_lower_case"]
+    assert TextSettings(**found).check()  # what the file says beyond that has an effect
     assert (warned in caplog.text) if warned else not caplog.text

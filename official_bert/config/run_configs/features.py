@@ -3,12 +3,12 @@
 import dataclasses
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, option
-from official_bert.config.run_configs.training import DeviceOptions
+from official_bert.config.run_configs.training import DeviceOptions, TextOptions
 from official_bert.support.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureConfig(DeviceOptions):
+class FeatureConfig(DeviceOptions, TextOptions):
     """Flags of `extract_features.py`."""
 
     input_file: str | None = option(
@@ -27,7 +27,6 @@ class FeatureConfig(DeviceOptions):
     )
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
     batch_size: int = option(
         32,
         "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "

@@ -4,12 +4,12 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, UNLIMITED, check_options, option
-from official_bert.config.run_configs.training import EXPORT, TrainingOptions
+from official_bert.config.run_configs.training import EXPORT, TextOptions, TrainingOptions, text_option
 from official_bert.support.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataConfig:
+class PretrainingDataConfig(TextOptions):
     """Flags of `create_pretraining_data.py`."""
 
     input_file: str | None = option(
@@ -22,7 +22,6 @@ class PretrainingDataConfig:
         is_path=True,
     )
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased vocabularies.")
     do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.")
     max_seq_length: int = option(
         128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=5, maximum=MAX_AXIS
@@ -53,7 +52,7 @@ class PretrainingDataConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingConfig(TrainingOptions):
+class PretrainingConfig(TrainingOptions, TextOptions):
     """Flags of `run_pretraining.py`."""
 
     task: ClassVar[str] = "pretraining"
@@ -80,9 +79,9 @@ class PretrainingConfig(TrainingOptions):
     max_eval_steps: int = option(100, "Maximum number of batches to evaluate.", minimum=1)
 
     vocab_file: str | None = option(None, "With --do_export: vocabulary of the model.", only_with=EXPORT, is_path=True)
-    do_lower_case: bool = option(
-        True, "With --do_export: lowercase the text and strip accents; true for uncased models.", only_with=EXPORT
-    )
+    do_lower_case: bool = text_option("do_lower_case", "With --do_export: ", EXPORT)
+    strip_accents: bool = text_option("strip_accents", "With --do_export: ", EXPORT)
+    basic_tokenize: bool = text_option("basic_tokenize", "With --do_export: ", EXPORT)
     export_top_k: int = option(
         5,
         "With --do_export: number of words to return for each [MASK].",

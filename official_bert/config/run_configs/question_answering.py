@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option
-from official_bert.config.run_configs.training import EXPORT, FinetuningOptions
+from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, TextOptions
 from official_bert.support.errors import UserError
 
 
@@ -106,7 +106,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerConfig(AnswerOptions):
+class AnswerConfig(AnswerOptions, TextOptions):
     """Flags of `tools/answer.py`."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
@@ -118,7 +118,6 @@ class AnswerConfig(AnswerOptions):
         maximum=MAX_AXIS,
     )
     init_checkpoint: str | None = option(None, "Checkpoint trained by run_squad.py.", required=True, is_path=True)
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
     context_file: str | None = option(None, "Text file to find answers in.", required=True, is_path=True)
     question: str | None = option(
         None, "The question; by default questions are read from standard input, one per line."

@@ -3,6 +3,7 @@
 import dataclasses
 
 from official_bert.config.options import MAX_AXIS, check_options, option
+from official_bert.config.run_configs.training import TextOptions, text_option
 from official_bert.support.errors import UserError
 
 # Settings without which some flags have no effect.
@@ -10,7 +11,7 @@ _TO_HF = {"to_hf": (True,)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabConfig:
+class VocabConfig(TextOptions):
     """Flags of `tools/build_vocab.py`."""
 
     input_file: str | None = option(
@@ -20,7 +21,6 @@ class VocabConfig:
     vocab_size: int = option(
         30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10
     )
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents.")
     min_frequency: int = option(
         2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
     )
@@ -31,14 +31,13 @@ class VocabConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FillMaskConfig:
+class FillMaskConfig(TextOptions):
     """Flags of `tools/fill_mask.py`."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
     vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     text: str | None = option(None, "Text with one [MASK] for each masked wordpiece.", required=True)
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
     top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
 
     def __post_init__(self):
@@ -68,7 +67,7 @@ class StripCheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HfConversionConfig:
+class HfConversionConfig(TextOptions):
     """Flags of `tools/convert_hf_checkpoint.py`."""
 
     output_dir: str | None = option(None, "Folder to write the converted files to.", required=True, is_path=True)
@@ -84,7 +83,9 @@ class HfConversionConfig:
         None, "Model configuration of the checkpoint, a bert_config.json, with --to_hf.", only_with=_TO_HF, is_path=True
     )
     vocab_file: str | None = option(None, "Vocabulary of the checkpoint, with --to_hf.", only_with=_TO_HF, is_path=True)
-    do_lower_case: bool = option(True, "Whether the vocabulary is uncased, with --to_hf.", only_with=_TO_HF)
+    do_lower_case: bool = text_option("do_lower_case", "With --to_hf: ", _TO_HF)
+    strip_accents: bool = text_option("strip_accents", "With --to_hf: ", _TO_HF)
+    basic_tokenize: bool = text_option("basic_tokenize", "With --to_hf: ", _TO_HF)
 
     def __post_init__(self):
         check_options(self)

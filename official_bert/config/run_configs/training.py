@@ -1,13 +1,60 @@
-"""Flags that several scripts share: of devices, of training, of fine-tuning."""
+"""Flags that several scripts share: of texts, of devices, of training, of fine-tuning."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.support.errors import UserError
 
 # Settings without which some flags have no effect.
 EXPORT = {"do_export": (True,)}
+
+# What `option` takes for each flag of `TextOptions`.
+_TEXT_FLAGS: dict[str, dict[str, Any]] = {
+    "do_lower_case": {"help_text": "Lowercase the text and strip accents; true for uncased models."},
+    "strip_accents": {
+        "help_text": "With --do_lower_case: strip accents, which also takes Hangul syllables apart.",
+        "only_with": {"do_lower_case": (True,)},
+    },
+    "basic_tokenize": {
+        "help_text": "Clean the text and split it at punctuation and Chinese characters; otherwise it is split "
+        "already: words are what stands between white space, and are looked up as they are.",
+        "not_with": {"do_lower_case": TAKES_WORDS_AS_THEY_ARE},
+    },
+}
+
+
+def text_option(name: str, circumstances: str = "", only_with: Mapping[str, Sequence[Any]] | None = None) -> Any:
+    """Declares one of the flags of `TextOptions`.
+
+    Args:
+      name: the flag.
+      circumstances: what its help text begins with, such as "With --do_export: ", if it has an effect only then.
+      only_with: as of `option`.
+
+    Returns:
+      A `dataclasses.field`.
+    """
+    limits = dict(_TEXT_FLAGS[name])
+    if circumstances:
+        limits["help_text"] = circumstances + limits["help_text"][0].lower() + limits["help_text"][1:]
+    return option(True, **{**limits, "only_with": {**(only_with or {}), **limits.get("only_with", {})}})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Flags that say what the tokenizer does to text; every script that reads text has them."""
+
+    do_lower_case: bool = text_option("do_lower_case")
+    strip_accents: bool = text_option("strip_accents")
+    basic_tokenize: bool = text_option("basic_tokenize")
+
+    @property
+    def text_settings(self) -> TextSettings:
+        """These flags as one value."""
+        return TextSettings(*(getattr(self, name) for name in TextSettings._fields))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,11 +126,10 @@ class TrainingOptions(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions):
+class FinetuningOptions(TrainingOptions, TextOptions):
     """Flags of every script that fine-tunes on texts."""
 
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
-    do_lower_case: bool = option(True, "Lowercase the text and strip accents; true for uncased models.")
     predict_batch_size: int = option(
         8, "Number of examples per prediction batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
     )

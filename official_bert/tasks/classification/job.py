@@ -11,6 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.records import RecordFile, made_from
 from official_bert.serving.saved_model import check_export_dir, write_export
 from official_bert.support.errors import UserError, listed
@@ -39,7 +40,7 @@ from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
 _MODEL_FLAGS = (
-    "do_lower_case",
+    *TextSettings._fields,
     "multi_label",
     "regression",
     "feature_layers",

@@ -122,11 +122,11 @@ class TextJoiner:
         if self.num_unknown > _SUSPICIOUS_UNKNOWN_SHARE * self.num_pieces:
             logging.warning(
                 "%s: %.0f%% of the wordpieces are [UNK]; is %s the vocabulary of the checkpoint and of these texts' "
-                "language, and does do_lower_case=%s fit it?",
+                "language, and does %s fit it?",
                 path,
                 100 * self.num_unknown / self.num_pieces,
                 self._tokenizer.vocabulary.source,
-                str(self._tokenizer.basic_tokenizer.do_lower_case).lower(),
+                self._tokenizer.settings,
             )
 
     def padded_lengths(self) -> list[int]:
@@ -138,8 +138,8 @@ class TextJoiner:
     def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
         """Hashes all that decides how the records of examples come out; the arguments are those of `write_records`."""
         vocabulary = list(self._tokenizer.vocabulary.token_to_id.items())
-        do_lower_case = self._tokenizer.basic_tokenizer.do_lower_case
-        settings = (do_lower_case, self._max_seq_length, self.max_windows, self._doc_stride)
+        text = self._tokenizer.settings.fingerprint
+        settings = (text, self._max_seq_length, self.max_windows, self._doc_stride)
         return fingerprint(vocabulary, settings, schema.names, texts, labels)
 
 

@@ -5,6 +5,7 @@ from random import Random
 
 from absl import logging
 
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.masking import MaskedSequence, Masker
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, sentence_pairs
@@ -70,13 +71,13 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
     return corpus
 
 
-def warn_about_corpus(corpus: Corpus, *, unknown_share: float, do_lower_case: bool) -> None:
+def warn_about_corpus(corpus: Corpus, *, unknown_share: float, settings: TextSettings) -> None:
     """Warns about text from which the reference silently made poor records.
 
     Args:
       corpus: the documents.
       unknown_share: fraction of its wordpieces that are [UNK].
-      do_lower_case: the casing it was tokenized with.
+      settings: what was done to its text.
     """
     num_documents = len(corpus.documents)
     num_single = sum(len(document) == 1 for document in corpus.documents)
@@ -94,10 +95,10 @@ def warn_about_corpus(corpus: Corpus, *, unknown_share: float, do_lower_case: bo
         )
     if unknown_share > _DUBIOUS_SHARE_UNKNOWN:
         logging.warning(
-            "%.1f%% of the wordpieces are %s; is this the right vocab_file, and does do_lower_case=%s fit it?",
+            "%.1f%% of the wordpieces are %s; is this the right vocab_file, and does %s fit it?",
             100 * unknown_share,
             vocab.UNK,
-            str(do_lower_case).lower(),
+            settings,
         )
 
 

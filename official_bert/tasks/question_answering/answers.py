@@ -16,7 +16,7 @@ from official_bert.support import files
 from official_bert.support.progress import Progress
 from official_bert.tasks.question_answering.examples import split_words
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window
-from official_bert.tokenization import BasicTokenizer
+from official_bert.tokenization.wordpiece import BasicTokenizer, WhitespaceTokenizer
 
 PREDICTIONS_FILE = "predictions.json"
 
@@ -246,7 +246,9 @@ def _rejoined(pieces: Sequence[str]) -> str:
     return " ".join(" ".join(pieces).replace(" ##", "").replace("##", "").split())
 
 
-def final_text(predicted: str, original: str, tokenizer: BasicTokenizer, *, verbose: bool = False) -> str:
+def final_text(
+    predicted: str, original: str, tokenizer: BasicTokenizer | WhitespaceTokenizer, *, verbose: bool = False
+) -> str:
     """Finds the part of the original words that was predicted, by the reference's rule.
 
     The original is tokenized again; if that changes nothing but spaces and each character into one other, the
@@ -256,7 +258,7 @@ def final_text(predicted: str, original: str, tokenizer: BasicTokenizer, *, verb
     Args:
       predicted: words as the tokenizer leaves them, such as `"zoe lindqvist"`.
       original: words of the context, such as `"Zoë Lindqvist's"`.
-      tokenizer: the one that made the pieces.
+      tokenizer: the one that made the words of the pieces.
       verbose: whether to log why the original is returned as it is.
 
     Returns:

@@ -12,6 +12,7 @@ from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import padded_lengths
 from official_bert.data.records import RecordFile, made_from
 from official_bert.metrics.span import (
@@ -56,7 +57,7 @@ _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the resu
 class QuestionAnsweringJob(FinetuningJob):
     """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
 
-    model_flags = ("do_lower_case",)
+    model_flags = TextSettings._fields
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
         """Reads all questions and checks all answers, before anything is computed.

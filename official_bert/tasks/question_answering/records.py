@@ -104,5 +104,5 @@ def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: Recor
 def _fingerprint(
     squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, schema: RecordSchema, *settings: bool
 ) -> str:
-    vocabulary, casing = list(tokenizer.vocabulary.token_to_id.items()), tokenizer.basic_tokenizer.do_lower_case
-    return fingerprint(vocabulary, casing, dataclasses.astuple(options), schema.names, squad, settings)
+    vocabulary, text = list(tokenizer.vocabulary.token_to_id.items()), tokenizer.settings.fingerprint
+    return fingerprint(vocabulary, text, dataclasses.astuple(options), schema.names, squad, settings)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.data.records import fingerprint
 from official_bert.tasks.classification.records import TextJoiner, classification_schema, write_records
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
@@ -117,11 +118,22 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
     assert "[UNK]" not in write([("the", None)])  # each file by itself
 
 
+def test_records_of_earlier_versions_are_kept(vocab_file):
+    """The fingerprints that version 1.0 wrote, which knew the casing alone."""
+    schema = classification_schema("single_label").sized(S=16, C=2)
+    texts, labels = [("The harbour woke.", None)], [1]
+    for do_lower_case in (True, False):
+        tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
+        vocabulary = list(tokenizer.vocabulary.token_to_id.items())
+        expected = fingerprint(vocabulary, (do_lower_case, 16, 1, None), schema.names, texts, labels)
+        assert TextJoiner(tokenizer, max_seq_length=16).fingerprint(schema, texts, labels) == expected
+
+
 def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
     path = str(tmp_path / "r")
 
-    def write(texts=(("The harbour woke.", None),), labels=(1,), length=16, do_lower_case=True, problem="single_label"):
-        other = FullTokenizer(vocab_file=tokenizer.vocabulary.source, do_lower_case=do_lower_case)
+    def write(texts=(("The harbour woke.", None),), labels=(1,), length=16, problem="single_label", **text):
+        other = FullTokenizer(vocab_file=tokenizer.vocabulary.source, **text)
         schema = classification_schema(problem).sized(S=length, C=2)
         before = (tmp_path / "r").stat().st_mtime_ns if (tmp_path / "r").exists() else 0
         write_records(path, schema, TextJoiner(other, max_seq_length=length), list(texts), list(labels))
@@ -135,6 +147,8 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
         {"labels": [0]},
         {"length": 24},
         {"do_lower_case": False},
+        {"strip_accents": False},
+        {"do_lower_case": False, "basic_tokenize": False},
     ):
         assert write(**change), change
         assert write()

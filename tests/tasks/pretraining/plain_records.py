@@ -7,6 +7,7 @@ import random
 
 import tensorflow as tf
 
+from official_bert.config.text_settings import TextSettings
 from tests.tokenization.plain_tokenizer import plain_pieces
 
 
@@ -18,17 +19,18 @@ def plain_records(lines, vocab, flags):
       vocab: dict of piece to id.
       flags: dict with the flags of create_pretraining_data.py.
     """
-    return records_of_documents(read_documents(lines, vocab, flags["do_lower_case"]), vocab, flags)
+    settings = TextSettings(*(flags[name] for name in TextSettings._fields))
+    return records_of_documents(read_documents(lines, vocab, settings), vocab, flags)
 
 
-def read_documents(lines, vocab, do_lower_case):
+def read_documents(lines, vocab, settings):
     """Splits a text into documents, each a list of sentences, each a list of pieces."""
     documents = [[]]
     for line in lines:
         line = line.strip()
         if not line:
             documents.append([])
-        pieces = plain_pieces(line, vocab, do_lower_case)
+        pieces = plain_pieces(line, vocab, settings)
         if pieces:
             documents[-1].append(pieces)
     return [document for document in documents if document]

@@ -16,6 +16,7 @@ from official_bert.tokenization import FullTokenizer, load_vocab
 from tests.conftest import GOLDEN, golden_arrays
 from tests.record_files import read_records
 from tests.tasks.pretraining.plain_records import plain_records
+from tests.tokenization.hard_texts import ACCENTED, CASED, PRESPLIT, UNCASED
 
 CASES = json.loads((GOLDEN / "pretraining_data" / "pretraining_cases.json").read_text())
 NOT_FLAGS = {"vocab_file", "num_outputs", "input_files", "name", "total_instances"}
@@ -63,7 +64,7 @@ def test_records_are_those_of_the_plain_rules_for_any_flags(tmp_path, corpus_fil
     num_records = 0
     for _ in range(80):
         flags = {
-            "do_lower_case": rng.random() < 0.7,
+            **rng.choices([UNCASED, CASED, ACCENTED, PRESPLIT], [5, 2, 1, 2])[0]._asdict(),
             "do_whole_word_mask": rng.random() < 0.5,
             "max_seq_length": rng.choice([5, 6, 16, 64, 130]),
             "max_predictions_per_seq": rng.choice([1, 5, 20]),

@@ -97,6 +97,9 @@ def test_the_output_folder_of_pretraining_tells_all_but_the_vocabulary(files_of_
     with pytest.raises(UserError, match="which does not record its vocabulary; give vocab_file"):
         Predictor(tmp_path)
     assert len(Predictor(tmp_path, vocab_file=vocab_file)("a [MASK] [MASK]")) == 2
+    text = {"do_lower_case": False, "basic_tokenize": False}
+    (mask,) = Predictor(tmp_path, vocab_file=vocab_file, **text)("THE [MASK]")
+    assert mask == Predictor(tmp_path, vocab_file=vocab_file, **text)("\u2603 [MASK]")[0]  # both are [UNK]
 
 
 def test_probabilities_are_over_the_whole_vocabulary(files_of_model):

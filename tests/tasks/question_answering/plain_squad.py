@@ -23,9 +23,7 @@ def plain_context_words(context):
     return words, word_of_character
 
 
-def plain_features(
-    content, vocab, do_lower_case, *, max_seq_length, doc_stride, max_query_length, for_training, version_2
-):
+def plain_features(content, vocab, settings, *, max_seq_length, doc_stride, max_query_length, for_training, version_2):
     """Makes the features of every question of a SQuAD file's content, in its order."""
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
@@ -41,16 +39,16 @@ def plain_features(
                 pieces, word_of_piece, first_piece_of_word = [], [], []
                 for number, word in enumerate(words):
                     first_piece_of_word.append(len(pieces))
-                    for piece in plain_pieces(word, vocab, do_lower_case):
+                    for piece in plain_pieces(word, vocab, settings):
                         pieces.append(piece)
                         word_of_piece.append(number)
                 first_piece_of_word.append(len(pieces))
                 answer = None
                 if answer_words:
                     answer = first_piece_of_word[answer_words[0]], first_piece_of_word[answer_words[1] + 1] - 1
-                    wanted = plain_pieces(text, vocab, do_lower_case)
+                    wanted = plain_pieces(text, vocab, settings)
                     answer = plain_better_span(pieces, *answer, wanted)
-                query = plain_pieces(entry["question"], vocab, do_lower_case)[:max_query_length]
+                query = plain_pieces(entry["question"], vocab, settings)[:max_query_length]
                 spans = plain_spans(len(pieces), max_seq_length - len(query) - 3, doc_stride)
                 for number, (start, length) in enumerate(spans):
                     tokens = ["[CLS]", *query, "[SEP]", *pieces[start : start + length], "[SEP]"]
@@ -106,7 +104,7 @@ def plain_better_span(pieces, first, last, wanted):
     return first, last
 
 
-def plain_answers(features, start_logits, end_logits, do_lower_case, *, n_best_size, max_answer_length, version_2):
+def plain_answers(features, start_logits, end_logits, settings, *, n_best_size, max_answer_length, version_2):
     """Ranks the answers of one question; gives text and logits of each, and the null odds.
 
     The logits are lists of Python floats, one list a feature.
@@ -129,7 +127,7 @@ def plain_answers(features, start_logits, end_logits, do_lower_case, *, n_best_s
             break
         text = ""
         if feature:
-            text = plain_final_text(feature, start, end, do_lower_case)
+            text = plain_final_text(feature, start, end, settings)
             if any(entry[0] == text for entry in entries):
                 continue
         entries.append((text, start_logit, end_logit))
@@ -154,11 +152,11 @@ def plain_best_places(logits):
     return [place for _, place in sorted((-logit, place) for place, logit in enumerate(logits))]
 
 
-def plain_final_text(feature, start, end, do_lower_case):
+def plain_final_text(feature, start, end, settings):
     """Finds what was predicted in the words of the context."""
     original = " ".join(feature["words"][feature["word_of_position"][start] : feature["word_of_position"][end] + 1])
     predicted = " ".join(" ".join(feature["tokens"][start : end + 1]).replace(" ##", "").replace("##", "").split())
-    tokenized = " ".join(plain_words(original, do_lower_case))
+    tokenized = " ".join(plain_words(original, settings))
     if predicted not in tokenized or len(tokenized.replace(" ", "")) != len(original.replace(" ", "")):
         return original
     begin = tokenized.index(predicted)

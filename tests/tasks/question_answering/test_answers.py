@@ -10,10 +10,12 @@ from absl import logging
 from official_bert.tasks.question_answering.answers import final_text, find_answers, predicted_texts, write_answers
 from official_bert.tasks.question_answering.examples import Answer, Question, SquadSet, read_squad
 from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
-from official_bert.tokenization import BasicTokenizer, FullTokenizer, load_vocab
+from official_bert.tokenization import BasicTokenizer, FullTokenizer, Vocabulary, load_vocab
+from official_bert.tokenization.wordpiece import word_tokenizer
 from tests.conftest import GOLDEN, golden_arrays
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
+from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, PRESPLIT, write_vocabulary
 
 NO_MAXIMUM = 1000
 
@@ -55,8 +57,9 @@ def test_final_texts_are_those_of_the_reference():
     assert len(pairs) == 8
 
 
-def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(tokenizer, vocab_file, tmp_path):
-    vocab = load_vocab(vocab_file)
+@ALL_SETTINGS
+def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, vocab_file, tmp_path):
+    vocab, tokenizer = load_vocab(vocab_file), FullTokenizer(vocab_file, **settings._asdict())
     words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10
     rng, numpy_rng = random.Random(6), np.random.default_rng(6)
     num_answers = 0
@@ -77,14 +80,14 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(tokenizer, vo
         shape = len(windows), lengths["max_seq_length"] + 3
         starts, ends = numpy_rng.integers(-3, 3, (2, *shape)).astype(np.float32) / 4
         found = find_answers(tokenized, windows, starts, ends, **rules)
-        plain = list(plain_features(content, vocab, True, **lengths, for_training=False, version_2=False))
+        plain = list(plain_features(content, vocab, settings, **lengths, for_training=False, version_2=False))
         for answer, question in zip(found, squad.questions, strict=True):
             rows = [row for row, window in enumerate(windows) if squad.questions[window.question_index] == question]
             features = [feature for feature in plain if feature["id"] == question.id]
             if not features:  # an empty context: the reference has no window, and version 2 fails
                 assert answer.best_text == ("" if rules["version_2"] else "empty")
                 continue
-            ranked, odds = plain_answers(features, starts[rows].tolist(), ends[rows].tolist(), True, **rules)
+            ranked, odds = plain_answers(features, starts[rows].tolist(), ends[rows].tolist(), settings, **rules)
             assert [entry[:4] for entry in answer.ranked] == ranked
             if odds is not None:
                 assert answer.null_odds == odds
@@ -230,6 +233,61 @@ def test_offsets_give_back_the_exact_answer(script, spelling_tokenizer):
 def test_offsets_give_back_the_exact_answer_of_unknown_pieces(tokenizer):
     context, gold, *_ = SCRIPTS["chinese"]
     assert from_gold_positions(tokenizer, "offsets", context, gold).text == gold
+
+
+# The same contexts for tokenizers that take no character apart: what the reference's heuristic makes of the answer.
+UNCHANGED = {
+    ACCENTED: {"accent": "Zoe\u0301 Lindqvist", "korean": "서울"},
+    PRESPLIT: {"accent": "Zoe\u0301 Lindqvist", "korean": "서울"},
+}
+
+
+@pytest.fixture(scope="module", params=UNCHANGED, ids=str)
+def composed_tokenizer(request, tmp_path_factory):
+    """A tokenizer that keeps accents and syllables; its pieces are the single characters of all the contexts."""
+    text = "".join(context for context, *_ in SCRIPTS.values())
+    pieces = sorted(set("".join(word_tokenizer(request.param).tokenize(text))))
+    path = write_vocabulary(
+        tmp_path_factory.mktemp("vocab") / "vocab.txt", [*pieces, *(f"##{piece}" for piece in pieces)]
+    )
+    return FullTokenizer(path, **request.param._asdict())
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_answers_in_text_that_keeps_its_characters(script, composed_tokenizer):
+    context, gold, *_ = SCRIPTS[script]
+    found = from_gold_positions(composed_tokenizer, "offsets", context, gold)
+    assert (found.text, found.position) == (gold, context.index(gold))
+    expected = UNCHANGED[composed_tokenizer.settings].get(script)
+    if expected:
+        assert from_gold_positions(composed_tokenizer, "reference", context, gold).text == expected
+    whole = FullTokenizer(Vocabulary({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}), **composed_tokenizer.settings._asdict())
+    for alignment in ("offsets", "reference"):  # of unknown words, the words that hold the answer
+        assert gold in from_gold_positions(whole, alignment, context, gold).text
+
+
+def test_answers_in_analysed_text():
+    """Morphemes with their tags: `reference` and `offsets` both give back words of the text as it was split."""
+    pieces = [
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "서울/NNP",
+        "에서/JKB",
+        "태어나",
+        "##/VV",
+        "##았/EP",
+        "그/NP",
+        "는/JX",
+        "다/EF",
+    ]
+    vocabulary = Vocabulary({piece: index for index, piece in enumerate(pieces)})
+    tokenizer = FullTokenizer(vocabulary, **PRESPLIT._asdict())
+    context = "그/NP 는/JX 서울/NNP 에서/JKB 태어나/VV 았/EP 다/EF ./SF"
+    for gold in ("서울/NNP", "서울/NNP 에서/JKB", "태어나/VV", "./SF"):
+        for alignment in ("offsets", "reference"):
+            assert from_gold_positions(tokenizer, alignment, context, gold).text == gold
+    assert from_gold_positions(tokenizer, "offsets", context, "서울").text == "서울/NNP"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -25,6 +25,7 @@ from official_bert.tasks.question_answering.windows import TokenizedSquad, Windo
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.alignment import wordpieces_in_range
 from tests.conftest import GOLDEN
+from tests.tokenization.hard_texts import ALL_SETTINGS
 
 LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 16}
 CONTEXTS = (
@@ -147,9 +148,9 @@ def test_answers_are_those_of_the_python_path(
     assert max(num_windows) > 4 and min(num_windows) == 1
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_texts_are_cut_out_of_the_context(model, config, vocab_file, do_lower_case):
-    ask = answerer(model, config, FullTokenizer(vocab_file, do_lower_case), **LENGTHS, top_k=20)
+@ALL_SETTINGS
+def test_texts_are_cut_out_of_the_context(model, config, vocab_file, settings):
+    ask = answerer(model, config, FullTokenizer(vocab_file, **settings._asdict()), **LENGTHS, top_k=20)
     for context in (*CONTEXTS, "  \n ".join(CONTEXTS * 3)):
         answers = ask(("who?", context))
         assert len({answer.text for answer in answers}) == len(answers)

@@ -27,6 +27,7 @@ from tests.conftest import script_environment
 from tests.record_files import read_records
 from tests.tasks.question_answering.plain_squad import plain_best_span, plain_features, plain_spans
 from tests.tasks.question_answering.question_files import HARD_WORDS, golden, random_content
+from tests.tokenization.hard_texts import ALL_SETTINGS
 
 NAMES = ("squad_v1", "squad_v2")
 OPTIONS = WindowOptions(max_seq_length=24, doc_stride=6, max_query_length=8)
@@ -135,8 +136,9 @@ def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
     assert_same_arrays(read_records(tmp_path / "p"), expected)
 
 
-def test_windows_are_those_of_the_plain_rules_for_any_options(tokenizer, vocab_file, tmp_path):
-    vocab = load_vocab(vocab_file)
+@ALL_SETTINGS
+def test_windows_are_those_of_the_plain_rules_for_any_options(settings, vocab_file, tmp_path):
+    vocab, tokenizer = load_vocab(vocab_file), FullTokenizer(vocab_file, **settings._asdict())
     words = [piece for piece in vocab if piece.isalpha()][:300] + HARD_WORDS * 10
     rng = random.Random(5)
     num_windows = 0
@@ -153,7 +155,7 @@ def test_windows_are_those_of_the_plain_rules_for_any_options(tokenizer, vocab_f
         squad = read_squad(str(path), for_training=True, version_2=True)
         tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(**flags))
         windows = list(tokenized.training_windows(range(len(squad.questions)), version_2=True))
-        plain = list(plain_features(content, vocab, True, **flags, for_training=True, version_2=True))
+        plain = list(plain_features(content, vocab, settings, **flags, for_training=True, version_2=True))
         for window, expected in zip(windows, plain, strict=True):
             feature = as_feature(tokenized, window)
             assert squad.questions[window.question_index].id == expected["id"]
@@ -279,6 +281,8 @@ def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
     for changes in (
         {"squad": make_squad(("who", "two", 54), ("where", None, None))},
         {"tokenizer": FullTokenizer(tokenizer.vocabulary.source, do_lower_case=False)},
+        {"tokenizer": FullTokenizer(tokenizer.vocabulary.source, strip_accents=False)},
+        {"tokenizer": FullTokenizer(tokenizer.vocabulary.source, do_lower_case=False, basic_tokenize=False)},
         {"version_2": False},
         {"max_seq_length": 25},
         {"doc_stride": 7},

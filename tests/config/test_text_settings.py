@@ -1,0 +1,83 @@
+"""What is done to text, as one value and as flags."""
+
+import dataclasses
+
+import pytest
+
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.features import FeatureConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
+from official_bert.config.run_configs.sweeps import SweepConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.config.run_configs.tools import FillMaskConfig, HfConversionConfig, VocabConfig
+from official_bert.config.text_settings import TextSettings
+from official_bert.support.errors import UserError
+
+CONFIGS = (
+    ClassifierConfig,
+    SweepConfig,
+    SquadConfig,
+    TaggingConfig,
+    FeatureConfig,
+    AnswerConfig,
+    FillMaskConfig,
+    PretrainingDataConfig,
+    PretrainingConfig,
+    VocabConfig,
+    HfConversionConfig,
+)
+
+
+def make(config_class, **flags):
+    """A config with its required flags, and those without which flags of texts have no effect."""
+    needed = {
+        field.name: field.default if field.default is not None else "-1" if field.name == "layers" else "somewhere"
+        for field in dataclasses.fields(config_class)
+        if field.metadata["required"]
+    }
+    if config_class is PretrainingConfig:
+        needed |= {"do_export": True, "export_dir": "somewhere", "vocab_file": "somewhere"}
+    if config_class is HfConversionConfig:
+        needed |= dict.fromkeys(("init_checkpoint", "bert_config_file", "vocab_file"), "somewhere") | {"to_hf": True}
+    if config_class in (ClassifierConfig, SquadConfig, TaggingConfig):
+        needed |= {"do_predict": True}
+    if config_class in (SquadConfig, TaggingConfig):
+        needed |= {"predict_file": "somewhere"}
+    return config_class(**needed, **flags)
+
+
+@pytest.mark.parametrize("config_class", CONFIGS)
+def test_every_script_that_reads_text_has_the_flags(config_class):
+    assert make(config_class).text_settings == TextSettings()
+    presplit = make(config_class, do_lower_case=False, basic_tokenize=False)
+    assert presplit.text_settings == TextSettings(do_lower_case=False, basic_tokenize=False)
+    assert make(config_class, strip_accents=False).text_settings == TextSettings(strip_accents=False)
+    with pytest.raises(
+        UserError,
+        match="^--basic_tokenize=false takes words as they are and lowercases nothing; give --do_lower_case=false$",
+    ):
+        make(config_class, basic_tokenize=False)
+    with pytest.raises(UserError, match="^--strip_accents has no effect without --do_lower_case; leave it out$"):
+        make(config_class, strip_accents=False, do_lower_case=False)
+
+
+@pytest.mark.parametrize("name", TextSettings._fields)
+def test_flags_without_an_effect_are_refused(name):
+    with pytest.raises(UserError, match=f"--{name} has no effect without --do_export"):
+        PretrainingConfig(bert_config_file="a", output_dir="b", input_file="c", do_train=True, **{name: False})
+    with pytest.raises(UserError, match=f"--{name} has no effect without --to_hf"):
+        HfConversionConfig(output_dir="a", hf_dir="b", **{name: False})
+
+
+def test_fingerprints_are_those_of_earlier_versions_unless_a_new_flag_is_used():
+    assert TextSettings().fingerprint is True
+    assert TextSettings(do_lower_case=False).fingerprint is False
+    others = [TextSettings(strip_accents=False), TextSettings(do_lower_case=False, basic_tokenize=False)]
+    assert len({True, False, *(settings.fingerprint for settings in others)}) == 4
+
+
+def test_settings_in_messages():
+    assert str(TextSettings()) == "do_lower_case=true"
+    assert str(TextSettings(strip_accents=False)) == "do_lower_case=true, strip_accents=false"
+    assert str(TextSettings(False, basic_tokenize=False)) == "do_lower_case=false, basic_tokenize=false"

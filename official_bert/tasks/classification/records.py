@@ -12,6 +12,7 @@ from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.modeling.classifier import FEATURES
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import join_texts, split_windows, truncate_pair
+from official_bert.tokenization.unknown import warn_of_unknown
 
 Ids = list[int]
 Texts = Sequence[tuple[str, str | None]]
@@ -23,7 +24,6 @@ LABEL_FIELDS = {
     "multi_label": Field("label_ids", ("C",), "int32", below=2),
     "regression": Field("label_ids", (), "float32"),
 }
-_SUSPICIOUS_UNKNOWN_SHARE = 0.2  # of the wordpieces; published vocabularies leave below 1% of fitting texts unknown
 IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
 
 
@@ -42,6 +42,7 @@ class TextJoiner:
     Attributes:
       max_windows: maximum number of windows per example.
       max_length: maximum number of positions per example, over all windows.
+      tokenizer: turns texts into ids.
       num_shortened: examples that were truncated.
       num_pieces: wordpieces of all texts.
       num_unknown: how many of them were [UNK].
@@ -69,7 +70,7 @@ class TextJoiner:
         """
         self.max_windows = max_windows
         self.max_length = max_windows * max_seq_length
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._max_seq_length = max_seq_length
         self._doc_stride = doc_stride
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
@@ -86,8 +87,8 @@ class TextJoiner:
         Returns:
           input_ids, input_mask and segment_ids: all windows concatenated, each but the last padded.
         """
-        first = self._tokenizer.encode(text_a)
-        second = self._tokenizer.encode(text_b) if text_b else []
+        first = self.tokenizer.encode(text_a)
+        second = self.tokenizer.encode(text_b) if text_b else []
         self.num_pieces += len(first) + len(second)
         self.num_unknown += first.count(self._unknown) + second.count(self._unknown)
         room = self._max_seq_length - (3 if second else 2)
@@ -113,22 +114,6 @@ class TextJoiner:
             concatenated = concatenated + padding * num_missing + window
         return concatenated
 
-    def warn_of_unknown(self, path: str) -> None:
-        """Warns if too many wordpieces were [UNK] for the vocabulary to be the right one.
-
-        Args:
-          path: the file that the texts went into.
-        """
-        if self.num_unknown > _SUSPICIOUS_UNKNOWN_SHARE * self.num_pieces:
-            logging.warning(
-                "%s: %.0f%% of the wordpieces are [UNK]; is %s the vocabulary of the checkpoint and of these texts' "
-                "language, and does %s fit it?",
-                path,
-                100 * self.num_unknown / self.num_pieces,
-                self._tokenizer.vocabulary.source,
-                self._tokenizer.settings,
-            )
-
     def padded_lengths(self) -> list[int]:
         """The lengths that batches of similar examples are padded to; with windows, whole windows."""
         if self.max_windows > 1:
@@ -137,8 +122,8 @@ class TextJoiner:
 
     def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
         """Hashes all that decides how the records of examples come out; the arguments are those of `write_records`."""
-        vocabulary = list(self._tokenizer.vocabulary.token_to_id.items())
-        text = self._tokenizer.settings.fingerprint
+        vocabulary = list(self.tokenizer.vocabulary.token_to_id.items())
+        text = self.tokenizer.settings.fingerprint
         settings = (text, self._max_seq_length, self.max_windows, self._doc_stride)
         return fingerprint(vocabulary, settings, schema.names, texts, labels)
 
@@ -168,7 +153,7 @@ def write_records(path: str, schema: RecordSchema, joiner: TextJoiner, texts: Te
                 len(texts),
                 joiner.max_length,
             )
-        joiner.warn_of_unknown(path)
+        warn_of_unknown(path, joiner.tokenizer, num_unknown=joiner.num_unknown, num_pieces=joiner.num_pieces)
 
     return write_cached(path, joiner.fingerprint(schema, texts, labels), records)
 

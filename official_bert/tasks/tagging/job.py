@@ -11,6 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.config.text_settings import TextSettings
 from official_bert.data.pipeline import padded_lengths
 from official_bert.data.records import RecordFile, fingerprint, made_from
 from official_bert.metrics.tagging import (
@@ -44,7 +45,7 @@ TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
 _NOT_LABELLED = 0  # the label of a word whose tag is unknown
-_MODEL_FLAGS = ("do_lower_case", "feature_layers", "head", "lstm_units", "trainable_encoder")
+_MODEL_FLAGS = (*TextSettings._fields, "feature_layers", "head", "lstm_units", "trainable_encoder")
 
 
 class _Split(NamedTuple):
@@ -187,12 +188,11 @@ class TaggingJob(FinetuningJob):
         )
 
     def _writer(self, split: _Split) -> "_Writer":
-        specials = {"cls_id": self.tokenizer.cls_id, "sep_id": self.tokenizer.sep_id}
-        return _Writer(lambda: self._windows(split), split.labels, specials, self._fingerprint(split))
+        return _Writer(lambda: self._windows(split), split.labels, self.tokenizer, self._fingerprint(split))
 
     def _fingerprint(self, split: _Split) -> str:
         """Hashes all that decides how the records of a file come out."""
-        settings = self.tokenizer.basic_tokenizer.do_lower_case, self.config.max_seq_length
+        settings = self.tokenizer.settings.fingerprint, self.config.max_seq_length
         documents = [sentence.document for sentence in split.file.sentences] if self.config.document_context else None
         vocabulary = list(self.tokenizer.vocabulary.token_to_id.items())
         return fingerprint(vocabulary, settings, documents, split.words, split.labels, self._tags)
@@ -238,12 +238,12 @@ class _Writer(NamedTuple):
 
     windows: Callable[[], Iterator[Window]]
     labels: list[list[int]]
-    specials: dict[str, int]
+    tokenizer: FullTokenizer
     made_from: str
 
     def write_ids(self, file: RecordFile) -> int:
         return write_records(
-            file.path, file.schema, self.windows, self.labels, made_from=self.made_from, **self.specials
+            file.path, file.schema, self.windows, self.labels, self.tokenizer, made_from=self.made_from
         )
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:

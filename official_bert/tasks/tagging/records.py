@@ -8,7 +8,9 @@ from official_bert.data.records import write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.modeling.classifier import FEATURES
 from official_bert.tasks.tagging.windows import Window
+from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import join_texts
+from official_bert.tokenization.unknown import warn_of_unknown
 
 # S: positions of a window, C: number of tags, W: width of what a frozen encoder gives a position. A label is 0 where no
 # word is tagged, otherwise one more than the tag's number.
@@ -28,9 +30,8 @@ def write_records(
     schema: RecordSchema,
     windows: Callable[[], Iterable[Window]],
     labels: Labels,
+    tokenizer: FullTokenizer,
     *,
-    cls_id: int,
-    sep_id: int,
     made_from: str,
 ) -> int:
     """Writes a record for each window, unless an existing file is up to date.
@@ -40,8 +41,7 @@ def write_records(
       schema: `TAGGING_SCHEMA`, sized.
       windows: gives the windows; called only if they are needed.
       labels: of each sentence the label of each word.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
+      tokenizer: made the windows.
       made_from: fingerprint of all that decides the records.
 
     Returns:
@@ -49,8 +49,11 @@ def write_records(
     """
 
     def records() -> Iterator[bytes]:
+        num_pieces = num_unknown = 0
         for window in windows():
-            sequence = join_texts(window.ids, (), cls_id=cls_id, sep_id=sep_id)
+            num_pieces += len(window.ids)
+            num_unknown += window.ids.count(tokenizer.unk_id)
+            sequence = join_texts(window.ids, (), cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
             values = {
                 "input_ids": sequence.input_ids,
                 "input_mask": sequence.input_mask,
@@ -58,6 +61,7 @@ def write_records(
                 LABELS.name: _labels_by_position(window, labels[window.sentence]),
             }
             yield schema.encode(values)
+        warn_of_unknown(path, tokenizer, num_unknown=num_unknown, num_pieces=num_pieces)
 
     return write_cached(path, made_from, records)
 

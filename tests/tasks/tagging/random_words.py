@@ -5,8 +5,8 @@ HARD_WORDS = (
     "Zoë", "Zoe\u0301", "ÅNGSTRÖM", "naïve-café", "İstanbul", "Straße", "ΣΊΣΥΦΟΣ",
     "서울은", "각하", "\u1100\u1161\u11a8", "東京都", "中", "日本語です", "한국어漢字mix",
     "👍🏽", "👨\u200d👩\u200d👧", "❤\ufe0f", "\U0001f1e9\U0001f1ea",
-    "\u200b", "\x07", "\x7f\x9f", "\ufffd", "\ufeff", "\u0301", "\x00", "a\x00b", "\u00a0", "a\u00a0b", "\u3000", "\u2028",
-    "town\u200bbridge", "\x1charbour\x1d",
+    "\u200b", "\x07", "\x7f\x9f", "\ufffd", "\ufeff", "\u0301", "\x00", "a\x00b", "\u00a0", "a\u00a0b",
+    "\u3000", "\u2028", "town\u200bbridge", "\x1charbour\x1d",
     "a" * 150, "harbourtownbridge" * 5, "the.the,the;the:the", "-" * 30, "中" * 12, "x1y2z3w4v5u6",
 )  # fmt: skip
 

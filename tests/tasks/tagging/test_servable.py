@@ -170,7 +170,7 @@ def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
 
 
 def chooser_of(tokenizer, tags, rng):
-    """A model of random tags for wordpieces, and of each tag the words of one wordpiece that get it, with how surely."""
+    """A model of random tags for wordpieces; of each tag the words of one wordpiece that get it, and how surely."""
     size = tokenizer.vocabulary.size
     chosen = [rng.randrange(len(tags)) for _ in range(size)]
     logits = np.zeros((size, len(tags)))

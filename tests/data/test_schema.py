@@ -124,10 +124,13 @@ def test_only_the_vectors_that_there_are_take_room():
 
 
 def test_vectors_of_another_width_are_refused():
-    wider = RecordSchema(dataclasses.replace(VECTORS.fields[0], shape=(4, 5)), *VECTORS.fields[1:])
-    long = wider.encode({"vectors": np.ones(20, np.float32), "table": [0] * 4, "mask": [1] * 4})
+    wider, longer = (
+        RecordSchema(dataclasses.replace(VECTORS.fields[0], shape=shape), *VECTORS.fields[1:])
+        for shape in ((4, 5), (5, 3))
+    )
+    long = longer.encode({"vectors": np.ones(15, np.float32), "table": [0] * 4, "mask": [1] * 4})
     cut = wider.encode({"vectors": np.ones(5, np.float32), "table": [0] * 4, "mask": [1] * 4})
-    with pytest.raises(UserError, match="vectors has 20 values, expected at most 12"):
+    with pytest.raises(UserError, match="vectors has 15 values, expected at most 12"):
         VECTORS.check(long)
     with pytest.raises(UserError, match="vectors has 5 values, expected a multiple of 3"):
         VECTORS.check(cut)
@@ -135,7 +138,7 @@ def test_vectors_of_another_width_are_refused():
         small = RecordSchema(VECTORS.fields[0], Field("table", (3,), "int32"), VECTORS.fields[2])
         VECTORS.check(small.encode({"vectors": [], "table": [0] * 3, "mask": []}))
     for record in (long, cut):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="vectors"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="vectors must have 3 values at each of up to 4 pos"):
             VECTORS.decode([record])
 
 

@@ -266,6 +266,9 @@ def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_pa
         check_vectors(batch, next(length for length in lengths if length >= longest) if lengths else 16)
     counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
     assert sorted(counts.values()) == [2] * (NUM_RECORDS - 2) + [3] * 2
+    if num_fitting <= 4 and lengths:  # no more than a batch is in memory, so the order is that without sorting
+        unsorted = numbers(vector_batches(vector_paths, None), num_batches)
+        assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
     for steps in (1, 2, 3, 7):
         resumed = vector_batches(vector_paths, lengths, start_record=steps * 4)
         assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]

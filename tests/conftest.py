@@ -24,6 +24,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 LONG_FILES = (  # the longest first
     "runs/test_run_squad.py",
+    "runs/test_run_ner.py",
+    "tasks/tagging/test_servable.py",
     "inference/test_trained.py",
     "runs/test_run_classifier.py",
     "test_scripts.py",

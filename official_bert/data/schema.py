@@ -43,6 +43,19 @@ class Field:
         """Maximum number of values on disk; without `is_trimmed` their number."""
         return math.prod(self.shape)
 
+    @property
+    def width(self) -> int:
+        """Number of values at each position."""
+        return math.prod(self.shape[1:])
+
+    def expected_instead(self, num_values: int) -> str | None:
+        """What would be expected instead of a number of values on disk; None if they are as many as there may be."""
+        if not self.is_trimmed:
+            return None if num_values == self.length else str(self.length)
+        if num_values > self.length:
+            return f"at most {self.length}"
+        return f"a multiple of {self.width}" if num_values % self.width else None
+
 
 # What every model reads. S: positions of a record, V: vocabulary size, T: number of segment types.
 ENCODER_FIELDS = (
@@ -126,11 +139,16 @@ class RecordSchema:
         import tensorflow as tf  # the writing side does without
 
         features = tf.io.parse_example(serialized, {field.name: _specification(field) for field in self.fields})
+        limits = []
         for field in self.fields:
             if field.is_trimmed:
+                num_values = features[field.name].row_lengths()
+                is_fit = tf.reduce_all((num_values <= field.length) & (num_values % field.width == 0))
+                message = f"{field.name} must have {field.width} values at each of up to {field.shape[0]} positions"
+                limits.append(tf.debugging.Assert(is_fit, [message]))
                 flat = features[field.name].to_tensor(shape=[None, field.length])
                 features[field.name] = tf.reshape(flat, [-1, *field.shape])
-        limits = [
+        limits += [
             tf.debugging.Assert(
                 tf.reduce_all((features[name] >= 0) & (features[name] < below)),
                 [f"{name} must be from 0 to {below - 1}"],
@@ -160,8 +178,9 @@ class RecordSchema:
                 )
             kind = "float_list" if field.dtype == "float32" else "int64_list"
             numbers = getattr(features[field.name], kind).value
-            if len(numbers) > field.length or (len(numbers) < field.length and not field.is_trimmed):
-                raise UserError(f"{field.name} has {len(numbers)} values, expected {field.length}")
+            expected = field.expected_instead(len(numbers))
+            if expected:
+                raise UserError(f"{field.name} has {len(numbers)} values, expected {expected}")
             if field.below is not None:
                 for number in numbers:
                     if not 0 <= number < field.below:

@@ -183,3 +183,104 @@ def test_evaluation_by_length_holds_each_record_once_with_its_place(text_paths, 
     assert max(len(batch["number"]) for batch in batches) > 4  # short ones come in larger batches
     num_filled = sum(len(batch["number"]) for batch in batches) - NUM_RECORDS
     assert num_filled <= (num_replicas - 1) * len(LENGTHS)
+
+
+VECTOR_SCHEMA = RecordSchema(
+    Field("number", (), "int32"),
+    Field("features", (16, 3), "float32", is_per_position=True, is_trimmed=True),
+    Field("input_mask", (16,), "int32", is_per_position=True),
+)
+
+
+def vectors_of(number):
+    """As many vectors as the record has positions, none of which is 0 or another's."""
+    length = 1 + number * 7 % 16
+    return (1 + number * 100 + np.arange(length * 3, dtype=np.float32)).reshape(length, 3)
+
+
+@pytest.fixture
+def vector_paths(tmp_path):
+    """Records of 1 to 16 positions with a vector at each."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    with RecordWriter(paths) as writer:
+        for number in range(NUM_RECORDS):
+            vectors = vectors_of(number)
+            values = {"number": [number], "features": vectors.ravel(), "input_mask": [1] * len(vectors)}
+            writer.write(VECTOR_SCHEMA.encode(values))
+    return paths
+
+
+def check_vectors(batch, width):
+    """Every record has its vectors at its positions, and zeros behind them."""
+    assert batch["features"].shape == (len(batch["number"]), width, 3)
+    assert batch["input_mask"].shape == (len(batch["number"]), width)
+    is_real = batch.get("is_real_example", np.ones(len(batch["number"])))
+    for number, vectors, mask, real in zip(
+        batch["number"], batch["features"], batch["input_mask"], is_real, strict=True
+    ):
+        length = len(vectors_of(number)) if real else 0
+        np.testing.assert_array_equal(vectors[:length], vectors_of(number)[:length])
+        assert not vectors[length:].any()
+        assert mask.tolist() == [1] * length + [0] * (width - length)
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_evaluation_cuts_vectors_with_their_positions(vector_paths, lengths):
+    batches = evaluation_batches(vector_paths, VECTOR_SCHEMA, batch_size=4, lengths=lengths, num_replicas=2)
+    seen, widths = [], set()
+    for batch in batches.as_numpy_iterator():
+        width = batch["features"].shape[1]
+        longest = max(len(vectors_of(number)) for number in batch["number"][batch["is_real_example"] == 1])
+        assert width == (next(length for length in lengths if length >= longest) if lengths else 16)
+        check_vectors(batch, width)
+        seen += batch["number"][batch["is_real_example"] == 1].tolist()
+        widths.add(width)
+    assert sorted(seen) == list(range(NUM_RECORDS))
+    assert widths == set(lengths or [16])
+
+
+def test_evaluation_of_some_records_counts_them_from_the_first_of_these(vector_paths):
+    in_order = [*range(0, NUM_RECORDS, 2), *range(1, NUM_RECORDS, 2)]
+    for numbers_read in (range(3, 10), range(9, 15), range(20, NUM_RECORDS), range(1)):
+        batches = evaluation_batches(vector_paths, VECTOR_SCHEMA, batch_size=2, lengths=LENGTHS, numbers=numbers_read)
+        found = {}
+        for batch in batches.as_numpy_iterator():
+            found |= dict(zip(batch["record_index"].tolist(), batch["number"].tolist(), strict=True))
+        assert [found[place] for place in range(len(found))] == in_order[numbers_read.start : numbers_read.stop]
+
+
+def vector_batches(paths, lengths, start_record=0):
+    return training_batches(
+        paths, VECTOR_SCHEMA, batch_size=4, num_records=NUM_RECORDS, seed=7, start_record=start_record, lengths=lengths
+    )
+
+
+# Bytes for three batches of records, for one, and for less than one record.
+@pytest.mark.parametrize(("num_fitting", "lengths"), [(12, LENGTHS), (4, LENGTHS), (0.5, LENGTHS), (0.5, None)])
+def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_paths, monkeypatch, num_fitting, lengths):
+    monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * VECTOR_SCHEMA.num_bytes))
+    num_batches = 12  # four pools of three batches: two epochs and two records
+    batches = list(vector_batches(vector_paths, lengths).take(num_batches).as_numpy_iterator())
+    for batch in batches:
+        longest = max(len(vectors_of(number)) for number in batch["number"])
+        check_vectors(batch, next(length for length in lengths if length >= longest) if lengths else 16)
+    counts = collections.Counter(int(number) for batch in batches for number in batch["number"])
+    assert sorted(counts.values()) == [2] * (NUM_RECORDS - 2) + [3] * 2
+    if num_fitting <= 4 and lengths:  # no more than a batch is in memory, so the order is that without sorting
+        unsorted = numbers(vector_batches(vector_paths, None), num_batches)
+        assert [sorted(batch["number"].tolist()) for batch in batches] == [sorted(batch) for batch in unsorted]
+    for steps in (1, 2, 3, 7):
+        resumed = vector_batches(vector_paths, lengths, start_record=steps * 4)
+        assert numbers(resumed, num_batches - steps) == [batch["number"].tolist() for batch in batches[steps:]]
+
+
+def test_records_too_large_to_pool_many_are_pooled_few(vector_paths, monkeypatch):
+    assert pipeline._fitting(64, 4, VECTOR_SCHEMA) == 64
+    monkeypatch.setattr(pipeline, "_MAX_BYTES", 100 * VECTOR_SCHEMA.num_bytes)
+    assert [pipeline._fitting(64, batch_size, VECTOR_SCHEMA) for batch_size in (1, 4, 30, 60, 1000)] == [
+        64,
+        25,
+        3,
+        1,
+        1,
+    ]

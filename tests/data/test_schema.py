@@ -1,5 +1,6 @@
 """Writing, reading and checking records."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -77,3 +78,71 @@ def test_check_says_what_is_wrong():
         SCHEMA.check(as_example({"ids": [1] * 6, "weights": [0.0] * 3}).SerializeToString())
     with pytest.raises(UserError, match=r"not a serialized tf\.train\.Example"):
         SCHEMA.check(b"\xff\xff\xff")
+
+
+VECTORS = RecordSchema(
+    Field("vectors", ("S", "W"), "float32", is_per_position=True, is_trimmed=True),
+    Field("table", (2, 2), "int32", below=9),
+    Field("mask", ("S",), "int32", below=2, is_per_position=True),
+).sized(S=4, W=3)
+
+
+def test_vectors_at_every_position_come_back_filled_up_with_zeros():
+    rng = np.random.default_rng(1)
+    rows = [rng.normal(size=(length, 3)).astype(np.float32) for length in (2, 4, 0, 1)]
+    records = [
+        VECTORS.encode({"vectors": row.ravel(), "table": [1, 2, 3, number], "mask": [1] * len(row)})
+        for number, row in enumerate(rows)
+    ]
+    for record in records:
+        VECTORS.check(record)
+    decoded = {name: tensor.numpy() for name, tensor in VECTORS.decode(records).items()}
+    assert {name: values.shape for name, values in decoded.items()} == {
+        "vectors": (4, 4, 3),
+        "table": (4, 2, 2),
+        "mask": (4, 4),
+    }
+    for row, found, mask in zip(rows, decoded["vectors"], decoded["mask"], strict=True):
+        np.testing.assert_array_equal(found[: len(row)], row)
+        assert not found[len(row) :].any()
+        assert mask.sum() == len(row)
+    assert decoded["table"].tolist() == [[[1, 2], [3, number]] for number in range(4)]
+    # Plain numbers are as good as an array.
+    values = {"table": [0] * 4, "mask": [1]}
+    assert VECTORS.encode({"vectors": [0.5, 1.0, 2.0], **values}) == VECTORS.encode(
+        {"vectors": np.array([0.5, 1.0, 2.0], np.float32), **values}
+    )
+
+
+def test_only_the_vectors_that_there_are_take_room():
+    values = {"table": [0] * 4, "mask": [1]}
+    sizes = [len(VECTORS.encode({"vectors": np.ones(3 * count, np.float32), **values})) for count in (1, 2, 4)]
+    assert [size - sizes[0] for size in sizes] == [0, 12, 36]
+    assert VECTORS.num_bytes == 4 * (4 * 3 + 4 + 4)
+    with pytest.raises(ValueError, match="vectors has 15 values for a field of 12"):
+        VECTORS.encode({"vectors": np.ones(15, np.float32), **values})
+
+
+def test_vectors_of_another_width_are_refused():
+    wider, longer = (
+        RecordSchema(dataclasses.replace(VECTORS.fields[0], shape=shape), *VECTORS.fields[1:])
+        for shape in ((4, 5), (5, 3))
+    )
+    long = longer.encode({"vectors": np.ones(15, np.float32), "table": [0] * 4, "mask": [1] * 4})
+    cut = wider.encode({"vectors": np.ones(5, np.float32), "table": [0] * 4, "mask": [1] * 4})
+    with pytest.raises(UserError, match="vectors has 15 values, expected at most 12"):
+        VECTORS.check(long)
+    with pytest.raises(UserError, match="vectors has 5 values, expected a multiple of 3"):
+        VECTORS.check(cut)
+    with pytest.raises(UserError, match="table has 3 values, expected 4"):
+        small = RecordSchema(VECTORS.fields[0], Field("table", (3,), "int32"), VECTORS.fields[2])
+        VECTORS.check(small.encode({"vectors": [], "table": [0] * 3, "mask": []}))
+    for record in (long, cut):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="vectors must have 3 values at each of up to 4 pos"):
+            VECTORS.decode([record])
+
+
+def test_vectors_that_are_missing_are_refused():
+    without = RecordSchema(*VECTORS.fields[1:]).encode({"table": [0] * 4, "mask": [1]})
+    with pytest.raises(UserError, match="lacks the feature 'vectors'"):
+        VECTORS.check(without)

@@ -8,6 +8,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.training import loop
 from official_bert.training.loop import Trainer, _Pace, _Window, check_divisible
 
 
@@ -44,6 +45,45 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
         assert other["next_sentence_hit"].shape == (num_records,)
         for name in other:
             np.testing.assert_allclose(other[name], predictions[0][name], atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("records_at_once", [8, 10])
+def test_what_is_computed_record_by_record_comes_in_their_order(
+    model_dir, records_file, two_devices, monkeypatch, records_at_once
+):
+    monkeypatch.setattr(loop, "_RECORDS_AT_ONCE", records_at_once)
+    num_records = 21  # a last chunk of one or five, and a last batch that is filled up
+    strategy = two_devices if records_at_once == 10 else None
+    task, trainer = make_trainer(model_dir, strategy=strategy)
+    trainer.load_initial(str(model_dir / "bert_model.ckpt"))
+    asked = []
+
+    def batches(numbers):
+        asked.append(numbers)
+        return evaluation_batches(
+            [records_file],
+            task.schema,
+            batch_size=4,
+            lengths=[24, 40, 64],
+            num_replicas=trainer.num_replicas,
+            numbers=numbers,
+        )
+
+    def vectors(batch):
+        return trainer.model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])["sequence_output"]
+
+    found = list(trainer.compute_by_record(vectors, batches, num_records, label="encoding"))
+    assert len(found) == num_records
+    assert [number for numbers in asked for number in numbers] == list(range(num_records))
+    assert {len(numbers) for numbers in asked[:-1]} <= {records_at_once}
+    records = list(tf.data.TFRecordDataset([records_file]).take(num_records))
+    whole = task.schema.decode(tf.stack(records))
+    expected = vectors(whole).numpy()
+    for row, mask, of_model in zip(found, whole["input_mask"].numpy(), expected, strict=True):
+        extent = mask.sum()
+        assert row.shape[0] == next(length for length in (24, 40, 64) if length >= extent)
+        np.testing.assert_allclose(row[:extent], of_model[:extent], atol=1e-5)
+    assert len({len(row) for row in found}) > 1
 
 
 def test_batches_must_divide_among_devices(two_devices):

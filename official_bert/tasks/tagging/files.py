@@ -58,8 +58,16 @@ def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
 
 
 def tags_of(file: TaggedFile) -> list[str]:
-    """The tags of a training file, `O` first."""
+    """The tags of a training file, `O` first.
+
+    Raises:
+      UserError: there is only one.
+    """
     tags = {tag for sentence in file.sentences for tag in sentence.tags}
+    if len(tags) == 1:
+        raise UserError(
+            f"{file.path}: all words have the tag {tags.pop()!r}, so there is nothing to learn; check tag_column"
+        )
     return sorted(tags, key=lambda tag: (tag != _OUTSIDE, tag))
 
 

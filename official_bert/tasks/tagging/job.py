@@ -1,5 +1,6 @@
 """A run of `run_ner.py` as a `FinetuningJob`: which sentences, which records, what is written of the predicted tags."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from official_bert.metrics.tagging import (
     scheme_of,
     score_tags,
 )
+from official_bert.modeling.pooling import num_vectors
 from official_bert.serving.saved_model import check_export_dir, write_export
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
@@ -89,13 +91,14 @@ class TaggingJob(FinetuningJob):
         train = read.get("train_file")
         self._tags = tags_of(train) if train else trained_tags(config.output_dir)
         self._has_entities = has_entities(self._tags)
+        num_vectors(config.feature_layers, bert_config.num_hidden_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (
             self._split(name, read[flag]) if flag in read else None
             for name, flag in (("train", "train_file"), ("eval", "eval_file"), ("predict", "predict_file"))
         )
         if config.do_export:
             check_export_dir(config.export_dir)
-        self.task = tagging_task(config, bert_config, len(self._tags))
+        self.task = _task(config, bert_config, len(self._tags))
         self.primary_metric = f"eval_{primary_metric(self._tags)}"
         self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
         lengths = padded_lengths(config.max_seq_length)
@@ -165,6 +168,15 @@ class TaggingJob(FinetuningJob):
             tags = sentence.tags or [None] * len(sentence.words)
             labels.append([numbers.get(tag, _NOT_LABELLED) for tag in tags])
             unknown += [(tag, sentence.line) for tag in sentence.tags or () if tag not in numbers]
+        if unknown and len(unknown) == sum(map(len, labels)):
+            names = listed(sorted({tag for tag, _ in unknown}))
+            message = (
+                f"{file.path}: none of its tags ({names}) is among those of the training file ({listed(self._tags)})"
+            )
+            if name == "eval":
+                raise UserError(f"{message}; check tag_column={self.config.tag_column}")
+            logging.warning("%s; it is tagged, but not scored; if it has the tags, check tag_column", message)
+            return _Split(name, _without_tags(file), labels)
         if unknown:
             logging.warning(
                 "%s: the tags %s are not among those of the training file; the %d words that have them count as "
@@ -175,7 +187,7 @@ class TaggingJob(FinetuningJob):
                 unknown[0][1],
             )
         if self._has_entities:
-            _warn_of_breaks(file)
+            _warn_of_breaks(file, "they are learned as they are, and " if name == "train" else "they are ")
         return _Split(name, file, labels)
 
     def _windows(self, split: _Split) -> Iterator[Window]:
@@ -251,7 +263,7 @@ class _Writer(NamedTuple):
         write_feature_records(file.path, file.schema, self.windows, self.labels, features=features, made_from=combined)
 
 
-def tagging_task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) -> TaggingTask:
+def _task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) -> TaggingTask:
     """The task that the flags describe."""
     return TaggingTask(
         bert_config,
@@ -265,8 +277,19 @@ def tagging_task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) 
     )
 
 
-def _warn_of_breaks(file: TaggedFile) -> None:
-    """Warns of tags that break the rules of their scheme; they are scored all the same."""
+def _without_tags(file: TaggedFile) -> TaggedFile:
+    """The same file, as if it had no tags."""
+    sentences = [sentence._replace(tags=None) for sentence in file.sentences]
+    return dataclasses.replace(file, sentences=sentences, suffix_tags=False)
+
+
+def _warn_of_breaks(file: TaggedFile, use: str) -> None:
+    """Warns of tags that break the rules of their scheme; they are scored all the same.
+
+    Args:
+      file: what was read.
+      use: what the tags are for, the beginning of the message's last clause.
+    """
     tagged = [sentence for sentence in file.sentences if sentence.tags]
     scheme = scheme_of(sentence.tags for sentence in tagged)
     found = [(sentence, word) for sentence in tagged for word in breaks(sentence.tags, scheme)]
@@ -274,12 +297,13 @@ def _warn_of_breaks(file: TaggedFile) -> None:
         sentence, word = found[0]
         before = sentence.tags[word - 1] if word else "the beginning of the sentence"
         logging.warning(
-            "%s: %d tags break the rules of %s, such as %s after %s in the sentence of line %d; they are learned as "
-            "they are, and scored as the script conlleval scores them",
+            "%s: %d tags break the rules of %s, such as %s after %s in the sentence of line %d; %sscored as the "
+            "script conlleval scores them",
             file.path,
             len(found),
             scheme,
             sentence.tags[word],
             before,
             sentence.line,
+            use,
         )

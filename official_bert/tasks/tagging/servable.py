@@ -23,7 +23,7 @@ from official_bert.tokenization import FullTokenizer
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
-_BLANKS = " \t\n\v\f\r"  # what separates words in a text
+_BLANKS = " \t\n\r"  # what separates words in a text, as in files: see `examples`
 
 # B: sentences, W: words of all sentences, R: windows of all sentences, S: positions, C: tags, E: entities.
 
@@ -277,7 +277,7 @@ class TaggingServable(Servable):
     def _entities(self, text: tf.Tensor, words: _Words, numbers: tf.Tensor, probabilities: tf.Tensor) -> Tensors:
         """The entities that the numbers of the words' tags mark, as `metrics.tagging.find_entities` finds them."""
         types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside of entities
-        before = tf.concat([[0], numbers[:-1]], axis=0)
+        before = tf.concat([[0], numbers], axis=0)[:-1]
         begins_sentence = tf.scatter_nd(
             words.row_splits[:-1, tf.newaxis], tf.ones_like(words.row_splits[:-1], tf.int32), [tf.size(numbers) + 1]
         )[:-1]

@@ -43,8 +43,9 @@ def make_windows(
 ) -> Iterator[Window]:
     """Cuts sentences into windows: one for each, or several overlapping ones for a sentence that does not fit.
 
-    A word in two windows is tagged in the one where it has more neighbours on its poorer side; `["a", "b", "c", "d"]`
-    in windows of three wordpieces has `a b c`, which tags a and b, and `c d`, which tags c and d.
+    A word in two windows is tagged in the one where it has more neighbours on its poorer side, the first if these are
+    as many; `["a", "b", "c", "d"]` in windows of three wordpieces has `a b c`, which tags a, b and c (of which nothing
+    is on one side in either), and `c d`, which tags d.
 
     Args:
       sentences: the words of each.

@@ -1,0 +1,425 @@
+"""Sentences tagged in the graph, against the Python windows, the predictions of `run_ner.py`, and known entities."""
+
+import functools
+import json
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.metrics.tagging import find_entities
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.tagging import TaggingModel
+from official_bert.runs import run_ner
+from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
+from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable
+from official_bert.tasks.tagging.windows import make_windows
+from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.joining import join_texts
+from tests.exports import TOLERANCE, ask
+from tests.tasks.tagging.random_words import random_sentences
+
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+LENGTHS = (4, 5, 8, 24)
+TAG_SETS = (
+    TAGS,
+    ("O", "I-PER", "I-LOC", "B-PER"),  # IOB1
+    ("O", "B-PER", "I-PER", "E-PER", "S-PER", "S-LOC", "I-LOC"),
+    ("O", "B-A", "I-A", "L-A", "U-A", "W-A", "M-B", "[-B", "]-B"),
+    ("I-work-of-art", "B-work-of-art", "B", "I", "S", "O"),  # no O at first; types with hyphens, and none
+    ("B-PER", "E-LOC"),
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file)
+
+
+@pytest.fixture(scope="module")
+def config(model_dir):
+    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+
+
+@pytest.fixture(scope="module")
+def model(config):
+    """A tagger of random weights, large enough for its tags to differ."""
+    tf.keras.utils.set_random_seed(3)
+    model = TaggingModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=len(TAGS))
+    for variable in model.trainable_variables:
+        if variable.path.startswith("tagging/"):
+            variable.assign(tf.random.normal(variable.shape, seed=5))
+    return model
+
+
+@pytest.fixture(scope="module")
+def signatures_for(model, config, tokenizer):
+    """Gives the signatures of an export of that model for a `max_seq_length`, made once."""
+
+    @functools.cache
+    def signatures(max_seq_length):
+        return TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=max_seq_length).signatures()
+
+    return signatures
+
+
+class Chooser:
+    """A model that tags each wordpiece by itself, as a table says: float [V, C], logits."""
+
+    weights = ()
+
+    def __init__(self, table):
+        self._table = tf.constant(table, tf.float32)
+
+    def __call__(self, batch, training):
+        assert not training
+        return tf.gather(self._table, batch["input_ids"])
+
+
+def records_of(sentences, tokenizer, max_seq_length):
+    """The sentence, the ids and the tagged words with their positions of each window, as the script makes them."""
+    specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+    for window in make_windows(sentences, tokenizer, max_seq_length=max_seq_length):
+        joined = join_texts(window.ids, (), **specials)
+        values = {name: list(getattr(joined, name)) for name in IDS_SCHEMA.names}
+        padded = {name: ids + [0] * (max_seq_length - len(ids)) for name, ids in values.items()}
+        yield (
+            window.sentence,
+            padded,
+            [(word, position + 1) for word, position in zip(window.words, window.positions, strict=True)],
+        )
+
+
+def trimmed(row, *names):
+    """The cells of a row's columns before what fills them up: "" and the numbers beside it."""
+    count = sum(cell != b"" for cell in row[names[0]])
+    assert all(cell == b"" for cell in row[names[0]][count:])
+    return [row[name][:count].tolist() for name in names]
+
+
+def rows_of(outputs):
+    """The outputs of a signature, sentence by sentence."""
+    arrays = {name: values.numpy() for name, values in outputs.items()}
+    (num_rows,) = {len(values) for values in arrays.values()}
+    return [{name: values[row] for name, values in arrays.items()} for row in range(num_rows)]
+
+
+def table_of(sentences):
+    """The words of sentences as the signature `words` reads them."""
+    longest = max(map(len, sentences))
+    return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
+
+
+@pytest.mark.parametrize("max_seq_length", LENGTHS)
+def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab_file, max_seq_length):
+    rng = random.Random(max_seq_length)
+    for do_lower_case in (True, False):
+        tokenizer = FullTokenizer(vocab_file, do_lower_case)
+        servable = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=max_seq_length)
+        sentences = random_sentences(rng, 40)
+        expected = [[] for _ in sentences]
+        for sentence, ids, _ in records_of(sentences, tokenizer, max_seq_length):
+            expected[sentence].append(ids)
+        separators = [rng.choice([" ", "\t", "  ", "\n", " \r\n"]) for _ in sentences]
+        texts = [separator.join(words) for separator, words in zip(separators, sentences, strict=True)]
+        tokenized = {name: values.numpy() for name, values in servable.tokenize(tf.constant(texts)).items()}
+        most = max(map(len, expected))
+        assert tokenized["input_ids"].shape == (len(texts), most, max_seq_length)
+        for row, windows in enumerate(expected):
+            for name, values in tokenized.items():
+                assert values[row, : len(windows)].tolist() == [ids[name] for ids in windows]
+                assert not values[row, len(windows) :].any()
+        assert most > 3
+
+
+@pytest.mark.parametrize("max_seq_length", LENGTHS)
+def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
+    model, tokenizer, signatures_for, max_seq_length
+):
+    rng = random.Random(max_seq_length)
+    sentences = [*random_sentences(rng, 40), ["town"] * 300]  # several batches of 32 windows, and one sentence of them
+    rng.shuffle(sentences)
+    ask_text = signatures_for(max_seq_length)["text"]
+    found = rows_of(ask_text(text=tf.constant([" ".join(words) for words in sentences])))
+    records = list(records_of(sentences, tokenizer, max_seq_length))
+    assert len(records) > 64
+    inputs = {name: np.array([ids[name] for _, ids, _ in records], np.int32) for name in IDS_SCHEMA.names}
+    probabilities = tf.nn.softmax(model(inputs, training=False)).numpy()
+    expected = [{} for _ in sentences]
+    for (sentence, _, tagged), of_window in zip(records, probabilities, strict=True):
+        expected[sentence] |= {word: of_window[position] for word, position in tagged}
+    used = set()
+    for row, words, by_word in zip(found, sentences, expected, strict=True):
+        texts, tags, best = trimmed(row, "words", "tags", "probabilities")
+        assert [text.decode() for text in texts] == words
+        for number, (tag, probability) in enumerate(zip(tags, best, strict=True)):
+            assert probability == pytest.approx(by_word[number].max(), abs=TOLERANCE)
+            assert by_word[number][TAGS.index(tag.decode())] == pytest.approx(by_word[number].max(), abs=TOLERANCE)
+        used |= set(tags)
+        assert not row["probabilities"][len(words) :].any()
+        entities, *_ = trimmed(row, "entities")
+        assert len(entities) == len(find_entities([tag.decode() for tag in tags]))
+    assert len(used) > 2  # the tags differ, so that a word with that of another would be seen
+
+
+def chooser_of(tokenizer, tags, rng):
+    """A model of random tags for wordpieces; of each tag the words of one wordpiece that get it, and how surely."""
+    size = tokenizer.vocabulary.size
+    chosen = [rng.randrange(len(tags)) for _ in range(size)]
+    logits = np.zeros((size, len(tags)))
+    logits[np.arange(size), chosen] = [rng.uniform(0.5, 9) for _ in range(size)]
+    sure = np.exp(logits).max(axis=1) / np.exp(logits).sum(axis=1)
+    words = [(word, number) for word, number in tokenizer.vocab.items() if word.isalpha() and word.isascii()]
+    by_tag = [[word for word, number in words if chosen[number] == tag] for tag in range(len(tags))]
+    return Chooser(logits), by_tag, {word: sure[number] for word, number in words}
+
+
+@pytest.mark.parametrize("tags", TAG_SETS, ids=lambda tags: " ".join(tags))
+def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
+    rng = random.Random(len(tags))
+    model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)
+    servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
+    predict = Predictor.of(servable)
+    numbers = [[rng.randrange(len(tags)) for _ in range(rng.randint(0, 30))] for _ in range(40)]
+    texts, placed = [], []  # of each text its words with where they begin
+    for row in numbers:
+        text, words = rng.choice(["", " ", "\t\n"]), []
+        for number in row:
+            word = rng.choice(words_of_tag[number])
+            words.append((word, len(text)))
+            # What is no word of its own leaves the tag of the first wordpiece as it is, and counts as characters.
+            text += word + rng.choice(["", "", "é", "👍", "\u200b", "!"]) + rng.choice([" ", " ", "  ", "\t", "\r\n"])
+        texts.append(text.rstrip() if rng.random() < 0.5 else text)
+        placed.append(words)
+    num_entities = 0
+    for row, text, words, found in zip(numbers, texts, placed, predict(texts), strict=True):
+        own = text.split()
+        assert found.words == own
+        expected = []
+        for kind, start, end in find_entities(found.tags):
+            begin = words[start][1]
+            stop = words[end - 1][1] + len(own[end - 1])
+            least = min(found.probabilities[start:end])
+            expected.append(Entity(text[begin:stop], kind, begin, stop, least))
+        assert found.entities == expected
+        num_entities += len(expected)
+        for word, tag, number, probability in zip(own, found.tags, row, found.probabilities, strict=True):
+            if word in sure:
+                assert tag == tags[number]
+                assert probability == pytest.approx(sure[word], abs=TOLERANCE)
+    assert num_entities > 100
+
+
+@pytest.mark.parametrize("tags", [("NN", "VB", "O"), ("NN", "B-PER"), (".", "O"), ("O",)], ids=" ".join)
+def test_tags_that_mark_no_entities_give_none(config, tokenizer, tags):
+    model, words_of_tag, _ = chooser_of(tokenizer, tags, random.Random(1))
+    servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
+    words = [words[0] for words in words_of_tag] * 3
+    found = Predictor.of(servable)(" ".join(words))
+    assert found.tags == list(tags) * 3
+    assert found.entities == []
+
+
+def test_an_entity_ends_with_its_sentence(config, tokenizer):
+    table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
+    table[:, 2] = 5.0  # I-PER everywhere
+    predict = Predictor.of(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=8))
+    found = predict(["the town", "", " ", "a", "x y z", ""])
+    assert [[entity.text for entity in sentence.entities] for sentence in found] == [
+        ["the town"],
+        [],
+        [],
+        ["a"],
+        ["x y z"],
+        [],
+    ]
+
+
+def test_a_long_entity_crosses_windows(config, tokenizer):
+    table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
+    table[:, 2] = 5.0
+    predict = Predictor.of(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=4))
+    text = "the town " * 100
+    (entity,) = predict(text).entities
+    assert (entity.text, entity.start, entity.end) == (text.rstrip(), 0, len(text) - 1)
+
+
+@pytest.mark.parametrize(
+    "texts", [[], [""], [" \t\n"], ["", " ", ""], [b"\xff"], ["", "the", " "]], ids=lambda texts: repr(texts)
+)
+def test_sentences_without_words_have_no_tags(tokenizer, signatures_for, texts):
+    functions = signatures_for(8)
+    rows = rows_of(functions["text"](text=tf.constant(texts, tf.string)))
+    found = [trimmed(row, "words", "tags", "probabilities") for row in rows]
+    assert [[word.decode() for word in words] for words, _, _ in found] == [
+        ["the"] if text == "the" else [] for text in texts
+    ]
+    assert [len(tags) for _, tags, _ in found] == [len(words) for words, _, _ in found]
+    tokenized = functions["tokenize"](text=tf.constant(texts, tf.string))["input_ids"].numpy()
+    for row in tokenized[[text != "the" for text in texts]] if texts else ():
+        assert [piece for piece in row[0] if piece] == [tokenizer.cls_id, tokenizer.sep_id]
+
+
+def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for):
+    ask_text = signatures_for(8)["text"]
+    broken = [b"Zo\xff\xc3\xab keeps\xed\xa0\x80 b\x80ees \xff\xfe in", b"\xf0\x9f bees \xe4", b"\xc0\x80 \xff"]
+    whole = [text.decode("utf-8", "ignore").encode() for text in broken]
+    assert whole[0] == "Zoë keeps bees  in".encode()
+    found, expected = (ask_text(text=tf.constant(texts)) for texts in (broken, whole))
+    for name, values in found.items():
+        assert (values.numpy() == expected[name].numpy()).all(), name
+    assert found["words"].numpy()[0].tolist() == ["Zoë".encode(), b"keeps", b"bees", b"in"]
+
+
+def test_odd_characters_are_words_as_in_files(signatures_for):
+    words = ["\x00", "a\x00", "\x0b", "x\x0cy", "\u00a0", "\u3000", "\u2028", "\ufeff", "\u0085", "\x1c"]
+    (row,) = rows_of(signatures_for(8)["text"](text=tf.constant([" ".join(words)])))
+    texts, tags = trimmed(row, "words", "tags")
+    assert [text.decode() for text in texts] == words
+    assert len(tags) == len(words)
+
+
+def test_sentences_that_are_split_get_the_same_tags(signatures_for):
+    rng = random.Random(8)
+    for max_seq_length in (4, 24):
+        functions = signatures_for(max_seq_length)
+        assert set(functions) == {*SIGNATURES, "words"}
+        sentences = random_sentences(rng, 30)
+        texts = functions["text"](text=tf.constant([" ".join(words) for words in sentences]))
+        tables = functions["words"](words=table_of(sentences))
+        assert set(tables) == {"tags", "probabilities"}
+        assert (tables["tags"].numpy() == texts["tags"].numpy()).all()
+        np.testing.assert_allclose(tables["probabilities"], texts["probabilities"], atol=TOLERANCE)
+
+        # Empty cells are no words wherever they stand, and get no tags.
+        scattered = []
+        for words in sentences[:10]:
+            cells = list(words)
+            for _ in range(5):
+                cells.insert(rng.randint(0, len(cells)), "")
+            scattered.append(cells)
+        scattered.append([""])
+        cells = table_of(scattered).numpy()
+        outputs = {name: values.numpy() for name, values in functions["words"](words=tf.constant(cells)).items()}
+        assert outputs["tags"].shape == outputs["probabilities"].shape == cells.shape
+        assert ((outputs["tags"] == b"") == (cells == b"")).all()
+        assert ((outputs["probabilities"] == 0) == (cells == b"")).all()
+        for row, words in enumerate(sentences[:10]):
+            kept = outputs["tags"][row][cells[row] != b""]
+            assert kept.tolist() == tables["tags"].numpy()[row, : len(words)].tolist()
+
+
+def test_a_word_may_contain_blanks(model, tokenizer, signatures_for):
+    sentences = [["the old town", "is", " ", "2 000 km", "\t", "old"], ["a b c d e f g h " * 9, "z"]]
+    found = rows_of(signatures_for(24)["words"](words=table_of(sentences)))
+    records = list(records_of(sentences, tokenizer, 24))
+    inputs = {name: np.array([ids[name] for _, ids, _ in records], np.int32) for name in IDS_SCHEMA.names}
+    for (sentence, _, tagged), scores in zip(
+        records, tf.nn.softmax(model(inputs, training=False)).numpy(), strict=True
+    ):
+        for word, position in tagged:
+            assert found[sentence]["tags"][word].decode() == TAGS[scores[position].argmax()]
+            assert found[sentence]["probabilities"][word] == pytest.approx(scores[position].max(), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (2, 0), (2, 2)])
+def test_tables_without_words(signatures_for, shape):
+    outputs = signatures_for(8)["words"](words=tf.fill(shape, ""))
+    assert {tuple(values.shape) for values in outputs.values()} == {shape}
+    assert not outputs["probabilities"].numpy().any()
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return [["the", "town"], *random_sentences(random.Random(6), 25)]
+
+
+@pytest.fixture(scope="module")
+def run_flags(tmp_path_factory, files_of_model, sentences):
+    """Flags of a run that trained a little, tagged those sentences, and exported."""
+    folder = tmp_path_factory.mktemp("tagging")
+    rng = random.Random(2)
+    lines = []
+    for _ in range(24):
+        words = rng.choices(("harbour", "town", "the", "rain", "x"), k=6)
+        lines += [f"{word} {({'harbour': 'B-LOC', 'town': 'I-LOC', 'x': 'B-PER'}).get(word, 'O')}\n" for word in words]
+        lines.append("\n")
+    (folder / "train.txt").write_text("".join(lines))
+    (folder / "test.txt").write_text("".join("\n".join([*words, "", ""]) for words in sentences))
+    flags = {
+        **files_of_model, "data_dir": str(folder), "output_dir": str(folder / "out"), "max_seq_length": 24,
+        "train_batch_size": 8, "num_train_epochs": 8.0, "learning_rate": 2e-3,
+        "export_dir": str(folder / "serving" / "names"),
+    }  # fmt: skip
+    run_ner.run(TaggingConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    return flags
+
+
+@pytest.fixture(scope="module")
+def predicted_tags(run_flags, sentences):
+    """What the script wrote for the sentences."""
+    text = pathlib.Path(run_flags["output_dir"], "predictions.conll").read_bytes().decode()
+    rows = [[line.rsplit(" ", 1) for line in part.split("\n") if line] for part in text.split("\n\n")]
+    rows = [row for row in rows if row]
+    assert [[word for word, _ in row] for row in rows] == sentences
+    tags = [[tag for _, tag in row] for row in rows]
+    assert len({tag for row in tags for tag in row}) > 2
+    return tags
+
+
+def test_an_export_tags_as_the_script_does(run_flags, predicted_tags, sentences, tmp_path):
+    version = f"{run_flags['export_dir']}/1"
+    texts = [" ".join(words) for words in sentences]
+    longest = max(map(len, sentences))
+    cells = [[*words, *[""] * (longest - len(words))] for words in sentences]
+    requests = [("text", {"text": texts}), ("words", {"words": cells}), ("tokenize", {"text": texts})]
+    answer, of_words, ids = ask(version, requests, tmp_path)
+    for outputs in (answer, of_words):
+        assert [[tag for tag in row if tag] for row in outputs["tags"]] == predicted_tags
+    records = [[] for _ in sentences]
+    for sentence, values, _ in records_of(sentences, FullTokenizer(run_flags["vocab_file"]), 24):
+        records[sentence].append(values["input_ids"])
+    assert [[window for window in row if any(window)] for row in ids["input_ids"]] == records
+
+
+def test_folder_and_export_give_the_same_tagged_texts(run_flags, predicted_tags, sentences):
+    texts = [" ".join(words) for words in sentences]
+    of_folder, of_export = Predictor(run_flags["output_dir"]), Predictor(run_flags["export_dir"])
+    for predict in (of_folder, of_export):
+        found = predict(texts)
+        assert all(isinstance(sentence, TaggedText) for sentence in found)
+        assert [sentence.words for sentence in found] == sentences
+        assert [sentence.tags for sentence in found] == predicted_tags
+        for sentence, text in zip(found, texts, strict=True):
+            assert [(entity.type, entity.text) for entity in sentence.entities] == [
+                (kind, " ".join(sentence.words[start:end])) for kind, start, end in find_entities(sentence.tags)
+            ]
+            assert all(entity.text == text[entity.start : entity.end] for entity in sentence.entities)
+        assert predict(texts[3]) == predict([texts[3]])[0]
+        assert predict([]) == []
+    for first, second in zip(of_folder(texts), of_export(texts), strict=True):
+        np.testing.assert_allclose(first.probabilities, second.probabilities, atol=TOLERANCE)
+
+
+def test_an_export_says_what_it_is_and_warms_up_all_signatures(run_flags):
+    version = pathlib.Path(run_flags["export_dir"], "1")
+    assert json.loads((version / "official_bert.json").read_text())["task"] == "tagging"
+    seen = {}
+    path = str(version / "assets.extra" / "tf_serving_warmup_requests")
+    for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        seen[request.model_spec.signature_name] = {
+            name: tf.make_ndarray(proto) for name, proto in request.inputs.items()
+        }
+    assert set(seen) == {*SIGNATURES, "words"}
+    (words,) = seen["words"].values()
+    (text,) = seen["text"].values()
+    assert [b" ".join(row) for row in words] == text.tolist()
+    assert words.shape[1] > 4

@@ -1,0 +1,140 @@
+"""The tagging task: its loss and its tags against plain arithmetic, however a batch is padded or shared."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.pipeline import evaluation_batches
+from official_bert.data.records import RecordWriter
+from official_bert.support.errors import UserError
+from official_bert.tasks.tagging.task import TaggingTask
+from official_bert.training.loop import Trainer
+
+MAX_SEQ_LENGTH = 12
+TAGS = 3
+# A label is one more than the number of the tag; 0 is no word of its own, wherever it stands.
+LABELS = np.array([[0, 1, 0, 3, 0], [0, 2, 2, 0, 0], [0, 0, 0, 0, 0]], np.int32)
+
+
+def make_task(model_dir, **options):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    return TaggingTask(config, num_tags=TAGS, max_seq_length=MAX_SEQ_LENGTH, **options)
+
+
+def cross_entropies(logits):
+    """Of each position the loss of its label, 0 where there is none."""
+    shares = np.exp(np.asarray(logits, np.float64))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    losses = np.zeros(LABELS.shape)
+    for place in zip(*np.nonzero(LABELS), strict=True):
+        losses[place] = -np.log(shares[place][LABELS[place] - 1])
+    return losses
+
+
+def test_the_loss_is_that_of_the_words_alone(model_dir):
+    task = make_task(model_dir)
+    logits = tf.Variable(np.random.default_rng(1).normal(size=[*LABELS.shape, TAGS]), dtype=tf.float32)
+    with tf.GradientTape() as tape:
+        ((name, loss),) = task.losses(logits, {"label_ids": LABELS}).items()
+    assert name == "tagging"
+    np.testing.assert_allclose(loss.total, cross_entropies(logits).sum(), rtol=1e-6)
+    assert loss.weight == 4
+    gradient = np.abs(tape.gradient(loss.total, logits)).sum(axis=-1)
+    assert ((gradient > 0) == (LABELS > 0)).all()
+
+
+def test_predictions_are_the_best_tags_and_what_they_cost(model_dir):
+    task = make_task(model_dir)
+    logits = np.random.default_rng(2).normal(size=[*LABELS.shape, TAGS]).astype(np.float32)
+    found = {name: np.asarray(values) for name, values in task.predictions(logits, {"label_ids": LABELS}).items()}
+    assert set(found) == {"tag_numbers", "loss_sum", "num_labelled"}
+    assert found["tag_numbers"].shape == (3, MAX_SEQ_LENGTH) and found["tag_numbers"].dtype == np.int32
+    np.testing.assert_array_equal(found["tag_numbers"][:, :5], logits.argmax(axis=-1))
+    assert not found["tag_numbers"][:, 5:].any()
+    np.testing.assert_allclose(found["loss_sum"], cross_entropies(logits).sum(axis=1), rtol=1e-6)
+    assert found["num_labelled"].tolist() == [2, 2, 0]
+
+
+def batch_of(length):
+    """Three windows of 4, 7 and 5 positions, padded to a length."""
+    rng = np.random.default_rng(3)
+    extents = (4, 7, 5)
+    batch = {name: np.zeros((3, length), np.int32) for name in ("input_ids", "input_mask", "segment_ids", "label_ids")}
+    for row, extent in enumerate(extents):
+        batch["input_ids"][row, :extent] = rng.integers(5, 1000, size=extent)
+        batch["input_mask"][row, :extent] = 1
+        batch["label_ids"][row, 1 : extent - 1] = rng.integers(0, TAGS + 1, size=extent - 2)
+    return batch
+
+
+@pytest.mark.parametrize("head", ["linear", "bilstm"])
+def test_padding_changes_neither_tags_nor_loss(model_dir, head):
+    task = make_task(model_dir, head=head, lstm_units=8)
+    model = task.build_model()
+    for variable in model.trainable_variables:
+        if variable.path.startswith("tagging/"):
+            variable.assign(tf.random.stateless_normal(variable.shape, seed=[1, len(variable.path)]))
+    outcomes = []
+    for length in (7, 8, MAX_SEQ_LENGTH):
+        batch = batch_of(length)
+        outputs = model(batch)
+        found = {name: np.asarray(values) for name, values in task.predictions(outputs, batch).items()}
+        (loss,) = task.losses(outputs, batch).values()
+        outcomes.append((found, float(loss.total), float(loss.weight)))
+    is_real = batch["input_mask"] == 1
+    assert len(set(outcomes[0][0]["tag_numbers"][is_real])) > 1
+    for found, total, weight in outcomes[1:]:
+        expected, expected_total, expected_weight = outcomes[0]
+        np.testing.assert_array_equal(found["tag_numbers"][is_real], expected["tag_numbers"][is_real])
+        np.testing.assert_allclose(found["loss_sum"], expected["loss_sum"], rtol=1e-5)
+        np.testing.assert_array_equal(found["num_labelled"], expected["num_labelled"])
+        assert (total, weight) == (pytest.approx(expected_total, rel=1e-5), expected_weight)
+
+
+def test_two_devices_tag_as_one_does(model_dir, two_devices, tmp_path):
+    task, path = make_task(model_dir), str(tmp_path / "windows.tf_record")
+    batch = batch_of(MAX_SEQ_LENGTH)
+    with RecordWriter([path]) as writer:
+        for row in (0, 1, 2, 1, 0):
+            writer.write(task.schema.encode({name: values[row] for name, values in batch.items()}))
+    outcomes = []
+    for strategy in (tf.distribute.get_strategy(), two_devices):
+        trainer = Trainer(task, strategy, seed=4)
+        batches = evaluation_batches(
+            [path], task.schema, batch_size=4, lengths=[8, MAX_SEQ_LENGTH], num_replicas=trainer.num_replicas
+        )
+        outcomes.append(trainer.predict(batches, num_records=5))
+    one, two = outcomes
+    assert one["tag_numbers"].shape == (5, MAX_SEQ_LENGTH)
+    assert len(np.unique(one["loss_sum"].round(4))) == 3
+    np.testing.assert_array_equal(one["loss_sum"][[0, 1]], one["loss_sum"][[4, 3]])
+    np.testing.assert_array_equal(two["tag_numbers"][:, :8], one["tag_numbers"][:, :8])
+    np.testing.assert_allclose(two["loss_sum"], one["loss_sum"], rtol=1e-5)
+    np.testing.assert_array_equal(two["num_labelled"], one["num_labelled"])
+
+
+def test_a_record_with_a_tag_that_is_none_is_refused(model_dir):
+    task = make_task(model_dir)
+    rows = {name: values[0] for name, values in batch_of(MAX_SEQ_LENGTH).items()}
+    task.schema.check(task.schema.encode({**rows, "label_ids": [0, TAGS]}))
+    with pytest.raises(UserError, match="label_ids contains 4, which is not in the range from 0 to 3"):
+        task.schema.check(task.schema.encode({**rows, "label_ids": [0, TAGS + 1]}))
+
+
+def test_the_frozen_encoder_gives_what_the_model_reads(model_dir):
+    task = make_task(model_dir, trainable_encoder=False, feature_layers="weighted_sum", head="bilstm", lstm_units=4)
+    model = task.build_model()
+    assert not any(variable.path.startswith("bert/") for variable in model.trainable_variables)
+    batch = batch_of(8)
+    features = np.asarray(model.features({name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}))
+    schema = task.feature_schema(model)
+    assert [field.shape for field in schema.fields] == [(MAX_SEQ_LENGTH, 3 * 32), (MAX_SEQ_LENGTH,), (MAX_SEQ_LENGTH,)]
+    records = [
+        schema.encode({"features": features[row, :extent].ravel(), "input_mask": [1] * extent, "label_ids": [0, 1]})
+        for row, extent in enumerate((4, 7, 5))
+    ]
+    decoded = schema.decode(records)
+    logits = np.asarray(model(decoded))[:, :8]
+    is_real = batch["input_mask"] == 1
+    np.testing.assert_allclose(logits[is_real], np.asarray(model(batch))[is_real], atol=1e-5)

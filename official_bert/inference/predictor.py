@@ -47,8 +47,8 @@ class Predictor:
 
         Args:
           path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
-            of `run_classifier.py`, `run_squad.py` or `run_pretraining.py`. Or the folder of an encoder without a task,
-            as BERT was released or as Hugging Face keeps it, for `embed`.
+            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or the folder of an encoder
+            without a task, as BERT was released or as Hugging Face keeps it, for `embed`.
           use_best_checkpoint: of an output folder, take the best checkpoint and not the last.
           vocab_file: of an output folder, another place of its vocabulary; by default its copy in the folder or, in the
             folders of earlier versions, where it was in training.
@@ -118,6 +118,7 @@ class Predictor:
             of a regression a float;
             of question answering a list of `Answer`, the best first; where there may be none, "no answer" is added if
               it is not among them;
+            of tagging a `TaggedText`, with words, tags, probabilities and entities;
             of a pretrained model a list for each [MASK] of `FilledMask`, the most likely first.
 
         Raises:

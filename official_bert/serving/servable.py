@@ -140,7 +140,7 @@ class Servable(tf.Module):
         }[name]
 
         def checked(**values: tf.Tensor) -> Tensors:
-            return function(**_with_dimensions(values, specification.shape.rank))
+            return function(**with_dimensions(values, *("examples", "positions")[: specification.shape.rank]))
 
         return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
@@ -212,16 +212,21 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
     return {name: values * (1 - is_at_end) for name, values in inputs.items()}
 
 
-def _with_dimensions(inputs: Tensors, number: int) -> Tensors:
+def with_dimensions(inputs: Tensors, *names: str) -> Tensors:
     """Fails, with our words, at tensors that have more or fewer dimensions than the signature says.
 
     Neither the server nor Python compares a request with the signature's shapes. The graph believes them: how many
     dimensions a tensor has is settled when it is traced, unless a placeholder hides what is known.
+
+    Args:
+      inputs: the tensors.
+      names: what each dimension counts, "examples" and "positions".
     """
-    dimensions = {1: "1 dimension, examples", 2: "2 dimensions, examples and positions"}[number]
+    number = len(names)
     checks = []
     for name, values in inputs.items():
         shape = tf.shape(tf.raw_ops.PlaceholderWithDefault(input=values, shape=None))
+        dimensions = f"{number} dimension{'' if number == 1 else 's'}, {' and '.join(names)}"
         message = f"{name} must have {dimensions}, but has the shape"
         checks.append(tf.debugging.Assert(tf.equal(tf.size(shape), number), [message, shape]))
     with tf.control_dependencies(checks):

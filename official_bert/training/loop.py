@@ -23,7 +23,8 @@ from official_bert.training.task import Task
 
 # On CPU and GPU a compiled call is cut to about this long, so that progress is shown and SIGTERM is handled in time.
 _SECONDS_PER_CALL = 1.0
-_RECORDS_AT_ONCE = 512  # whose vectors at every position are in memory together
+# Of records whose vectors at every position are in memory together.
+_RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
 _COMPUTED = "computed"
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
 
@@ -253,6 +254,7 @@ class Trainer:
         batches: Callable[[range], tf.data.Dataset],
         num_records: int,
         *,
+        bytes_per_record: int,
         label: str,
     ) -> Iterator[np.ndarray]:
         """Computes something of every record that would be too much to have at once, such as a vector per position.
@@ -261,6 +263,7 @@ class Trainer:
           function: from a batch to a tensor [B, ...].
           batches: called with the numbers of some records; gives them as `evaluation_batches` does.
           num_records: how many there are.
+          bytes_per_record: maximum size of what is computed of a record; decides how many are in memory together.
           label: what it is for, for the progress.
 
         Yields:
@@ -269,9 +272,10 @@ class Trainer:
         compiled = self._on_replicas(lambda batch: {_COMPUTED: function(batch)})
         num_done = 0
         with Progress(label, num_records, "records") as progress:
-            for start in range(0, num_records, _RECORDS_AT_ONCE):
+            records_at_once = max(min(_RECORDS_AT_ONCE, _BYTES_AT_ONCE // bytes_per_record), 1)
+            for start in range(0, num_records, records_at_once):
                 rows: dict[int, np.ndarray] = {}
-                for part in self._parts(compiled, batches(range(start, min(start + _RECORDS_AT_ONCE, num_records)))):
+                for part in self._parts(compiled, batches(range(start, min(start + records_at_once, num_records)))):
                     rows.update(zip(part[RECORD_INDEX].tolist(), part[_COMPUTED], strict=True))
                     progress.update(num_done + len(rows))
                 num_done += len(rows)

@@ -107,5 +107,6 @@ class SplitRecords:
                 trainer.model.features,
                 lambda numbers: batches_of(trainer, file, self._config.eval_batch_size, numbers),
                 num_records,
+                bytes_per_record=self._task.feature_schema(trainer.model).num_bytes,
                 label="encoding",
             )

@@ -47,11 +47,12 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
             np.testing.assert_allclose(other[name], predictions[0][name], atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("records_at_once", [8, 10])
+@pytest.mark.parametrize(("limit", "records_at_once"), [("_RECORDS_AT_ONCE", 8), ("_BYTES_AT_ONCE", 10)])
 def test_what_is_computed_record_by_record_comes_in_their_order(
-    model_dir, records_file, two_devices, monkeypatch, records_at_once
+    model_dir, records_file, two_devices, monkeypatch, limit, records_at_once
 ):
-    monkeypatch.setattr(loop, "_RECORDS_AT_ONCE", records_at_once)
+    bytes_per_record = 1 if limit == "_RECORDS_AT_ONCE" else 100
+    monkeypatch.setattr(loop, limit, bytes_per_record * records_at_once)
     num_records = 21  # a last chunk of one or five, and a last batch that is filled up
     strategy = two_devices if records_at_once == 10 else None
     task, trainer = make_trainer(model_dir, strategy=strategy)
@@ -72,7 +73,9 @@ def test_what_is_computed_record_by_record_comes_in_their_order(
     def vectors(batch):
         return trainer.model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])["sequence_output"]
 
-    found = list(trainer.compute_by_record(vectors, batches, num_records, label="encoding"))
+    found = list(
+        trainer.compute_by_record(vectors, batches, num_records, bytes_per_record=bytes_per_record, label="encoding")
+    )
     assert len(found) == num_records
     assert [number for numbers in asked for number in numbers] == list(range(num_records))
     assert {len(numbers) for numbers in asked[:-1]} <= {records_at_once}

@@ -16,7 +16,7 @@ from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoders import create_encoder
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.servable import Servable, Tensors, with_dimensions
 from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
@@ -128,8 +128,12 @@ class TaggingServable(Servable):
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Those of every model, and `words`, for sentences that are split already."""
         table = tf.TensorSpec([None, None], tf.string)
-        function = tf.function(self.answer_words, autograph=False)
-        return {**super().signatures(), WORDS: function.get_concrete_function(words=table)}
+
+        def checked(words: tf.Tensor) -> Tensors:
+            return self.answer_words(**with_dimensions({"words": words}, "sentences", "words"))
+
+        function = tf.function(checked, autograph=False).get_concrete_function(words=table)
+        return {**super().signatures(), WORDS: function}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
         """A request to `words`, with the words of texts; see `Servable`."""

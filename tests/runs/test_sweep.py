@@ -17,7 +17,7 @@ from official_bert.runs import sweep
 from official_bert.support.errors import UserError
 from official_bert.training.results import read_results
 from official_bert.training.run_folder import read_run_config
-from tests.conftest import assert_fails, run_cold, run_script, script_command, script_environment
+from tests.conftest import ROOT, assert_fails, run_cold, run_script, script_command, script_environment
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
 
@@ -228,3 +228,31 @@ def test_sigterm_ends_the_run_too(flags, tmp_path):
     stopped = "seed_1 ended with exit code 0 and without eval_matthews_correlation; the same command resumes from there"
     assert stopped in errors.splitlines()[-1]
     assert (run / "checkpoint").read_text().splitlines()[0] != 'model_checkpoint_path: "model.ckpt-0"'
+
+
+@pytest.mark.slow
+def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, vocab_file):
+    flags = {
+        "train_file": ROOT / "data" / "demo_tagging" / "dev.txt",
+        "eval_file": ROOT / "data" / "demo_tagging" / "test.txt",
+        "vocab_file": vocab_file,
+        "bert_config_file": model_dir / "bert_config.json",
+        "init_checkpoint": model_dir / "bert_model.ckpt",
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "learning_rate": "1e-3,1e-5",
+        "num_train_epochs": 8,
+        "random_seed": 1,
+        "output_dir": tmp_path,
+    }
+    result = run_script("tools/sweep_ner.py", **flags)
+    assert result.code == 0, result
+    header, *rows = read_table(tmp_path)
+    assert header == ["train_batch_size", "learning_rate", "num_train_epochs", "seed_1", "mean_eval_f1", "std"]
+    for row in rows:
+        folder = tmp_path / f"batch_8-rate_{row[1]}-epochs_8-seed_1"
+        assert f"{read_results(str(folder / 'eval_results.txt'))['eval_f1']:.4f}" == row[3]
+    assert rows[0][3] != rows[1][3]
+    best = max(rows, key=lambda row: float(row[3]))
+    assert result.output.splitlines()[-1].startswith(f"best on dev: --train_batch_size=8 --learning_rate={best[1]} ")
+    assert "2 of them finished already" in run_script("tools/sweep_ner.py", **flags).errors

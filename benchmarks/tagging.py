@@ -27,7 +27,7 @@ from official_bert.tasks.tagging.examples import TaggedSentence
 from official_bert.tasks.tagging.files import read_configured, tags_of
 from official_bert.training.results import read_results
 
-BATCH_SIZE, WARMUP_PROPORTION, MAX_SEQ_LENGTH, SEED = 32, 0.1, 128, 1
+BATCH_SIZE, WARMUP_PROPORTION, MAX_SEQ_LENGTH = 32, 0.1, 128
 NOT_SCORED = -100  # the label that PyTorch's loss leaves out
 SCRIPT = os.path.join(os.path.dirname(__file__), "..", "run_ner.py")
 
@@ -45,7 +45,7 @@ def ours(flags: argparse.Namespace) -> tuple[float, float]:
         "num_train_epochs": flags.num_epochs,
         "learning_rate": flags.learning_rate,
         "warmup_proportion": WARMUP_PROPORTION,
-        "random_seed": SEED,
+        "random_seed": flags.seed,
     }
     command = [sys.executable, SCRIPT, "--do_train", "--do_predict", "--adam_bias_correction", "--verbosity=-1"]
     subprocess.run([*command, *(f"--{name}={value}" for name, value in arguments.items())], check=True)
@@ -58,10 +58,10 @@ def ours(flags: argparse.Namespace) -> tuple[float, float]:
 class Peer:
     """A tagger of `transformers`."""
 
-    def __init__(self, hf_dir: str, tags: list[str]):
+    def __init__(self, hf_dir: str, tags: list[str], seed: int):
         self._tags = tags
         self._tokenizer = AutoTokenizer.from_pretrained(hf_dir)
-        torch.manual_seed(SEED)
+        torch.manual_seed(seed)
         self.model = AutoModelForTokenClassification.from_pretrained(hf_dir, num_labels=len(tags))
 
     def _encode(self, sentences: list[TaggedSentence]):
@@ -112,8 +112,8 @@ def peers(flags: argparse.Namespace) -> tuple[float, float]:
     """F1 and examples per second of `transformers`."""
     config = TaggingConfig(data_dir=flags.data_dir, do_train=True, output_dir=".", bert_config_file=".", vocab_file=".")
     train, test = read_configured(config, "train_file"), read_configured(config, "predict_file").sentences
-    peer = Peer(flags.hf_dir, tags_of(train))
-    random.seed(SEED)
+    peer = Peer(flags.hf_dir, tags_of(train), flags.seed)
+    random.seed(flags.seed)
     began = time.perf_counter()
     num_steps = fine_tune(
         peer.model,
@@ -123,7 +123,7 @@ def peers(flags: argparse.Namespace) -> tuple[float, float]:
         num_epochs=flags.num_epochs,
         learning_rate=flags.learning_rate,
         warmup_proportion=WARMUP_PROPORTION,
-        seed=SEED,
+        seed=flags.seed,
         length_of=(lambda sentence: len(sentence.words)) if flags.group_by_length else None,
     )
     speed = num_steps * BATCH_SIZE / (time.perf_counter() - began)
@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--output_dir", required=True, help="for the run of run_ner.py")
     parser.add_argument("--num_epochs", type=float, default=1.0)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--group_by_length", action="store_true")
     flags = parser.parse_args()
     (our_f1, our_speed), (peer_f1, peer_speed) = ours(flags), peers(flags)

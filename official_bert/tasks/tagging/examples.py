@@ -20,6 +20,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from absl import logging
+
 from official_bert.metrics.tagging import PREFIXES, has_entities
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
@@ -27,6 +29,7 @@ from official_bert.support.text_files import LineReader
 LAYOUTS = ("auto", "columns", "sentences")
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
 _BYTE_ORDER_MARK = "\ufeff"
+_MAX_LINE_END = 3  # bytes; some programs turn CR LF into CR CR LF
 _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
 
 
@@ -156,7 +159,15 @@ def _have_suffixes(tags: set[str]) -> bool:
 
 def _read_lines(path: str) -> list[str]:
     lines = []
-    for line in LineReader(path):
+    reader, num_read = LineReader(path), 0
+    for line in reader:
+        num_dropped = reader.bytes_read - num_read - len(line.encode())
+        num_read = reader.bytes_read
+        if num_dropped > _MAX_LINE_END:
+            raise UserError(
+                f"{path}, line {len(lines) + 1}: carriage returns stand within the line; convert the file's line ends "
+                "to those of Unix"
+            )
         text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
         lines.append(text if text.strip(" \t") else "")
     return lines
@@ -196,7 +207,8 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
     is_grouped = len(groups) > 1 and any(len(group) > 1 for group in groups)
     if has_documents or has_entities(tags) or (is_even and (len(rows[0]) == 1 or is_grouped)):
         return "columns"
-    if not is_even and len(groups) == 1:
+    has_tag = any("-" in tag and has_entities({tag}) for tag in tags)  # then a line may have lost its own
+    if not is_even and len(groups) == 1 and not has_tag:
         return "sentences"
     raise UserError(
         f"{path}: a line may be a word with further columns or a whole sentence; give file_layout=columns or "
@@ -254,8 +266,10 @@ def _tags(
     is_required: bool,
 ) -> list[tuple[str, ...]] | None:
     """The tags of each line; None if there are none and none are required."""
+    first = rows[0]
+    if not is_required and _index(tag_column, len(first.cells)) in (None, _index(word_column, len(first.cells))):
+        return None
     try:
-        first = rows[0]
         index = _required(path, first, "tag_column", tag_column)
         if index == _index(word_column, len(first.cells)):
             raise UserError(
@@ -266,9 +280,10 @@ def _tags(
             _tags_of_row(path, row, row.cells[index], row_words, layout)
             for row, row_words in zip(rows, words, strict=True)
         ]
-    except UserError:
+    except UserError as error:
         if is_required:
             raise
+        logging.warning("%s; until then the file is tagged, but not scored", error)
         return None
 
 

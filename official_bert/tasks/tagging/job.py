@@ -39,7 +39,7 @@ from official_bert.training.finetuning import FinetuningJob
 from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
-from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.run_folder import checkpoint_folder, read_run_config
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -107,7 +107,19 @@ class TaggingJob(FinetuningJob):
     def check_output_folder(self) -> None:
         """Raises if the checkpoints of the output folder were trained with other tags."""
         config = self.config
-        tags = read_labels(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
+        if not latest_checkpoint(checkpoint_folder(config)):
+            return
+        run = read_run_config(config.output_dir)
+        trained = run.flags.get("document_context") if run else None
+        if trained not in (None, config.document_context):
+            logging.warning(
+                "document_context=%s, but the checkpoints in %s were trained with document_context=%s; the scores "
+                "may be lower than with the same value",
+                config.document_context,
+                config.output_dir,
+                trained,
+            )
+        tags = read_labels(config.output_dir)
         if tags is not None and tags != self._tags:
             raise UserError(
                 f"the tags are {listed(self._tags)}, but the checkpoints in {config.output_dir} were trained with "
@@ -161,7 +173,8 @@ class TaggingJob(FinetuningJob):
 
     def _split(self, name: str, file: TaggedFile) -> _Split:
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""
-        logging.info("%s: %d sentences", file.path, len(file.sentences))
+        how = ", one per line" if file.layout == "sentences" else ""
+        logging.info("%s: %d sentences%s", file.path, len(file.sentences), how)
         numbers = {tag: number for number, tag in enumerate(self._tags, start=1)}
         labels, unknown = [], []
         for sentence in file.sentences:

@@ -385,7 +385,10 @@ def trained_tags(output_dir: str) -> list[str]:
     """
     tags = read_labels(output_dir)
     if not tags:
-        raise UserError(f"{output_dir} has no {LABELS_FILE}, which names the tags of a trained model; train first")
+        raise UserError(
+            f"{output_dir} has no {LABELS_FILE}, which names the tags of a trained model; train first, or give the "
+            "output folder of a run that did"
+        )
     return tags
 
 

@@ -312,3 +312,24 @@ def test_bad_files_are_refused_with_the_line(tmp_path, text, arguments, message)
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"cannot read .*nothing\.txt: No such file"):
         read_tagged_file(str(tmp_path / "nothing.txt"))
+
+
+def test_a_line_that_lost_its_tag_does_not_make_lines_sentences(tmp_path):
+    text = "Anna B-PER\nrows\nto O\n"
+    assert "give file_layout=columns or file_layout=sentences" in refusal(tmp_path, text, is_tagged=False)
+    assert "line 2: 1 column" in refusal(tmp_path, text, is_tagged=False, file_layout="columns")
+    assert read(tmp_path, "Anna rows\nto\nthe old bridge\n", is_tagged=False).layout == "sentences"
+
+
+def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path):
+    assert "line 1: carriage returns stand within the line" in refusal(tmp_path, b"Anna B-PER\rrows O\r\rto O\r")
+    tagged_file = read(tmp_path, b"\xef\xbb\xbfAnna B-PER\r\nrows O\r\r\n")
+    assert words_and_tags(tagged_file) == [("Anna rows", "B-PER O")]
+
+
+def test_why_a_file_to_predict_is_not_scored_is_said(tmp_path, caplog):
+    assert read(tmp_path, "Anna\tB-PER\nrows\t\n", is_tagged=False).sentences[0].tags is None
+    assert "line 2: the tag of 'rows' is empty; correct the line; until then the file is tagged, but not" in caplog.text
+    caplog.clear()
+    assert read(tmp_path, "Anna\nrows\n", is_tagged=False).sentences[0].tags is None
+    assert not caplog.text

@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, listed
 
 LABELS_FILE = "labels.json"
 
@@ -29,3 +29,22 @@ def read_labels(output_dir: str) -> list[str] | None:
     if not all(isinstance(label, str) for label in labels):
         raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")
     return labels
+
+
+def check_same_labels(output_dir: str, labels: Sequence[str], *, noun: str = "labels") -> None:
+    """Raises if the checkpoints of an output folder were trained with other labels.
+
+    Args:
+      output_dir: a folder with checkpoints.
+      labels: those of this run, in the order of the model's outputs.
+      noun: what the task calls them.
+
+    Raises:
+      UserError: they differ, or the file is damaged.
+    """
+    trained = read_labels(output_dir)
+    if trained is not None and trained != list(labels):
+        raise UserError(
+            f"the {noun} are {listed(labels)}, but the checkpoints in {output_dir} were trained with "
+            f"{listed(trained)} ({LABELS_FILE}); use those, or another output_dir"
+        )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
+from official_bert.training.labels_file import LABELS_FILE, check_same_labels, read_labels, write_labels
 
 
 def test_labels_come_back_in_order(tmp_path):
@@ -29,3 +29,14 @@ def test_damaged_labels_are_refused(tmp_path, text, message):
     with pytest.raises(UserError, match=message) as error:
         read_labels(str(tmp_path))
     assert LABELS_FILE in str(error.value)
+
+
+def test_other_labels_than_those_of_the_checkpoints_are_refused(tmp_path):
+    check_same_labels(str(tmp_path), ["O", "B-PER"])  # nothing is known of them
+    write_labels(str(tmp_path), ["O", "B-PER"])
+    check_same_labels(str(tmp_path), ("O", "B-PER"))
+    for other in (["B-PER", "O"], ["O"]):
+        with pytest.raises(
+            UserError, match="the tags are .* checkpoints in .* were trained with 'O', 'B-PER'"
+        ):
+            check_same_labels(str(tmp_path), other, noun="tags")

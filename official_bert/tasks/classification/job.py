@@ -14,7 +14,6 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.records import RecordFile, made_from
 from official_bert.serving.saved_model import check_export_dir, write_export
-from official_bert.support.errors import UserError, listed
 from official_bert.tasks.classification.datasets.choice import configured_dataset
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
@@ -32,7 +31,7 @@ from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.finetuning import FinetuningJob
-from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
+from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
@@ -108,12 +107,8 @@ class ClassificationJob(FinetuningJob):
     def check_output_folder(self) -> None:
         """Raises if the checkpoints of the output folder were trained with other labels."""
         config = self.config
-        labels = read_labels(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
-        if labels is not None and labels != list(self._dataset.labels):
-            raise UserError(
-                f"the labels are {listed(self._dataset.labels)}, but the checkpoints in {config.output_dir} were "
-                f"trained with {listed(labels)} ({LABELS_FILE}); use those, or another output_dir"
-            )
+        if latest_checkpoint(checkpoint_folder(config)):
+            check_same_labels(config.output_dir, self._dataset.labels)
 
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""

@@ -36,7 +36,7 @@ from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS
 from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.finetuning import FinetuningJob
-from official_bert.training.labels_file import LABELS_FILE, read_labels, write_labels
+from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder, read_run_config
@@ -119,12 +119,7 @@ class TaggingJob(FinetuningJob):
                 config.output_dir,
                 trained,
             )
-        tags = read_labels(config.output_dir)
-        if tags is not None and tags != self._tags:
-            raise UserError(
-                f"the tags are {listed(self._tags)}, but the checkpoints in {config.output_dir} were trained with "
-                f"{listed(tags)} ({LABELS_FILE}); use those, or another output_dir"
-            )
+        check_same_labels(config.output_dir, self._tags, noun="tags")
 
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""

@@ -36,7 +36,5 @@ def test_other_labels_than_those_of_the_checkpoints_are_refused(tmp_path):
     write_labels(str(tmp_path), ["O", "B-PER"])
     check_same_labels(str(tmp_path), ("O", "B-PER"))
     for other in (["B-PER", "O"], ["O"]):
-        with pytest.raises(
-            UserError, match="the tags are .* checkpoints in .* were trained with 'O', 'B-PER'"
-        ):
+        with pytest.raises(UserError, match="the tags are .* checkpoints in .* were trained with 'O', 'B-PER'"):
             check_same_labels(str(tmp_path), other, noun="tags")

@@ -43,7 +43,10 @@ def run(config: PretrainingDataConfig) -> None:
         short_seq_prob=config.short_seq_prob,
         do_whole_word_mask=config.do_whole_word_mask,
     )
-    with RecordWriter(config.output_files) as writer, RecordSpool(_local_folder(config.output_files[0])) as spool:
+    with (
+        RecordWriter(config.output_files, config.compression) as writer,
+        RecordSpool(_local_folder(config.output_files[0])) as spool,
+    ):
         for record in maker.records(config.dupe_factor):
             spool.append(record)
         for record in spool.shuffled(rng):

@@ -11,8 +11,9 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.records import check_first_record, count_records, explained_damage
+from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.saved_model import check_export_dir, write_export
 from official_bert.support import files
 from official_bert.tasks.pretraining.servable import servable_of_run

@@ -4,7 +4,13 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, UNLIMITED, check_options, option
-from official_bert.config.run_configs.training import EXPORT, TextOptions, TrainingOptions, text_option
+from official_bert.config.run_configs.training import (
+    EXPORT,
+    TextOptions,
+    TrainingOptions,
+    compression_option,
+    text_option,
+)
 from official_bert.support.errors import UserError
 
 
@@ -39,6 +45,7 @@ class PretrainingDataConfig(TextOptions):
     short_seq_prob: float = option(
         0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
     )
+    compression: str = compression_option()
 
     def __post_init__(self):
         check_options(self)

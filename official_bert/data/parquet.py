@@ -36,8 +36,8 @@ class ParquetReader:
         """The number of rows."""
         return sum(self.group_rows)
 
-    def check_columns(self, text_columns: Sequence[str], label_column: str | None = None) -> None:
-        """Raises unless the file has these columns and those of texts hold strings.
+    def check_columns(self, text_columns: Sequence[str], *others: str) -> None:
+        """Raises unless the file has all these columns and those of texts hold strings.
 
         Raises:
           UserError: the message names the columns that there are.
@@ -45,7 +45,7 @@ class ParquetReader:
         import pyarrow as pa
 
         schema = self._file.schema_arrow
-        for name in [*text_columns, *([] if label_column is None else [label_column])]:
+        for name in [*text_columns, *others]:
             count = schema.names.count(name)
             if not count:
                 raise UserError(f"{self.path}: no column {name!r}; the columns are {listed(schema.names)}")
@@ -131,9 +131,9 @@ def read_parquet(
       UserError: the file cannot be read or lacks a column.
     """
     with open_parquet(path) as parquet:
-        parquet.check_columns(text_keys, label_key)
-        columns = [*text_keys] if label_key is None else [*text_keys, label_key]
-        for number, values in parquet.rows(columns):
+        labels = [] if label_key is None else [label_key]
+        parquet.check_columns(text_keys, *labels)
+        for number, values in parquet.rows([*text_keys, *labels]):
             cells, mistake = [], None
             try:
                 cells = cells_of(values, text_keys, label_delimiter)

@@ -2,20 +2,13 @@
 
 import bz2
 import gzip
-import json
 import lzma
-import pickle
 import random
 import re
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
 from backports import zstd
 
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
-from official_bert.support import files
-from official_bert.support.errors import UserError
 
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
 

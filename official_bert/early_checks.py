@@ -30,7 +30,7 @@ from official_bert.tasks.classification.datasets.custom import CUSTOM, check_cus
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.model_files import read_model_files
+from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.run_folder import check_has_checkpoint
 
 
@@ -46,6 +46,8 @@ def check_pretraining(config: PretrainingConfig) -> None:
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     if config.do_export:
         read_model_files(config)
+    elif config.dynamic_masking:
+        read_vocabulary(config, bert_config)
     if config.do_train or config.do_eval:
         find_inputs(config.input_file, is_input=is_no_sidecar)
     if config.init_checkpoint:

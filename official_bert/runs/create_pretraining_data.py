@@ -1,4 +1,4 @@
-"""`create_pretraining_data.py`: text files in, shuffled TFRecord files of masked sentence pairs out."""
+"""`create_pretraining_data.py`: text files in, shuffled TFRecord files of sentence pairs out, masked or not."""
 
 import os
 import random
@@ -45,8 +45,12 @@ def run(config: PretrainingDataConfig) -> None:
         masked_lm_prob=config.masked_lm_prob,
         short_seq_prob=config.short_seq_prob,
         do_whole_word_mask=config.do_whole_word_mask,
+        is_masked=config.masking == "static",
     )
-    with RecordWriter(config.output_files) as writer, RecordSpool(_local_folder(config.output_files[0])) as spool:
+    with (
+        RecordWriter(config.output_files, config.compression) as writer,
+        RecordSpool(_local_folder(config.output_files[0])) as spool,
+    ):
         for record in maker.records(config.dupe_factor):
             spool.append(record)
         for record in spool.shuffled(rng):

@@ -464,18 +464,25 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     Raises:
       UserError: it cannot be written; see `publish`.
     """
-    check_regular(path)
-    partial = partial_name(path)
+    with atomic_writes([path], mode) as (sink,):
+        yield sink
+
+
+@contextlib.contextmanager
+def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
+    """Opens files that appear under their names together, when the block ends without an error; see `atomic_write`."""
+    for path in paths:
+        check_regular(path)
+    partials = [partial_name(path) for path in paths]
     try:
-        if is_remote(path):
-            with open_file(partial, mode) as sink:
-                yield sink
-        else:
-            with explained_errors("write", path, partial), _opened(partial, mode) as sink:
-                yield sink
-        publish([partial], [path])
+        with explained_errors("write", ", ".join(paths), *paths, *partials), contextlib.ExitStack() as stack:
+            yield [
+                stack.enter_context(open_file(partial, mode) if is_remote(path) else _opened(partial, mode))
+                for partial, path in zip(partials, paths, strict=True)
+            ]
+        publish(partials, paths)
     except BaseException:
-        discard([partial])
+        discard(partials)
         raise
 
 

@@ -32,7 +32,7 @@ class Script:
       usage: the rest of the help text before the flags; `{command}` stands for the words that start the script.
       check: a function that raises `UserError` for mistakes in the files that the config names. It is called with the
         config before TensorFlow is imported, so its module must not import that.
-      uses_tensorflow: whether to import TensorFlow before the run, quietly.
+      uses_tensorflow: whether to import TensorFlow before the run, quietly; for remote files it is imported anyway.
     """
 
     name: str
@@ -64,6 +64,7 @@ The text has one sentence per line and a blank line between documents.
 """,
         check="official_bert.early_checks:check_pretraining_data",
         run="official_bert.runs.create_pretraining_data:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="run_pretraining",
@@ -219,6 +220,7 @@ included.
 """,
         check="official_bert.early_checks:check_build_vocab",
         run="official_bert.runs.build_vocab:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="fill_mask",

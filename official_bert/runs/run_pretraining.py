@@ -11,10 +11,11 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.records import check_first_record, count_records, explained_damage
+from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.saved_model import check_export_dir, write_export
-from official_bert.support import files
+from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import PretrainingTask
@@ -74,7 +75,7 @@ def run(config: PretrainingConfig) -> None:
 
 def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary | None) -> bool:
     """Trains, evaluates, or both; returns whether training came to its end."""
-    paths = files.find(config.input_file)
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar)
     strategy = create_strategy(config)  # before anything else touches a device
     task = PretrainingTask(
         bert_config,

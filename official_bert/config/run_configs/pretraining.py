@@ -4,7 +4,14 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, UNLIMITED, check_options, option
-from official_bert.config.run_configs.training import EXPORT, TextOptions, TrainingOptions, text_option
+from official_bert.config.run_configs.corpus import CorpusOptions
+from official_bert.config.run_configs.training import (
+    EXPORT,
+    TextOptions,
+    TrainingOptions,
+    compression_option,
+    text_option,
+)
 from official_bert.support.errors import UserError
 
 _STATIC = {"masking": ("static",)}
@@ -12,12 +19,9 @@ _DYNAMIC = {"dynamic_masking": (True,)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataConfig(TextOptions):
+class PretrainingDataConfig(CorpusOptions, TextOptions):
     """Flags of `create_pretraining_data.py`."""
 
-    input_file: str | None = option(
-        None, "Text files: comma-separated list of names and globs.", required=True, is_path=True
-    )
     output_file: str | None = option(
         None,
         "TFRecord files to write: comma-separated list; records are written to them in turn.",
@@ -42,6 +46,7 @@ class PretrainingDataConfig(TextOptions):
     short_seq_prob: float = option(
         0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
     )
+    compression: str = compression_option()
 
     masking: str = option(
         "static",
@@ -69,7 +74,8 @@ class PretrainingConfig(TrainingOptions, TextOptions):
 
     input_file: str | None = option(
         None,
-        "TFRecord files: comma-separated list of names and globs.",
+        "TFRecord files: comma-separated list of names, globs, folders (all files below, except .json) and @list.txt "
+        "(a file with one of these a line).",
         required=True,
         waived_with="do_export",
         is_path=True,

@@ -6,10 +6,11 @@ from random import Random
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.data.masking import MaskedSequence, Masker
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, sentence_pairs
-from official_bert.support import files, text_files
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer, vocab
@@ -35,23 +36,23 @@ _DUBIOUS_SHARE_UNKNOWN = 0.05
 _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
 
 
-def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
-    """Tokenizes text files: one sentence per line, blank lines between documents.
+def read_corpus(parts: Sequence[CorpusPart], tokenizer: FullTokenizer) -> Corpus:
+    """Tokenizes the files of a corpus: one sentence per line, blank lines between documents.
 
-    As in the reference, a document continues from one file into the next unless a blank line ends it.
+    As in the reference, a document continues from one file of text into the next unless a blank line ends it.
 
     Args:
-      paths: UTF-8 text files, read in this order.
+      parts: whole files, read in this order.
       tokenizer: turns lines into ids.
 
     Returns:
       The documents, in the order of the files.
 
     Raises:
-      UserError: a file is not UTF-8, or the files hold no text.
+      UserError: a file cannot be read, or the files hold no text.
     """
     corpus = Corpus()
-    total_bytes = sum(files.size(path) for path in paths)
+    total_bytes = sum(files.size(part.path) for part in parts)
     bytes_before = 0
     with Progress("reading text", total_bytes, "bytes") as progress:
 
@@ -59,10 +60,9 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
             rate = len(corpus.ids) / (progress.seconds or 1)
             progress.update(num_bytes, f"{len(corpus.documents):,} documents", f"{rate:,.0f} tokens/s")
 
-        for path in paths:
-            reader = text_files.LineReader(path)
-            for number, line in enumerate(reader):
-                line = line.strip()
+        for part in parts:
+            reader = CorpusReader(part)
+            for number, (_, line) in enumerate(reader):
                 if line:
                     corpus.add_sentence(tokenizer.encode(line))
                 else:
@@ -73,7 +73,7 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
         show(bytes_before)
     corpus.end_document()
     if not corpus.documents:
-        raise UserError(f"no text in {', '.join(paths)}")
+        raise UserError(f"no text in {', '.join(part.path for part in parts)}")
     return corpus
 
 

@@ -161,10 +161,8 @@ def write_records(
     def records() -> Iterator[bytes]:
         num_used = max(1, min(num_processes or available_cores(), len(texts) // _EXAMPLES_WORTH_A_PROCESS))
         starts = range(0, len(texts), _EXAMPLES_IN_A_BATCH)
-        batches = (
-            (texts[start : start + _EXAMPLES_IN_A_BATCH], labels[start : start + _EXAMPLES_IN_A_BATCH])
-            for start in starts
-        )
+        slices = (slice(start, start + _EXAMPLES_IN_A_BATCH) for start in starts)
+        batches = ((texts[part], labels[part]) for part in slices)
         counts = Counter()
         with Workers(num_used, joiner, schema, name="tokenizes texts") as workers:
             for batch in workers.map(_encoded_batch, batches):

@@ -130,13 +130,10 @@ class CorpusReader:
         is_ours = self._part.start == 0
         for position, line in self._file_lines():
             line = line.strip()
-            is_behind = position >= self._stop
-            if line and is_ours:
+            is_ours = is_ours or not line
+            if is_ours:
                 yield position, line
-            elif not line and (is_ours or not is_behind):
-                is_ours = True
-                yield position, line
-            if is_behind and not (line and is_ours):
+            if position >= self._stop and not (line and is_ours):
                 return
 
     def _lines_of_documents(self) -> Iterator[tuple[int, str]]:

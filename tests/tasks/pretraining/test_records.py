@@ -150,25 +150,25 @@ def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
 def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     maker = RecordMaker(
-        read_corpus(corpus_parts([corpus_file]), tokenizer),
         tokenizer,
-        random.Random(1),
         max_seq_length=48,
         max_predictions_per_seq=6,
         masked_lm_prob=0.15,
         short_seq_prob=0.3,
         do_whole_word_mask=False,
     )
-    examples = [tf.train.Example.FromString(record).features.feature for record in maker.records(3)]
+    corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
+    made = maker.passes(corpus, random.Random(1), dupe_factor=3)
+    examples = [tf.train.Example.FromString(record).features.feature for record in made]
     sums = {
         name: sum(sum(example[name].int64_list.value) for example in examples)
         for name in ("input_mask", "next_sentence_labels")
     }
-    assert maker.num_records == len(examples)
-    assert maker.num_positions == 48 * len(examples)
-    assert maker.num_pieces == sums["input_mask"]
-    assert maker.num_random_next == sums["next_sentence_labels"]
-    assert maker.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)
+    assert maker.counts.num_records == len(examples)
+    assert maker.counts.num_positions == 48 * len(examples)
+    assert maker.counts.num_pieces == sums["input_mask"]
+    assert maker.counts.num_random_next == sums["next_sentence_labels"]
+    assert maker.counts.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)
 
 
 def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus_file, vocab_file, caplog):

@@ -65,9 +65,9 @@ def run(config: SplitSentencesConfig) -> None:
 
 @contextlib.contextmanager
 def _open_output(path: str) -> Iterator[IO[bytes]]:
-    with files.atomic_write(path, "wb") as sink:
-        with tfrecord.compressed_sink(sink) if path.endswith(".gz") else contextlib.nullcontext(sink) as text:
-            yield text
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(files.atomic_write(path, "wb"))
+        yield stack.enter_context(tfrecord.compressed_sink(sink)) if path.endswith(".gz") else sink
 
 
 def _is_same_text(first: CorpusPart | None, second: CorpusPart) -> bool:

@@ -1,16 +1,17 @@
 """Work for several processes: `Workers` applies a function to many items and gives the results in their order."""
 
 import collections
-import concurrent.futures
 import contextlib
-import itertools
+import dataclasses
 import multiprocessing
 import multiprocessing.connection
 import os
+import pickle
+import queue
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from official_bert.support.errors import UserError
@@ -28,6 +29,9 @@ class Workers:
 
     They are started, not forked: a copy of a process in which TensorFlow's threads run may hang. So a function must be
     one of a module, and its items, settings and results are sent as pickles. A single process is this one.
+
+    Each process has a pipe of its own. In a `ProcessPoolExecutor` all share one, and a process that is ended while it
+    sends a large result leaves the others, and this process, waiting for ever.
 
     Example:
       >>> with Workers(4, tokenizer, name="tokenizes") as workers:
@@ -48,21 +52,13 @@ class Workers:
         self._settings = settings
         self._name = name
         self._advice = advice
-        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
+        self._processes: list[_Worker] = []
 
     def __enter__(self) -> "Workers":
-        if self.num_processes > 1:
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                self.num_processes,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start,
-                initargs=self._settings,
-            )
         return self
 
     def __exit__(self, *_) -> None:
-        if self._pool:
-            self._pool.shutdown(cancel_futures=True)
+        self._stop()
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
         """Applies a function to items, of which only a few are taken in advance.
@@ -78,25 +74,105 @@ class Workers:
         Raises:
           UserError: the system ended a process.
         """
-        if self._pool is None:
+        if self.num_processes == 1:
             for item in items:
                 yield function(item, *self._settings)
             return
         items = iter(items)
-        waiting: collections.deque[concurrent.futures.Future] = collections.deque()
+        waiting: collections.deque[_Task] = collections.deque()
         try:
             while True:
-                num_wanted = self.num_processes * (1 + _WAITING_ITEMS) - len(waiting)
                 with _no_interrupts():
-                    for item in itertools.islice(items, num_wanted):
-                        waiting.append(self._pool.submit(_apply, function, item))
+                    while len(waiting) < self.num_processes * (1 + _WAITING_ITEMS):
+                        try:
+                            item = next(items)
+                        except StopIteration:
+                            break
+                        waiting.append(self._submit(function, item))
                 if not waiting:
                     return
+                while waiting[0].answer is None:
+                    self._receive()
                 yield waiting.popleft().result()
-        except BrokenProcessPool as error:
+        finally:
+            if waiting:  # an error, here or where the results are used: nobody wants the others
+                self._stop()
+
+    def _submit(self, function: Callable[..., Any], item: Any) -> "_Task":
+        worker = min(self._processes, key=lambda worker: len(worker.tasks), default=None)
+        if (worker is None or worker.tasks) and len(self._processes) < self.num_processes:
+            worker = _start_worker(self._settings)
+            self._processes.append(worker)
+        task = _Task()
+        worker.tasks.append(task)
+        with self._told_if_lost():
+            worker.connection.send((function, item))
+        return task
+
+    def _receive(self) -> None:
+        """Waits for at least one answer."""
+        busy = {worker.connection: worker for worker in self._processes if worker.tasks}
+        for connection in multiprocessing.connection.wait(list(busy)):
+            with self._told_if_lost():
+                answer = connection.recv()
+            busy[connection].tasks.popleft().answer = answer
+
+    @contextlib.contextmanager
+    def _told_if_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
             raise UserError(
                 f"the system ended a process that {self._name}, probably because memory ran out; {self._advice}"
             ) from error
+
+    def _stop(self) -> None:
+        with _no_interrupts():
+            for worker in self._processes:
+                worker.process.kill()
+            for worker in self._processes:
+                worker.process.join()
+                worker.connection.close()
+            self._processes.clear()
+
+
+@dataclasses.dataclass
+class _Task:
+    """An item that was sent to a process; `answer` is whether there is a result, and the result or what was raised."""
+
+    answer: tuple[bool, Any] | None = None
+
+    def result(self) -> Any:
+        has_result, value = self.answer
+        if has_result:
+            return value
+        error, where = value
+        raise error from _InWorkerError(where)
+
+
+class _InWorkerError(Exception):
+    """Where in another process an error was raised: its traceback."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Worker:
+    """A process, this end of its pipe, and what it was sent and has not answered, in order."""
+
+    process: multiprocessing.process.BaseProcess
+    connection: multiprocessing.connection.Connection
+    tasks: collections.deque[_Task] = dataclasses.field(default_factory=collections.deque)
+
+
+def _start_worker(settings: tuple[Any, ...]) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, settings), daemon=True)
+    process.start()
+    theirs.close()  # so that reading ends when the process does
+    return _Worker(process, ours)
 
 
 @contextlib.contextmanager
@@ -109,23 +185,33 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# What a process needs for all its work is sent to it once, when it starts.
-_settings: tuple[Any, ...] = ()
-
-
-def _start(*settings: Any) -> None:
-    global _settings
-    _settings = settings
+def _work(connection: multiprocessing.connection.Connection, settings: tuple[Any, ...]) -> None:
+    """What a process does: it answers each item with its result or error, until it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first one has words for it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
+    while True:
+        answer: tuple[bool, Any]
+        try:
+            function, item = pickle.loads(received.get())
+            answer = True, function(item, *settings)
+        except Exception as error:
+            answer = False, (_sendable(error), traceback.format_exc())
+        connection.send(answer)
 
 
-def _end_with_parent() -> None:
-    """Ends this process when the one that started it is gone, from which it would wait for work for ever."""
-    multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+def _receive_all(connection: multiprocessing.connection.Connection, received: "queue.SimpleQueue[bytes]") -> None:
+    """Takes what is sent at once, so that the sender never waits; ends the process when the sender is gone."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            received.put(connection.recv_bytes())
     os._exit(1)
 
 
-def _apply(function: Callable[..., Any], item: Any) -> Any:
-    return function(item, *_settings)
+def _sendable(error: Exception) -> Exception:
+    """An error that another process can read: one whose class makes its own message cannot be sent as it is."""
+    with contextlib.suppress(Exception):
+        if str(pickle.loads(pickle.dumps(error))) == str(error):
+            return error
+    return UserError(str(error)) if isinstance(error, UserError) else RuntimeError(f"{type(error).__name__}: {error}")

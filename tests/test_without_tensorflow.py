@@ -68,6 +68,7 @@ def run_fresh(code, *arguments):
         ("create_pretraining_data.py", ["--output_file={folder}/out.tfrecord", "--vocab_file={vocab}"]),
         ("create_pretraining_data.py", ["--output_file={folder}/out", "--vocab_file={vocab}", "--compression=gzip"]),
         ("tools/build_vocab.py", ["--vocab_file={folder}/vocab.txt", "--vocab_size=400"]),
+        ("tools/split_sentences.py", ["--output_file={folder}/out.txt", "--num_processes=1"]),
     ],
 )
 def test_scripts_of_local_files(script, flags, corpus_file, vocab_file, tmp_path):

@@ -102,6 +102,23 @@ def test_parts_of_json_lines_have_each_object_once(tmp_path):
             assert documents(parts) == [document for part in parts for document in documents([part])] == expected
 
 
+def test_parts_of_lines_have_each_line_once(tmp_path):
+    path = tmp_path / "lines.txt"
+    rng = random.Random(4)
+    for _ in range(40):
+        text = rng.choice(["", "", "\ufeff"]) + random_text(rng)
+        path.write_bytes(text.encode())
+        expected, position = [], 0
+        for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+            sentence = line.replace("\r", "").removeprefix("\ufeff").strip()
+            expected += [[(position, sentence)]] if sentence else []
+            position += len(line.encode())
+        for part_bytes in [None, *range(1, len(text.encode()) + 2)]:
+            parts = corpus_parts([str(path)], file_format="lines", part_bytes=part_bytes)
+            assert documents(parts) == [document for part in parts for document in documents([part])] == expected
+            assert sum(map(bytes_of, parts)) == files.size(str(path))
+
+
 def test_parts_of_parquet_have_each_row_once(tmp_path):
     rng = random.Random(3)
     for row_group_size in (1, 2, 5, 100):

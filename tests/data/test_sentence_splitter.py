@@ -1,0 +1,121 @@
+"""Running text into sentences: nothing but white space may change, and the usual ends of sentences are found."""
+
+import random
+import sys
+
+import pytest
+
+from official_bert.data import sentence_splitter
+from official_bert.data.sentence_splitter import load_splitter, split_sentences
+from official_bert.support.errors import UserError
+
+_ALPHABETS = [
+    "abcABC .!? ",
+    "…。！？．」』”’\"'()«»؟।",
+    "\u200d\u200c\u200b\ufeff\u00ad\u2060\u0301\u0300",  # joiners and what has no width
+    "\x00\x01\x1b\x7f\x80\x9f",
+    "\u2028\u2029\x85\u3000\u00a0\x1c\x0b\n\r\t",  # white space of all kinds
+    "한국어中文日本अरعربि🎉👨‍👩‍👧🇩🇪",
+    "\U0010ffff\ue000\ufffe\uffff\ufffd\U000e0001",
+]
+
+
+def random_text(rng):
+    length = rng.choice([1, 3, 10, 60])
+    if rng.random() < 0.3:
+        codes = (rng.randrange(0x110000) for _ in range(length))
+        return "".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000)
+    alphabets = rng.sample(_ALPHABETS, rng.randrange(1, 4))
+    return "".join(rng.choice(rng.choice(alphabets)) for _ in range(length))
+
+
+def assert_kept(text):
+    """Asserts that the sentences are the text, cut into stretches, with single spaces."""
+    text = " ".join(text.split())
+    position = 0
+    for sentence in split_sentences(text):
+        assert sentence == sentence.strip() != "", ascii(text)
+        start = text.find(sentence, position)
+        assert start >= 0, ascii(text)
+        assert not text[position:start].strip(), ascii(text)
+        position = start + len(sentence)
+    assert position == len(text), ascii(text)
+
+
+def test_the_characters_of_random_text_are_kept():
+    rng = random.Random(1)
+    for _ in range(4000):
+        assert_kept(random_text(rng))
+
+
+@pytest.mark.parametrize("window", [1, 40, 300])
+def test_they_are_kept_where_a_long_text_is_cut(window, monkeypatch):
+    monkeypatch.setattr(sentence_splitter, "_WINDOW", window)
+    rng = random.Random(2)
+    for _ in range(300):
+        assert_kept(". ".join(random_text(rng) for _ in range(9)))
+
+
+def test_a_long_text_is_split_as_a_short_one(monkeypatch):
+    texts = ["The snow came early. Nobody, e.g. Dr. Wu, minded it! Why not? ", "雪来得早。没人介意！为什么？"]
+    for text in texts:
+        expected = split_sentences(text)
+        assert len(expected) == 3
+        for window in (30, 100, 1000):
+            monkeypatch.setattr(sentence_splitter, "_WINDOW", window)
+            assert split_sentences(text * 300) == expected * 300
+
+
+@pytest.mark.parametrize("unit", ["a", "word ", "中", "a\0 "])
+def test_long_texts_without_an_end_are_one_sentence(unit):
+    text = " ".join((unit * 400_000).split())
+    assert split_sentences(text) == [text]
+
+
+def test_no_text_is_no_sentence():
+    assert split_sentences("") == split_sentences(" \n\u3000\t") == []
+
+
+def test_white_space_counts_as_one_space():
+    assert split_sentences(" The snow\n came\u3000 early.\r\n Why? ") == ["The snow came early.", "Why?"]
+
+
+def test_a_character_that_the_splitter_changes_stays():
+    assert split_sentences("The sn\0w came early. Nobody minded.") == ["The sn\0w came early.", "Nobody minded."]
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Mr. Smith went to Washington, D.C. on Jan. 5th.", "He met Dr. Jones at 3 p.m. on Monday.", "It cost $3.50!"],
+        ['"Yes," he said.', '"The rain has stopped."', "They left."],
+        ["“Who is it?” she said.", "Nobody answered."],
+        ["See e.g. the third figure.", "Smith et al. disagree."],
+        ["오늘은 날씨가 좋다.", "내일은 비가 올까?", "기온이 3.5도 내려간다고 한다."],
+        ["今天天气很好。", "明天会下雨吗？", "他走了！"],
+        ["今日は天気がいい。", "明日は雨ですか？", "雪が降った。"],
+        ["هذا كتاب.", "هل قرأته؟", "نعم!"],
+        ["यह किताब है।", "क्या तुमने पढ़ी?", "हाँ।"],
+        ["یہ کتاب ہے۔", "کیا تم نے پڑھی؟", "ہاں۔"],
+        ["Սա գիրք է։", "Դու կարդացե՞լ ես։"],
+        ["ይህ መጽሐፍ ነው።", "አንብበሃል።"],
+    ],
+)
+def test_sentences_of_many_languages(sentences):
+    is_spaced = not any("\u3000" <= character <= "\u9fff" for character in "".join(sentences))
+    assert split_sentences((" " if is_spaced else "").join(sentences)) == sentences
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "blingfire", None)
+    with pytest.raises(UserError, match=r"needs the package blingfire: pip install 'official-bert\[sentences\]'"):
+        load_splitter()
+
+
+def test_a_package_without_a_library_for_the_system_is_named(monkeypatch, tmp_path):
+    """As on ARM processors, where the package can be installed, but not loaded."""
+    (tmp_path / "blingfire.py").write_text("raise OSError('wrong ELF class')")
+    monkeypatch.delitem(sys.modules, "blingfire", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="blingfire, which splits sentences, cannot be used here: wrong ELF class"):
+        load_splitter()

@@ -8,6 +8,7 @@ import os
 from official_bert.checkpoints.state_file import find_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
+from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
@@ -23,6 +24,7 @@ from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.text_inputs import TextSource
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.extras import require
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.tagging.files import configured_file
@@ -135,6 +137,14 @@ def check_strip_checkpoint(config: StripCheckpointConfig) -> None:
 def check_build_vocab(config: VocabConfig) -> None:
     """Checks the files of `tools/build_vocab.py`; see `check_classifier`."""
     files.find(config.input_file)
+
+
+def check_beam_predict(config: BeamPredictionConfig) -> None:
+    """Checks the files of `tools/beam_predict.py`; see `check_classifier`."""
+    if not files.is_folder(config.model_dir):
+        raise UserError(f"--model_dir: there is no folder {config.model_dir}; check the path")
+    files.find(config.input_file)
+    require("apache_beam", extra="beam")
 
 
 def _check_finetuning(config: FinetuningOptions) -> None:

@@ -1,0 +1,205 @@
+"""Runs Apache Beam pipelines: options from the command line, one clear message where a job fails, counters.
+
+A pipeline's functions are pickled by name, so the workers need this package at the same version, and read and write
+the same paths as the process that starts the job.
+"""
+
+import contextlib
+import io
+import logging as standard_logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+import grpc
+from apache_beam.options.pipeline_options import (
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+    WorkerOptions,
+)
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo, FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import SubprocessSdkWorkerHandler, WorkerHandler
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+
+from official_bert.support.errors import UserError
+
+_SECONDS_BETWEEN_CHECKS = 0.5
+_LOCAL_RUNNERS = ("directrunner", "direct")
+# Their job servers know more options than Beam for Python does.
+_RUNNERS_WITH_OPTIONS_OF_THEIR_OWN = ("portable", "flink", "spark", "prism", "samza", "kafkastreams")
+# How a `UserError` of a worker arrives: the end of a traceback in the text of another error.
+_USER_ERROR = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.*)$", re.MULTILINE)
+_STEP = re.compile(r" \[while running '.*$")
+_NAMESPACE = "official_bert"
+
+
+class JobResult(NamedTuple):
+    """What a job counted.
+
+    Attributes:
+      counters: sums over all workers, by name.
+    """
+
+    counters: dict[str, int]
+
+
+def counter(name: str):
+    """A number that workers add to; see `JobResult`."""
+    return beam.metrics.Metrics.counter(_NAMESPACE, name)
+
+
+def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
+    """Parses options of a pipeline.
+
+    Raises:
+      UserError: one is unknown or has an invalid value.
+    """
+    with _quiet_beam(), _quiet_parser() as complaint:
+        try:
+            options = PipelineOptions(list(arguments))
+            runner = options.view_as(StandardOptions).runner or "DirectRunner"
+            unknown = _unknown_options(options, arguments)
+        except SystemExit as error:  # how argparse refuses a value
+            raise UserError(f"beam_args: {complaint()}") from error
+    if unknown and not runner.lower().startswith(_RUNNERS_WITH_OPTIONS_OF_THEIR_OWN):
+        raise UserError(f"beam_args: unknown option {unknown[0]!r}; see the options of Beam's {runner}")
+    workers = options.view_as(WorkerOptions)
+    workers.default_sdk_harness_log_level = workers.default_sdk_harness_log_level or "WARNING"
+    return options
+
+
+def run_job(build: Callable[[beam.Pipeline], None], options: PipelineOptions) -> JobResult:
+    """Runs a pipeline to its end.
+
+    Args:
+      build: adds the steps to a pipeline.
+      options: see `pipeline_options`.
+
+    Raises:
+      UserError: a worker met a mistake of the user, a worker ended, or the job service reports an error.
+    """
+    is_local = _is_local(options)
+    pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
+    with _quiet_beam():
+        try:
+            build(pipeline)
+            result = pipeline.run()
+            try:
+                state = result.wait_until_finish()
+            except KeyboardInterrupt:
+                result.cancel()
+                raise
+        except UserError as error:  # of this process, or of a worker that is a part of it
+            raise UserError(_STEP.sub("", str(error))) from error
+        except grpc.FutureTimeoutError as error:
+            endpoint = options.view_as(PortableOptions).job_endpoint
+            raise UserError(f"beam_args: no job service answers at {endpoint}; is it running?") from error
+        except Exception as error:
+            message = _user_message(str(error))
+            if message is None and is_local:
+                raise
+            advice = "see the logs of the job service and of its workers, then run the same command again"
+            raise UserError(message or f"the job failed: {_last_line(str(error))}; {advice}") from error
+    if state != beam.runners.runner.PipelineState.DONE:
+        raise UserError(f"the job ended in the state {state}; see the logs of the runner")
+    return _counted(result)
+
+
+def _is_local(options: PipelineOptions) -> bool:
+    runner = options.view_as(StandardOptions).runner
+    return runner is None or runner.lower() in _LOCAL_RUNNERS
+
+
+def _local_runner(options: PipelineOptions) -> FnApiRunner:
+    """What Beam's DirectRunner chooses in the end for pipelines like ours; it would first look for a program on GitHub.
+
+    Raises when one of its worker processes is killed; Beam's own waits for that one for ever.
+    """
+    WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)(_WatchedWorkerHandler)
+    for_workers = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+    provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=for_workers)
+    return FnApiRunner(provision_info=ExtendedProvisionInfo(provision))
+
+
+class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
+    """A worker process of a local job; what waits for its answers fails when it ends before the job does."""
+
+    def start_worker(self) -> None:
+        """Starts the process."""
+        self._is_closed = threading.Event()
+        super().start_worker()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._is_closed.set()
+        super().close()
+
+    def _watch(self) -> None:
+        self.worker_thread.join()
+        lost = UserError(
+            "a worker process of the job was killed, perhaps since the memory was full; run the same command again, "
+            "with fewer workers"
+        )
+        while not self._is_closed.wait(_SECONDS_BETWEEN_CHECKS):
+            self.control_conn.abort(lost)
+
+
+def _unknown_options(options: PipelineOptions, arguments: Sequence[str]) -> list[str]:
+    known = options.get_all_options(retain_unknown_options=False)
+    everything = options.get_all_options(retain_unknown_options=True)
+    unknown = sorted(set(everything) - set(known))
+    stray = [argument for argument in arguments[:1] if not argument.startswith("--")]
+    return stray + [f"--{name}" for name in unknown]
+
+
+@contextlib.contextmanager
+def _quiet_parser() -> Iterator[Callable[[], str]]:
+    """Keeps what argparse prints in the block; gives a function that returns the last line of it."""
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
+        yield lambda: (printed.getvalue().strip().splitlines() or ["invalid options"])[-1].rpartition("error: ")[2]
+
+
+def _user_message(text: str) -> str | None:
+    """What an error of a job tells the user; None if it is a mistake in the program."""
+    found = _USER_ERROR.findall(text)
+    return _STEP.sub("", found[-1]) if found else None
+
+
+def _last_line(text: str) -> str:
+    return _STEP.sub("", (text.strip().splitlines() or ["no reason was given"])[-1])
+
+
+@contextlib.contextmanager
+def _quiet_beam() -> Iterator[None]:
+    """Drops what Beam logs in the block, and the errors of its threads: what fails is an exception as well."""
+    logger, root, show = standard_logging.getLogger("apache_beam"), standard_logging.getLogger(), threading.excepthook
+    level = logger.level
+
+    def is_other(record: standard_logging.LogRecord) -> bool:
+        return record.module != "portable_runner"  # which logs what a job service reports
+
+    def show_other(arguments: threading.ExceptHookArgs) -> None:
+        if "Worker subprocess exited" not in str(arguments.exc_value):
+            show(arguments)
+
+    logger.setLevel(standard_logging.CRITICAL)
+    root.addFilter(is_other)
+    threading.excepthook = show_other
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        root.removeFilter(is_other)
+        threading.excepthook = show
+
+
+def _counted(result: beam.runners.runner.PipelineResult) -> JobResult:
+    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
+    return JobResult({metric.key.metric.name: metric.result for metric in found["counters"]})

@@ -10,6 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
@@ -21,21 +22,23 @@ from official_bert.config.run_configs.tools import (
     VocabConfig,
 )
 from official_bert.config.run_configs.training import FinetuningOptions
+from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.text_inputs import TextSource
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
-from official_bert.tasks.classification.datasets.custom import CUSTOM
+from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.model_files import read_model_files
+from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.run_folder import check_has_checkpoint
 
 
 def check_pretraining_data(config: PretrainingDataConfig) -> None:
     """Checks the files of `create_pretraining_data.py`; see `check_classifier`."""
-    files.find(config.input_file)
+    _check_corpus(config)
     FullTokenizer(config.vocab_file, **config.text_settings._asdict())
 
 
@@ -45,8 +48,10 @@ def check_pretraining(config: PretrainingConfig) -> None:
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     if config.do_export:
         read_model_files(config)
+    elif config.dynamic_masking:
+        read_vocabulary(config, bert_config)
     if config.do_train or config.do_eval:
-        files.find(config.input_file)
+        find_inputs(config.input_file, is_input=is_no_sidecar)
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     check_has_checkpoint(config)
@@ -61,7 +66,10 @@ def check_classifier(config: ClassifierConfig) -> None:
     _check_finetuning(config)
     if config.task_name.lower() == CUSTOM:
         for name in config.required_files:
-            _check_file(os.path.join(config.data_dir, getattr(config, name)), name)
+            path = os.path.join(config.data_dir, getattr(config, name))
+            _check_file(path, name)
+            texts = [column for column in (config.text_a_column, config.text_b_column) if column is not None]
+            check_custom_file(path, texts, None if name == "predict_file" else config.label_column)
         return
     is_xnli = config.task_name.lower() == "xnli"
     dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)
@@ -136,14 +144,18 @@ def check_strip_checkpoint(config: StripCheckpointConfig) -> None:
 
 def check_build_vocab(config: VocabConfig) -> None:
     """Checks the files of `tools/build_vocab.py`; see `check_classifier`."""
-    files.find(config.input_file)
+    _check_corpus(config)
+
+
+def _check_corpus(config: CorpusOptions) -> None:
+    corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
 
 
 def check_beam_predict(config: BeamPredictionConfig) -> None:
     """Checks the files of `tools/beam_predict.py`; see `check_classifier`."""
     if not files.is_folder(config.model_dir):
         raise UserError(f"--model_dir: there is no folder {config.model_dir}; check the path")
-    files.find(config.input_file)
+    find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
     require("apache_beam", extra="beam")
 
 

@@ -54,7 +54,7 @@ def run_script(script: Script) -> NoReturn:
             if script.check and _can_be_checked_early(config):
                 with _only_errors_logged():  # the run warns of the same things, once
                     _function(script.check)(config)
-            if script.uses_tensorflow:
+            if script.uses_tensorflow or _is_any(files.is_remote, config):
                 _import_tensorflow(terminal)
             run = _function(script.run)
             if may_interrupt:
@@ -205,8 +205,12 @@ def _function(path: str) -> Callable[[Any], None]:
 
 def _can_be_checked_early(config: Any) -> bool:
     """Whether the flags name no file that only TensorFlow can read, or that can be read but once."""
-    texts = [value for value in vars(config).values() if isinstance(value, str)]
-    return not any(files.is_remote(text) or files.is_own_descriptor(text) for text in texts)
+    return not _is_any(files.is_remote, config) and not _is_any(files.is_own_descriptor, config)
+
+
+def _is_any(is_kind: Callable[[str], bool], config: Any) -> bool:
+    """Whether a flag's text is of a kind."""
+    return any(is_kind(value) for value in vars(config).values() if isinstance(value, str))
 
 
 @contextlib.contextmanager

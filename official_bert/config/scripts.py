@@ -33,7 +33,7 @@ class Script:
       usage: the rest of the help text before the flags; `{command}` stands for the words that start the script.
       check: a function that raises `UserError` for mistakes in the files that the config names. It is called with the
         config before TensorFlow is imported, so its module must not import that.
-      uses_tensorflow: whether to import TensorFlow before the run, quietly.
+      uses_tensorflow: whether to import TensorFlow before the run, quietly; for remote files it is imported anyway.
     """
 
     name: str
@@ -65,6 +65,7 @@ The text has one sentence per line and a blank line between documents.
 """,
         check="official_bert.early_checks:check_pretraining_data",
         run="official_bert.runs.create_pretraining_data:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="run_pretraining",
@@ -220,6 +221,7 @@ included.
 """,
         check="official_bert.early_checks:check_build_vocab",
         run="official_bert.runs.build_vocab:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="fill_mask",

@@ -34,6 +34,12 @@ _LOCAL_RUNNERS = ("directrunner", "direct")
 _RUNNERS_WITH_OPTIONS_OF_THEIR_OWN = ("portable", "flink", "spark", "prism", "samza", "kafkastreams")
 # How a `UserError` of a worker arrives: the end of a traceback in the text of another error.
 _USER_ERROR = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.*)$", re.MULTILINE)
+# How Beam says that a worker does not answer any more.
+_LOST_WORKER = "Channel closed prematurely"
+LOST_WORKER = (
+    "the job failed: it lost a worker process, which the system kills when the memory is full; run the same command "
+    "again, if need be with fewer workers"
+)
 _STEP = re.compile(r" \[while running '.*$")
 _NAMESPACE = "official_bert"
 
@@ -100,7 +106,7 @@ def run_job(build: Callable[[beam.Pipeline], None], options: PipelineOptions) ->
             endpoint = options.view_as(PortableOptions).job_endpoint
             raise UserError(f"beam_args: no job service answers at {endpoint}; is it running?") from error
         except Exception as error:
-            message = _user_message(str(error))
+            message = LOST_WORKER if _LOST_WORKER in str(error) else _user_message(str(error))
             if message is None and is_local:
                 raise
             advice = "see the logs of the job service and of its workers, then run the same command again"
@@ -142,12 +148,8 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
 
     def _watch(self) -> None:
         self.worker_thread.join()
-        lost = UserError(
-            "a worker process of the job was killed, perhaps since the memory was full; run the same command again, "
-            "with fewer workers"
-        )
         while not self._is_closed.wait(_SECONDS_BETWEEN_CHECKS):
-            self.control_conn.abort(lost)
+            self.control_conn.abort(UserError(LOST_WORKER))
 
 
 def _unknown_options(options: PipelineOptions, arguments: Sequence[str]) -> list[str]:

@@ -23,6 +23,41 @@ class MaskedSequence(NamedTuple):
     labels: list[int]
 
 
+class MaskingVocabulary(NamedTuple):
+    """The ids that masking needs.
+
+    Attributes:
+      kept: [CLS] and [SEP], which are never masked.
+      mask: [MASK].
+      replacements: the pieces of which a random one is taken, as the file first names them, a repeated one once.
+      continues_word: the pieces that belong to the word before them.
+    """
+
+    kept: list[int]
+    mask: int
+    replacements: list[int]
+    continues_word: set[int]
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
+        """Looks them up.
+
+        Raises:
+          UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
+        """
+        *kept, mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
+        continues_word = {index for piece, index in vocabulary.token_to_id.items() if piece.startswith("##")}
+        return cls(kept, mask, list(vocabulary.token_to_id.values()), continues_word)
+
+
+def number_to_predict(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
+    """The maximum number of wordpieces to mask in a sequence of some length, [CLS] and [SEP] included; at least one.
+
+    Example: at 15%, of 30 pieces 4 and of 50 pieces 8, since Python rounds 4.5 and 7.5 to the even number.
+    """
+    return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
+
+
 class Masker:
     """Masks wordpieces at random.
 
@@ -43,12 +78,8 @@ class Masker:
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        *self._kept, self._mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
-        # In the reference's order: the pieces as the file first names them, a repeated one once.
-        self._replacements = list(vocabulary.token_to_id.values())
-        self._continues_word = {index for piece, index in vocabulary.token_to_id.items() if piece.startswith("##")}
-        self._masked_lm_prob = masked_lm_prob
-        self._max_predictions = max_predictions_per_seq
+        self._kept, self._mask, self._replacements, self._continues_word = MaskingVocabulary.of(vocabulary)
+        self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
@@ -63,7 +94,7 @@ class Masker:
         Returns:
           At most `max_predictions_per_seq` masked pieces; none if every word is longer than what may be masked.
         """
-        num_to_predict = min(self._max_predictions, max(1, round(len(ids) * self._masked_lm_prob)))
+        num_to_predict = number_to_predict(len(ids), **self._limits)
         chosen = (
             self._choose_words(ids, num_to_predict, rng) if self._whole_word else self._choose(ids, num_to_predict, rng)
         )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from official_bert.data.schema import RecordSchema
+from official_bert.data.tfrecord import compression_type
 
 _SHUFFLE_BUFFER = 10_000  # records; some 10 MB
 _FILES_READ_TOGETHER = 16
@@ -13,29 +14,9 @@ _POOLED_BATCHES = 64  # batches whose records are sorted by length together
 _PARSED_TOGETHER = 256  # records
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
 _MAX_BYTES = 2**29  # of records in a buffer, a pool, or parsed together; only vectors at every position reach it
-_SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 IS_REAL_EXAMPLE = "is_real_example"
 RECORD_INDEX = "record_index"
-
-
-def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
-    """The few lengths that batches of similar texts are padded to, so that there are few shapes.
-
-    Args:
-      max_length: the longest; the last of the result.
-      unit: all others are multiples of it.
-
-    Returns:
-      Up to eight lengths an octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
-    """
-    lengths, length, step = [], unit, unit
-    while length < max_length:
-        lengths.append(length)
-        if length == 16 * step:  # an octave is over
-            step *= 2
-        length += step
-    return [*lengths, max_length]
 
 
 def training_batches(
@@ -82,13 +63,15 @@ def _training_batches(
     paths: Sequence[str], schema: RecordSchema, batch_size: int, num_records: int, seed: int, start_record: int
 ) -> tf.data.Dataset:
     first_epoch, skipped = divmod(start_record, num_records)
+    files = _with_compression(paths)
 
     def epoch(number):
         # The seed of this graph, which goes into `shuffle` too; that of the process would do otherwise. TensorFlow
         # cannot combine one that is 0 with the seed of an epoch, a tensor.
         tf.compat.v1.set_random_seed(seed % _SEED_RANGE or _SEED_RANGE - 1)
-        order = tf.random.experimental.stateless_shuffle(list(paths), seed=[seed, number])
-        records = tf.data.Dataset.from_tensor_slices(order).interleave(
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(paths)), seed=[seed, number])
+        shuffled = tuple(tf.gather(column, order) for column in files)
+        records = tf.data.Dataset.from_tensor_slices(shuffled).interleave(
             tf.data.TFRecordDataset,
             cycle_length=min(len(paths), _FILES_READ_TOGETHER),
             num_parallel_calls=tf.data.AUTOTUNE,
@@ -101,6 +84,11 @@ def _training_batches(
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     batches = epochs.flat_map(epoch).batch(batch_size, drop_remainder=True)
     return batches.map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _with_compression(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The arguments of `TFRecordDataset` for each file: its name, and how it is compressed."""
+    return list(paths), [compression_type(path) for path in paths]
 
 
 def _similar_lengths(
@@ -173,7 +161,7 @@ def evaluation_batches(
       A dataset of dicts, name to tensor [batch_size, ...], with `is_real_example` int32 [batch_size], 0 for what fills
       up a batch, and `record_index` int32 [batch_size], the place of the record among those that are read.
     """
-    records = tf.data.TFRecordDataset(list(paths))
+    records = tf.data.Dataset.from_tensor_slices(_with_compression(paths)).flat_map(tf.data.TFRecordDataset)
     if numbers is not None:
         records = records.skip(numbers.start).take(len(numbers))
     if max_batches is not None:

@@ -1,28 +1,24 @@
-"""TFRecord files: writing several at once without ever leaving a half-written one, counting, and finding damage."""
+"""TFRecord files: writing several at once without ever leaving a half-written one, reusing, counting, checking."""
 
 import contextlib
 import hashlib
+import itertools
 import json
 import mmap
 import os
-import struct
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-import tensorflow as tf
 from absl import logging
 
+from official_bert.data import tfrecord
 from official_bert.data.randomness import shuffle
 from official_bert.data.schema import RecordSchema
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-
-# A record on disk: uint64 length, uint32 checksum of the length, the bytes, uint32 checksum of the bytes.
-_LENGTH = struct.Struct("<Q")
-_HEADER_BYTES, _FOOTER_BYTES = 12, 4
 
 
 class RecordWriter:
@@ -32,9 +28,15 @@ class RecordWriter:
     that is killed leaves hidden `.NAME.partial-NUMBER` files, which no glob takes for data.
     """
 
-    def __init__(self, paths: Sequence[str]):
-        """Says where to write; the folders must exist."""
+    def __init__(self, paths: Sequence[str], compression: str = "none"):
+        """Says where to write; the folders must exist.
+
+        Args:
+          paths: the files.
+          compression: one of `tfrecord.COMPRESSIONS`.
+        """
         self._paths = list(paths)
+        self._compression = compression
         self._num_written = 0
 
     def __enter__(self) -> "RecordWriter":
@@ -43,64 +45,40 @@ class RecordWriter:
         Raises:
           UserError: one cannot be written, or its name stands for something else than a regular file.
         """
-        for path in self._paths:
-            files.check_regular(path)
-        self._partials = [files.partial_name(path) for path in self._paths]
-        self._writers = []
-        try:
-            for partial in self._partials:
-                self._writers.append(tf.io.TFRecordWriter(partial))
-        except tf.errors.OpError as error:
-            self._discard()
-            raise self._mistake(error) from error
+        with contextlib.ExitStack() as stack:
+            self._sinks = stack.enter_context(files.atomic_writes(self._paths, "wb"))
+            if self._compression == tfrecord.GZIP:
+                self._sinks = [stack.enter_context(tfrecord.compressed_sink(sink)) for sink in self._sinks]
+            self._stack = stack.pop_all()
         return self
 
     def write(self, record: bytes) -> None:
         """Writes a record to the file whose turn it is.
 
         Raises:
-          UserError: it cannot be written, as on a full disk.
+          OSError: it cannot be written, as on a full disk; a UserError when it leaves the block.
         """
-        try:
-            self._writers[self._num_written % len(self._writers)].write(record)
-        except tf.errors.OpError as error:
-            raise self._mistake(error) from error
+        self._sinks[self._num_written % len(self._sinks)].write(tfrecord.frame(record))
         self._num_written += 1
 
     def __exit__(self, error_type, error, traceback) -> None:
-        try:
-            if error_type is None:
-                for writer in self._writers:
-                    writer.close()
-                files.publish(self._partials, self._paths)
-        except tf.errors.OpError as full:
-            raise self._mistake(full) from full
-        finally:
-            self._discard()
-
-    def _discard(self) -> None:
-        """Closes and deletes the files that have not been renamed."""
-        for writer in self._writers:
-            with contextlib.suppress(tf.errors.OpError):
-                writer.close()
-        files.discard(self._partials)
-
-    def _mistake(self, error: tf.errors.OpError) -> UserError:
-        return UserError(f"cannot write {', '.join(self._paths)}: {error.message}")
+        self._stack.__exit__(error_type, error, traceback)
 
 
 class RecordFile(NamedTuple):
-    """A TFRecord file, and how it is read.
+    """A TFRecord file, how it is read, and how it is to be written.
 
     Attributes:
       path: the file.
       schema: what a record holds, sized.
       lengths: what batches of similar records are padded to, see `pipeline.training_batches`; None pads nothing.
+      compression: one of `tfrecord.COMPRESSIONS`; which a file has that is there already is seen from its content.
     """
 
     path: str
     schema: RecordSchema
     lengths: list[int] | None
+    compression: str = "none"
 
 
 class RecordSpool:
@@ -192,7 +170,7 @@ def made_from(path: str) -> str | None:
     return known.made_from if known else None
 
 
-def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[bytes]]) -> int:
+def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[bytes]], compression: str = "none") -> int:
     """Writes a TFRecord file, unless the existing one was made from the same settings.
 
     Beside it lies `PATH.json`, which says what it was made from and how large it is; without it, or when it is damaged,
@@ -202,6 +180,7 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
       path: the file.
       fingerprint: of all that decides its content.
       records: makes the records; called only if they are needed.
+      compression: one of `tfrecord.COMPRESSIONS`; an existing file may have another one.
 
     Returns:
       The number of records.
@@ -212,7 +191,7 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
         return known.num_records
     files.remove(f"{path}.json")
     num_records = 0
-    with RecordWriter([path]) as writer:
+    with RecordWriter([path], compression) as writer:
         for record in records():
             writer.write(record)
             num_records += 1
@@ -222,73 +201,25 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
 
 
 def count_records(path: str) -> int:
-    """Counts the records of a TFRecord file by its length fields.
+    """Counts the records of a TFRecord file, of a local one that is not compressed by its length fields alone.
 
     Raises:
       UserError: the file is empty, or ends inside a record; the message gives the record's number from 0.
     """
-    if files.is_remote(path):  # one seek per record would be one request each; reading it all is faster
-        with explained_damage([path]):
-            return sum(1 for _ in tf.data.TFRecordDataset([path]))
-    total = os.path.getsize(path)
+    if files.is_remote(path) or tfrecord.compression_type(path):  # one seek per record would be one request each
+        return sum(1 for _ in tfrecord.read_records(path))
+    total = files.size(path)
     if total == 0:
-        raise UserError(f"{path} is empty; was it written completely?")
+        raise tfrecord.empty(path)
     num_records = position = 0
     with open(path, "rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
         while position < total:
-            if position + _HEADER_BYTES <= total:
-                (length,) = _LENGTH.unpack_from(data, position)
-                position += _HEADER_BYTES + length + _FOOTER_BYTES
-            else:
-                position = total + 1
-            if position > total:
-                raise UserError(
-                    f"{path}: record {num_records} (counted from 0) is damaged or truncated; "
-                    "is the TFRecord file complete? Create it again"
-                )
+            length = tfrecord.length_on_disk(data, position)
+            position += length
+            if not length or position > total:
+                raise tfrecord.DamagedRecordError(path, num_records)
             num_records += 1
     return num_records
-
-
-@contextlib.contextmanager
-def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
-    """Turns TensorFlow's errors about unreadable records into a message with file and record number.
-
-    Args:
-      paths: the files that are read inside the block.
-      schema: also finds records that are whole but do not fit it.
-
-    Raises:
-      UserError: a record is damaged, cut off, or does not fit the schema; or a file cannot be read.
-    """
-    try:
-        try:
-            yield
-        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-            for path in paths:
-                _find_damage(path, schema, error)
-            raise
-    except tf.errors.OpError as error:
-        for path in paths:
-            if path in error.message:  # a file that is gone, or behind a network that is
-                raise UserError(f"cannot read {path}: {' '.join(error.message.split())}") from error
-        raise
-
-
-def _find_damage(path: str, schema: RecordSchema | None, cause: Exception) -> None:
-    number = 0
-    try:
-        for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
-            if schema is not None:
-                schema.check(record)
-            number += 1
-    except tf.errors.DataLossError:
-        advice = "create the file again" if number else "is this a TFRecord file, and not compressed?"
-        if made_from(path):
-            advice = "delete it; it will be created again"
-        raise UserError(f"{path}: record {number} (counted from 0) is damaged or truncated; {advice}") from cause
-    except UserError as error:
-        raise UserError(f"{path}: record {number} (counted from 0): {error}") from cause
 
 
 def check_first_record(path: str, schema: RecordSchema) -> None:
@@ -297,9 +228,18 @@ def check_first_record(path: str, schema: RecordSchema) -> None:
     Raises:
       UserError: it does not fit; the message holds the file and both lengths.
     """
-    with explained_damage([path]):
-        for record in tf.data.TFRecordDataset([path]).take(1).as_numpy_iterator():
+    check_records(itertools.islice(tfrecord.read_records(path), 1), schema, path)
+
+
+def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: str) -> None:
+    """Reads records, and checks that each fits a schema.
+
+    Raises:
+      UserError: one does not; the message has its number, from 0, and the name of the file.
+    """
+    for number, record in enumerate(records):
+        if schema is not None:
             try:
                 schema.check(record)
             except UserError as error:
-                raise UserError(f"{path}: record 0 (counted from 0): {error}") from error
+                raise UserError(f"{path}: record {number} (counted from 0): {error}") from error

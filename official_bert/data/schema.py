@@ -29,6 +29,7 @@ class Field:
       is_per_position: its values belong to the positions of the sequence, so that it is cut with a batch that is padded
         no further than needed.
       is_trimmed: on disk are only the values of the positions that there are; reading fills up with 0.
+      hint_if_absent: what to do with a record that lacks it, for the message.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Field:
     below: int | str | None = None
     is_per_position: bool = False
     is_trimmed: bool = False
+    hint_if_absent: str = ""
 
     @property
     def length(self) -> int:
@@ -74,8 +76,16 @@ class RecordSchema:
       >>> schema.decode([record])["input_ids"]            # [[7, 8, 0, 0]]
     """
 
-    def __init__(self, *fields: Field):
+    def __init__(self, *fields: Field, unwanted: Mapping[str, str] | None = None):
+        """Joins the fields.
+
+        Args:
+          fields: what a record holds.
+          unwanted: features that it must not have, each with what to say of a record that has it; any others that are
+            not fields are ignored.
+        """
         self.fields = fields
+        self._unwanted = unwanted or {}
 
     @property
     def names(self) -> list[str]:
@@ -97,7 +107,8 @@ class RecordSchema:
                     below=lengths.get(field.below, field.below),
                 )
                 for field in self.fields
-            )
+            ),
+            unwanted=self._unwanted,
         )
 
     def encode(self, values: Mapping[str, Sequence]) -> bytes:
@@ -163,7 +174,7 @@ class RecordSchema:
         """Checks one record in Python.
 
         Raises:
-          UserError: it is not an Example, lacks a feature, or a feature has another type, length or range.
+          UserError: it is no Example, lacks a feature, or a feature is unwanted or has another type, length or range.
         """
         import tensorflow as tf
 
@@ -171,11 +182,13 @@ class RecordSchema:
             features = tf.train.Example.FromString(serialized).features.feature
         except Exception as error:  # protobuf's DecodeError; its module moved between releases
             raise UserError("it is not a serialized tf.train.Example") from error
+        for name, message in self._unwanted.items():
+            if name in features:
+                raise UserError(message)
         for field in self.fields:
             if field.name not in features:
-                raise UserError(
-                    f"it lacks the feature {field.name!r} (it has: {', '.join(sorted(features)) or 'none'})"
-                )
+                found = f"it lacks the feature {field.name!r} (it has: {', '.join(sorted(features)) or 'none'})"
+                raise UserError(f"{found}; {field.hint_if_absent}" if field.hint_if_absent else found)
             kind = "float_list" if field.dtype == "float32" else "int64_list"
             numbers = getattr(features[field.name], kind).value
             expected = field.expected_instead(len(numbers))

@@ -61,19 +61,10 @@ def read_jsonl(
     """
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
-        if line.lstrip().startswith("["):
-            mistake = "a JSON array begins here; write one object per line, without brackets or commas around it"
-        elif line:
-            try:
-                cells = _json_cells(line, text_keys, label_key, label_delimiter)
-                "".join(cells).encode()
-            except UserError as error:
-                mistake = str(error)
-            except json.JSONDecodeError as error:
-                mistake = f"not JSON: {error.msg} at character {error.pos + 1}"
-            except (ValueError, RecursionError) as error:  # half a surrogate pair, a giant number, endless nesting
-                mistake = f"JSON that cannot be read: {error}"
-                cells = []
+        try:
+            cells = json_cells(line, text_keys=text_keys, label_key=label_key, label_delimiter=label_delimiter)
+        except UserError as error:
+            mistake = str(error)
         yield Row(number, f"{path}, line {number + 1}", cells, mistake)
 
 
@@ -114,19 +105,51 @@ def _lines(path: str) -> Iterator[str]:
         yield line if number else line.removeprefix("\ufeff")
 
 
-def _json_cells(line: str, text_keys: Sequence[str], label_key: str | None, label_delimiter: str | None) -> list[str]:
-    values = json.loads(line)
-    if not isinstance(values, dict):
-        raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
-    keys = [*text_keys] if label_key is None else [*text_keys, label_key]
-    missing = [key for key in keys if key not in values]
-    if missing:
-        raise UserError(f"no key {missing[0]!r}; the keys are {listed(values)}")
-    cells = [values[key] for key in keys]
+def json_cells(
+    line: str, *, text_keys: Sequence[str], label_key: str | None = None, label_delimiter: str | None = None
+) -> list[str]:
+    """The cells of a line of JSON lines; the arguments are those of `read_jsonl`.
+
+    Returns:
+      The texts and, with a `label_key`, the label; nothing for an empty line.
+
+    Raises:
+      UserError: the line cannot be read, or lacks a key; the message does not say where.
+    """
+    if not line:
+        return []
+    if line.lstrip().startswith("["):
+        raise UserError("a JSON array begins here; write one object per line, without brackets or commas around it")
+    try:
+        values = json.loads(line)
+        if not isinstance(values, dict):
+            raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
+        keys = [*text_keys] if label_key is None else [*text_keys, label_key]
+        missing = [key for key in keys if key not in values]
+        if missing:
+            raise UserError(f"no key {missing[0]!r}; the keys are {listed(values)}")
+        cells = cells_of([values[key] for key in keys], text_keys, label_delimiter)
+        "".join(cells).encode()
+    except UserError:
+        raise
+    except json.JSONDecodeError as error:
+        raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+    except (ValueError, RecursionError) as error:  # half a surrogate pair, a giant number, endless nesting
+        raise UserError(f"JSON that cannot be read: {error}") from error
+    return cells
+
+
+def cells_of(values: Sequence[Any], text_keys: Sequence[str], label_delimiter: str | None) -> list[str]:
+    """Makes cells of what a row holds: its texts and, if there is one value more, its label.
+
+    Raises:
+      UserError: a text is not a string, or the label is neither that nor a number; the message does not say where.
+    """
+    cells = list(values)
     for key, text in zip(text_keys, cells, strict=False):  # the label comes after the texts
         if not isinstance(text, str):
             raise UserError(f"{key!r} is {text!r}; a text must be a string")
-    if label_key is not None:
+    if len(cells) > len(text_keys):
         cells[-1] = _json_label(cells[-1], label_delimiter)
     return cells
 

@@ -1,17 +1,18 @@
 """Texts and pairs of texts from a file or a pipe of any length, one after the other.
 
-Either lines, as the reference's feature extraction reads them, or a column of a table: TSV, CSV or JSON lines.
+Either lines, as the reference's feature extraction reads them, or a column of a table: TSV, CSV, JSON lines or Parquet.
 """
 
 import functools
-import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from official_bert.config.run_configs.features import FeatureConfig
+from official_bert.data.parquet import open_parquet, read_parquet
 from official_bert.data.tables import Row, read_csv, read_jsonl, read_tsv, without_blank_end
 from official_bert.support import files
+from official_bert.support.compression import is_compressed, text_ending
 from official_bert.support.errors import UserError, listed
 from official_bert.support.text_files import LineReader
 
@@ -19,8 +20,16 @@ STANDARD_STREAM = "-"  # as the name of an input or an output
 LINES = "lines"
 _STANDARD_INPUT = "/dev/stdin"
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-_TABLES = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_jsonl}
-_ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
+_TABLES = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
+_WITH_KEYS = ("jsonl", "parquet")  # their columns have names alone, and only the needed ones are read
+_ENDINGS = {
+    ".tsv": "tsv",
+    ".txt": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+}
 _BLOCK_BYTES = 1 << 20
 
 
@@ -42,8 +51,8 @@ class TextSource(NamedTuple):
     Attributes:
       path: a file, or "-" for standard input.
       text_columns: of a table, the columns of the text or of the two texts of a pair: names, or digits for a number
-        from 0; in JSON lines keys. None reads lines.
-      table_format: "tsv" (no quoting), "csv" or "jsonl"; None for what the file's name ends in.
+        from 0; in JSON lines keys, in Parquet names. None reads lines.
+      table_format: "tsv" (no quoting), "csv", "jsonl" or "parquet"; None for what the file's name ends in.
       has_header: the first row of TSV and CSV names the columns.
     """
 
@@ -75,7 +84,13 @@ class TextSource(NamedTuple):
         """
         if not self.is_stream and not files.exists(self.path):
             raise UserError(f"input_file: there is no {self.path}; check the path")
-        self._format()
+        if self._format() == "parquet":
+            if self.is_stream:
+                raise UserError("input_file: Parquet cannot be read from a pipe; give a file")
+            with open_parquet(self.path) as table:
+                table.check_columns(self.text_columns)
+        elif not self.is_stream:
+            is_compressed(self.path)  # raises if it cannot be unpacked
 
     def __iter__(self) -> Iterator[TextOrPair]:
         """Reads the texts; a blank line or row is an empty text.
@@ -93,8 +108,13 @@ class TextSource(NamedTuple):
             raise UserError(f"{self.readable_path} is empty; give a text a line")
 
     def count(self) -> int | None:
-        """About how many texts there are: the file's lines; None if that is not known before they are read."""
+        """About how many texts there are: the file's lines or rows; None if that is not known before they are read."""
         if self.is_stream or files.is_remote(self.path):
+            return None
+        if self._format() == "parquet":
+            with open_parquet(self.path) as table:
+                return table.num_rows
+        if is_compressed(self.path):
             return None
         num_lines, block = 0, b""
         with files.open_file(self.path, "rb") as source:
@@ -109,7 +129,7 @@ class TextSource(NamedTuple):
             return LINES
         if self.table_format is not None:
             return self.table_format
-        ending = os.path.splitext(self.path)[1].lower()
+        ending = text_ending(self.path)
         if ending not in _ENDINGS:
             raise UserError(
                 f"input_file={self.path}: the name must end in one of {', '.join(_ENDINGS)}, which tells the format; "
@@ -125,10 +145,10 @@ class TextSource(NamedTuple):
 
     def _cells(self, table_format: str) -> Iterator[TextOrPair]:
         read = _TABLES[table_format]
-        if table_format == "jsonl":
+        if table_format in _WITH_KEYS:
             read = functools.partial(read, text_keys=self.text_columns)
         rows = without_blank_end(read(self.readable_path))
-        if table_format == "jsonl":
+        if table_format in _WITH_KEYS:
             numbers = range(len(self.text_columns))
         elif self.has_header:
             header = next(rows, None)

@@ -4,8 +4,11 @@ Words are counted as the tokenizer splits them: a vocabulary learned from other 
 be a poor one.
 """
 
+import importlib.util
+import os
 from collections import Counter
 from collections.abc import Iterable
+from types import ModuleType
 
 from absl import logging
 
@@ -59,10 +62,9 @@ def learn_vocab(
     Raises:
       UserError: there are no words, or the single characters alone are more than `vocab_size`.
     """
-    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
-
     if not word_counts:
         raise UserError("the text has no words")
+    learner = _learner()
     # The learner reads at most five million words; the order decides between equally frequent ones.
     in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
 
@@ -100,3 +102,13 @@ def learn_vocab(
                 low = middle + 1
         progress.update(num_rounds, f"{len(pieces):,} wordpieces found")
     return pieces
+
+
+def _learner() -> ModuleType:
+    """The learner, which is plain Python, without the package it is in, which would import TensorFlow."""
+    folder = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
+    name = "wordpiece_tokenizer_learner_lib"
+    spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "tools", "wordpiece_vocab", f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

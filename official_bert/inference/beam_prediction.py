@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-import tensorflow as tf
 from apache_beam.utils.shared import Shared
 
 from official_bert.data import beam_jobs
 from official_bert.data.beam_shards import WriteShards, write_lines
-from official_bert.data.records import explained_damage
 from official_bert.data.text_inputs import TextSource
+from official_bert.data.tfrecord import read_records
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 
@@ -109,7 +108,7 @@ def read_blocks(file: InputFile, text_format: TextFormat | None) -> Iterator[Blo
     Raises:
       UserError: it is missing, empty, damaged or not in the format.
     """
-    inputs = _records(file.path) if text_format is None else _texts(TextSource(file.path, *text_format))
+    inputs = read_records(file.path) if text_format is None else _texts(TextSource(file.path, *text_format))
     for number, block in enumerate(_blocks(inputs)):
         yield Block(file.number, file.name, number * BLOCK_SIZE, block)
 
@@ -117,11 +116,6 @@ def read_blocks(file: InputFile, text_format: TextFormat | None) -> Iterator[Blo
 def _texts(source: TextSource) -> Iterator[str | tuple[str, str]]:
     for text in source:
         yield text.text_a if text.text_b is None else tuple(text)
-
-
-def _records(path: str) -> Iterator[bytes]:
-    with explained_damage([path]):
-        yield from tf.data.TFRecordDataset([path]).as_numpy_iterator()
 
 
 def _blocks(inputs: Iterator[Any]) -> Iterator[list[Any]]:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from official_bert.config.tensor_names import FEATURES
 from official_bert.modeling.blocks import OutputProjection
 from official_bert.modeling.encoder_model import EncoderModel
 from official_bert.modeling.inputs import completed, named_inputs
@@ -15,8 +16,6 @@ from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_f
 
 HEAD_DROPOUT = 0.1  # reference values, both whatever the config says
 HEAD_INITIALIZER_RANGE = 0.02
-
-FEATURES = "features"
 
 
 @keras.saving.register_keras_serializable(package="official_bert")

@@ -6,8 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from official_bert.config.tensor_names import FEATURES
 from official_bert.modeling.blocks import OutputProjection
-from official_bert.modeling.classifier import FEATURES, HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
+from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
 from official_bert.modeling.encoder_model import EncoderModel
 from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.model import Encoder

@@ -10,6 +10,7 @@ from official_bert.data.text_inputs import TextSource
 from official_bert.inference import exports
 from official_bert.support import files
 from official_bert.support.extras import require
+from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.support.progress import format_seconds
 
 
@@ -26,7 +27,7 @@ def run(config: BeamPredictionConfig) -> None:
     from official_bert.inference import beam_prediction
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
-    names = files.find(config.input_file)
+    names = find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
     inputs = [beam_prediction.InputFile(number, name, absolute(name)) for number, name in enumerate(names)]
     text_format = None
     if not config.reads_records:

@@ -1,12 +1,14 @@
-"""`tools/build_vocab.py`: text files in, a `vocab.txt` out."""
+"""`tools/build_vocab.py`: the files of a corpus in, a `vocab.txt` out."""
 
 from collections.abc import Iterator, Sequence
 
 from absl import logging
 
 from official_bert.config.run_configs.tools import VocabConfig
+from official_bert.data.corpus_files import CorpusPart, CorpusReader, corpus_parts
 from official_bert.data.vocab_learner import count_words, learn_vocab
-from official_bert.support import files, text_files
+from official_bert.support import files
+from official_bert.support.input_files import find_inputs
 from official_bert.support.progress import Progress
 
 _LINES_BETWEEN_UPDATES = 1000
@@ -18,10 +20,11 @@ def run(config: VocabConfig) -> None:
     Raises:
       UserError: an input is missing, or the output cannot be written.
     """
-    paths = files.find(config.input_file)
+    paths = find_inputs(config.input_file)
     files.check_writable_folder(config.vocab_file, name="vocab_file")
     files.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
-    word_counts = count_words(_lines(paths), config.text_settings)
+    parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field)
+    word_counts = count_words(_lines(parts), config.text_settings)
     logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
     pieces = learn_vocab(
         word_counts,
@@ -40,13 +43,13 @@ def run(config: VocabConfig) -> None:
     )
 
 
-def _lines(paths: Sequence[str]) -> Iterator[str]:
+def _lines(parts: Sequence[CorpusPart]) -> Iterator[str]:
     """The lines of all files, with the progress of their reading."""
     bytes_before = 0
-    with Progress("reading text", sum(files.size(path) for path in paths), "bytes") as progress:
-        for path in paths:
-            reader = text_files.LineReader(path)
-            for number, line in enumerate(reader):
+    with Progress("reading text", sum(files.size(part.path) for part in parts), "bytes") as progress:
+        for part in parts:
+            reader = CorpusReader(part)
+            for number, (_, line) in enumerate(reader):
                 if number % _LINES_BETWEEN_UPDATES == 0:
                     progress.update(bytes_before + reader.bytes_read)
                 yield line

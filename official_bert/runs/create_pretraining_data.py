@@ -1,4 +1,4 @@
-"""`create_pretraining_data.py`: text files in, shuffled TFRecord files of masked sentence pairs out."""
+"""`create_pretraining_data.py`: text files in, shuffled TFRecord files of sentence pairs out, masked or not."""
 
 import os
 import random
@@ -6,8 +6,10 @@ import random
 from absl import logging
 
 from official_bert.config.run_configs.pretraining import PretrainingDataConfig
+from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.records import RecordSpool, RecordWriter
 from official_bert.support import files
+from official_bert.support.input_files import find_inputs
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, warn_about_corpus
 from official_bert.tokenization import FullTokenizer
 
@@ -18,7 +20,7 @@ def run(config: PretrainingDataConfig) -> None:
     Raises:
       UserError: an input is missing or unreadable, or an output cannot be written.
     """
-    input_files = files.find(config.input_file)
+    input_files = find_inputs(config.input_file)
     for path in config.output_files:
         files.check_writable_folder(path, name="output_file")
     files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], name="output_file")
@@ -26,7 +28,8 @@ def run(config: PretrainingDataConfig) -> None:
     tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
     unknown = tokenizer.unk_id
 
-    corpus = read_corpus(input_files, tokenizer)
+    parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
+    corpus = read_corpus(parts, tokenizer)
     unknown_share = corpus.ids.count(unknown) / len(corpus.ids)
     warn_about_corpus(corpus, unknown_share=unknown_share, settings=tokenizer.settings)
 
@@ -42,8 +45,12 @@ def run(config: PretrainingDataConfig) -> None:
         masked_lm_prob=config.masked_lm_prob,
         short_seq_prob=config.short_seq_prob,
         do_whole_word_mask=config.do_whole_word_mask,
+        is_masked=config.masking == "static",
     )
-    with RecordWriter(config.output_files) as writer, RecordSpool(_local_folder(config.output_files[0])) as spool:
+    with (
+        RecordWriter(config.output_files, config.compression) as writer,
+        RecordSpool(_local_folder(config.output_files[0])) as spool,
+    ):
         for record in maker.records(config.dupe_factor):
             spool.append(record)
         for record in spool.shuffled(rng):

@@ -11,15 +11,17 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.records import check_first_record, count_records, explained_damage
+from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.saved_model import check_export_dir, write_export
-from official_bert.support import files
+from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tokenization import Vocabulary
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.model_files import read_model_files
+from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import (
     check_has_checkpoint,
@@ -51,6 +53,8 @@ def run(config: PretrainingConfig) -> None:
         _, tokenizer = read_model_files(config)
         vocabulary = tokenizer.vocabulary
         check_export_dir(config.export_dir)
+    elif config.dynamic_masking:
+        vocabulary = read_vocabulary(config, bert_config)
     if config.init_checkpoint:
         CheckpointReader(config.init_checkpoint, "init_checkpoint")
     check_has_checkpoint(config)
@@ -71,7 +75,7 @@ def run(config: PretrainingConfig) -> None:
 
 def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary | None) -> bool:
     """Trains, evaluates, or both; returns whether training came to its end."""
-    paths = files.find(config.input_file)
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar)
     strategy = create_strategy(config)  # before anything else touches a device
     task = PretrainingTask(
         bert_config,
@@ -80,8 +84,10 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
         eval_batch_size=config.eval_batch_size,
         use_one_hot_embeddings=config.use_tpu,
     )
+    masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
+    schema = masking.schema if masking else task.schema
     for path in paths:
-        check_first_record(path, task.schema)
+        check_first_record(path, schema)
     num_records = sum(count_records(path) for path in paths)
     logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
 
@@ -89,18 +95,33 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
         check_divisible(config.train_batch_size, strategy, "train_batch_size")
     with training_folder(config.output_dir, do_train=config.do_train):
         trainer = Trainer(task, strategy, seed=config.random_seed)
-        with explained_damage(paths, task.schema):
-            if config.do_train and not _train(config, trainer, task, paths, num_records, vocabulary):
+        with explained_damage(paths, schema):
+            if masking:
+                masking.check_vocabulary(paths[0])
+            if config.do_train and not _train(config, trainer, task, masking, paths, num_records, vocabulary):
                 return False
             if config.do_eval:
-                _evaluate(config, trainer, task, paths, num_records)
+                _evaluate(config, trainer, task, masking, paths, num_records)
     return True
+
+
+def _dynamic_masking(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary) -> DynamicMasking:
+    return DynamicMasking(
+        vocabulary,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        type_vocab_size=bert_config.type_vocab_size,
+        masked_lm_prob=config.masked_lm_prob,
+        do_whole_word_mask=config.do_whole_word_mask,
+        random_seed=config.random_seed,
+    )
 
 
 def _train(
     config: PretrainingConfig,
     trainer: Trainer,
     task: PretrainingTask,
+    masking: DynamicMasking | None,
     paths: list[str],
     num_records: int,
     vocabulary: Vocabulary | None,
@@ -116,20 +137,25 @@ def _train(
 
     def batches(start_record: int) -> tf.data.Dataset:
         write_run_files(config, vocabulary)
-        return training_batches(
-            paths,
-            task.schema,
-            batch_size=config.train_batch_size,
-            num_records=num_records,
-            seed=config.random_seed,
-            start_record=start_record,
-        )
+        selection = {
+            "batch_size": config.train_batch_size,
+            "num_records": num_records,
+            "start_record": start_record,
+        }
+        if masking:
+            return masking.training_batches(paths, **selection)
+        return training_batches(paths, task.schema, seed=config.random_seed, **selection)
 
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 
 def _evaluate(
-    config: PretrainingConfig, trainer: Trainer, task: PretrainingTask, paths: list[str], num_records: int
+    config: PretrainingConfig,
+    trainer: Trainer,
+    task: PretrainingTask,
+    masking: DynamicMasking | None,
+    paths: list[str],
+    num_records: int,
 ) -> None:
     latest = latest_checkpoint(config.output_dir)
     if latest:
@@ -141,7 +167,11 @@ def _evaluate(
     num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
     num_evaluated = min(num_records, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
-    batches = evaluation_batches(paths, task.schema, batch_size=config.eval_batch_size, max_batches=num_batches)
+    selection = {"batch_size": config.eval_batch_size, "max_batches": num_batches}
+    if masking:
+        batches = masking.evaluation_batches(paths, **selection)
+    else:
+        batches = evaluation_batches(paths, task.schema, **selection)
     scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
     ScalarLog(config.output_dir).replace("eval", step, scores)
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}

@@ -379,19 +379,59 @@ def find(patterns: str) -> list[str]:
     Raises:
       UserError: a pattern matches no file; the message names it.
     """
-    found = []
-    for pattern in patterns.split(","):
-        name = pattern.strip()
-        matches = _match(name)
-        for path in matches or [name]:
-            check_name(path)
-        if not matches and name and is_folder(name):
-            raise UserError(f"{name!r} is a folder; name the files in it, as in {os.path.join(name, '*')!r}")
-        if not matches:
-            check_regular(name)
-            raise UserError(f"no file matches {pattern.strip()!r}; check the path (given: {patterns!r})")
-        found.extend(matches)
-    return found
+    return [path for pattern in patterns.split(",") for path in find_one(pattern.strip(), patterns)]
+
+
+def find_one(pattern: str, given: str | None = None) -> list[str]:
+    """Finds the files that a name or glob stands for.
+
+    Args:
+      pattern: a path, in which a comma is a character like any other.
+      given: the list that it is part of, for messages.
+
+    Raises:
+      UserError: there is no file; the message names the pattern.
+    """
+    matches = _match(pattern)
+    for path in matches or [pattern]:
+        check_name(path)
+    if not matches and pattern and is_folder(pattern):
+        raise UserError(f"{pattern!r} is a folder; name the files in it, as in {os.path.join(pattern, '*')!r}")
+    if not matches:
+        check_regular(pattern)
+        hint = "" if given is None else f" (given: {given!r})"
+        raise UserError(f"no file matches {pattern!r}; check the path{hint}")
+    return matches
+
+
+def files_below(folder: str) -> list[str]:
+    """Paths of all files below a folder, sorted; what is hidden is left out, and so is what is no regular file.
+
+    Links to folders are followed, but each folder is visited once.
+    """
+    if is_remote(folder):
+        with _remote(folder) as gfile:
+            entries = list(gfile.walk(folder))
+        paths = [f"{path.rstrip('/')}/{name}" for path, _, names in entries for name in names]
+        return sorted(path for path in paths if not _is_hidden_below(path, folder))
+    found, visited = [], set()
+    for path, folders, names in os.walk(folder, followlinks=True, onerror=_raise_unreadable):
+        place = os.path.realpath(path)
+        if place in visited:
+            folders.clear()
+            continue
+        visited.add(place)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [os.path.join(path, name) for name in names if not name.startswith(".")]
+    return sorted(path for path in found if os.path.isfile(path))
+
+
+def _is_hidden_below(path: str, folder: str) -> bool:
+    return any(name.startswith(".") for name in path.removeprefix(folder).split("/"))
+
+
+def _raise_unreadable(error: OSError) -> None:
+    raise UserError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
 
 def _match(pattern: str) -> list[str]:
@@ -424,18 +464,25 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     Raises:
       UserError: it cannot be written; see `publish`.
     """
-    check_regular(path)
-    partial = partial_name(path)
+    with atomic_writes([path], mode) as (sink,):
+        yield sink
+
+
+@contextlib.contextmanager
+def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
+    """Opens files that appear under their names together, when the block ends without an error; see `atomic_write`."""
+    for path in paths:
+        check_regular(path)
+    partials = [partial_name(path) for path in paths]
     try:
-        if is_remote(path):
-            with open_file(partial, mode) as sink:
-                yield sink
-        else:
-            with explained_errors("write", path, partial), _opened(partial, mode) as sink:
-                yield sink
-        publish([partial], [path])
+        with explained_errors("write", ", ".join(paths), *paths, *partials), contextlib.ExitStack() as stack:
+            yield [
+                stack.enter_context(open_file(partial, mode) if is_remote(path) else _opened(partial, mode))
+                for partial, path in zip(partials, paths, strict=True)
+            ]
+        publish(partials, paths)
     except BaseException:
-        discard([partial])
+        discard(partials)
         raise
 
 

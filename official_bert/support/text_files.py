@@ -1,4 +1,7 @@
-"""Reads text and JSON files; what is wrong in one is a `UserError` that names the file and the line."""
+"""Reads text and JSON files; what is wrong in one is a `UserError` that names the file and the line.
+
+Files that are compressed (see `compression`) are read as what they hold.
+"""
 
 import codecs
 import contextlib
@@ -7,11 +10,12 @@ import math
 from collections.abc import Iterator
 from typing import IO, Any
 
+from official_bert.support.compression import Unpacked, open_unpacked, unpacked
 from official_bert.support.errors import UserError
-from official_bert.support.files import explained_errors, open_file
+from official_bert.support.files import explained_errors
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
+_BLOCK_BYTES = 1 << 20
 
 
 class LineReader:
@@ -21,24 +25,60 @@ class LineReader:
     Iterating raises UserError if the file is missing, unreadable or not UTF-8; the message gives the line.
 
     Attributes:
-      bytes_read: bytes of the lines given out so far.
+      first: where the first line that is given out begins: bytes of text before it.
+      position: where the line after the last one given out begins. These are bytes of the text, also where the file is
+        compressed.
     """
 
-    def __init__(self, path: str, source: IO[bytes] | None = None):
-        """Reads the file at `path`, or an open one; then `path` is its name in messages."""
+    def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0):
+        """Reads the file at `path`, or an open one; then `path` is its name in messages.
+
+        Args:
+          path: the file.
+          source: an open file to read instead.
+          start: the first line to give out is the one that begins at this byte of the text, or the next one behind it.
+        """
         self.path = path
         self._source = source
-        self.bytes_read = 0
+        self._start = self.first = self.position = start
+        self._unpacked: Unpacked | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the file, as it is on the disk, that were read so far from `start` on."""
+        return self._unpacked.bytes_read if self._unpacked else self.position - self._start
 
     def __iter__(self) -> Iterator[str]:
-        is_open = self._source is not None
         with (
             explained_errors("read", self.path),
-            contextlib.nullcontext(self._source) if is_open else open_file(self.path, "rb") as source,
+            open_unpacked(self.path) if self._source is None else contextlib.nullcontext(self._source) as source,
         ):
+            if self._source is not None:
+                source = unpacked(self._source, self.path)
+            raw = getattr(source, "raw", None)
+            self._unpacked = raw if isinstance(raw, Unpacked) else None
+            if self._start:
+                source.seek(self._start - 1)
+                self.first = self.position = self._start - 1 + len(source.readline())
             for number, line in enumerate(source, start=1):
-                self.bytes_read += len(line)
-                yield _decode(line, self.path, number).removesuffix("\n").replace("\r", "")
+                self.position += len(line)
+                try:
+                    text = line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    if self._start:
+                        number = line_number(self.path, self.position - len(line))
+                    raise _not_utf8(self.path, number, line, error) from error
+                yield text.removesuffix("\n").replace("\r", "")
+
+
+def line_number(path: str, position: int) -> int:
+    """The number, from 1, of the line that begins at a byte of the text in a file."""
+    number = 1
+    with open_unpacked(path) as source:
+        while position > 0 and (block := source.read(min(position, _BLOCK_BYTES))):
+            number += block.count(b"\n")
+            position -= len(block)
+    return number
 
 
 def read_text(path: str, what: str = "") -> str:
@@ -51,25 +91,23 @@ def read_text(path: str, what: str = "") -> str:
     Raises:
       UserError: the file is missing, unreadable or not UTF-8; the message gives the line.
     """
-    with open_file(path, "rb", what) as source:
-        text = "".join(_decode(line, path, number) for number, line in enumerate(source, start=1))
-    return text.removeprefix(_BYTE_ORDER_MARK)
+    lines = []
+    with open_unpacked(path, what) as source:
+        for number, line in enumerate(source, start=1):
+            try:
+                lines.append(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, number, line, error) from error
+    return "".join(lines).removeprefix(_BYTE_ORDER_MARK)
 
 
-def _decode(line: bytes, path: str, number: int) -> str:
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if number == 1 and line.startswith(_GZIP_MAGIC):
-            raise UserError(f"{path} is compressed; unpack it first (gunzip)") from error
-        if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise UserError(
-                f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE"
-            ) from error
-        raise UserError(
-            f"{path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
-            "not UTF-8; convert the file to UTF-8 (for example with iconv)"
-        ) from error
+def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) -> UserError:
+    if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return UserError(f"{path} is UTF-16; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 {path} > NEW_FILE")
+    return UserError(
+        f"{path}, line {number}: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line is "
+        "not UTF-8; convert the file to UTF-8 (for example with iconv)"
+    )
 
 
 def read_json(path: str, what: str, *, finite: bool = True) -> dict[str, Any]:

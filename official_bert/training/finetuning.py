@@ -18,8 +18,9 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import FinetuningOptions
+from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches, training_batches
-from official_bert.data.records import RecordFile, explained_damage
+from official_bert.data.records import RecordFile
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer, check_divisible

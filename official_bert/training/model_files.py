@@ -4,7 +4,7 @@ from typing import Protocol
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, Vocabulary
 from official_bert.tokenization.casing import check_casing
 
 
@@ -35,3 +35,18 @@ def read_model_files(flags: ModelFlags, *, for_training: bool = False) -> tuple[
     bert_config.check_vocab_size(tokenizer.vocabulary.size, flags.vocab_file, flags.bert_config_file)
     check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)
     return bert_config, tokenizer
+
+
+def read_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
+    """Reads the vocabulary alone, for a run that reads no texts.
+
+    Args:
+      flags: name the files.
+      bert_config: the architecture, which must have room for it.
+
+    Raises:
+      UserError: the file is missing or damaged, or does not fit.
+    """
+    vocabulary = Vocabulary.from_file(flags.vocab_file)
+    bert_config.check_vocab_size(vocabulary.size, flags.vocab_file, flags.bert_config_file)
+    return vocabulary

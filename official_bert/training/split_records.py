@@ -8,7 +8,8 @@ import keras
 import numpy as np
 
 from official_bert.config.run_configs.training import LabellingOptions
-from official_bert.data.records import RecordFile, explained_damage, fingerprint
+from official_bert.data.damage import explained_damage
+from official_bert.data.records import RecordFile, fingerprint
 from official_bert.data.schema import RecordSchema
 from official_bert.modeling.model import weights_fingerprint
 from official_bert.training.finetuning import batches_of, predictions
@@ -68,14 +69,15 @@ class SplitRecords:
     def ids_file(self, name: str) -> RecordFile:
         """The file with the ids of a split."""
         path = os.path.join(self._config.output_dir, f"{name}.tf_record")
-        return RecordFile(path, self._task.schema, self._lengths)
+        return RecordFile(path, self._task.schema, self._lengths, self._config.compression)
 
     def file(self, trainer: Trainer, name: str) -> RecordFile:
         """The file that the model reads: that of the ids or, with a frozen encoder, of what it computes of them."""
         if self._config.trainable_encoder:
             return self.ids_file(name)
         path = os.path.join(self._config.output_dir, f"{name}.features.tf_record")
-        return RecordFile(path, self._task.feature_schema(trainer.model), self._feature_lengths)
+        schema = self._task.feature_schema(trainer.model)
+        return RecordFile(path, schema, self._feature_lengths, self._config.compression)
 
     def write(self, trainer: Trainer, name: str, writer: SplitWriter) -> int:
         """Writes the files of a split at the first call; returns the number of records."""

@@ -7,9 +7,11 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data import pipeline
+from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import RecordWriter
 from official_bert.data.schema import Field, RecordSchema
+from official_bert.data.tfrecord import read_records
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -124,12 +126,12 @@ def text_batches(paths, start_record=0, seed=7):
 
 
 def test_padded_lengths_are_few():
-    assert pipeline.padded_lengths(128) == list(range(8, 129, 8))
-    assert pipeline.padded_lengths(256)[-4:] == [208, 224, 240, 256]
-    assert pipeline.padded_lengths(100)[-3:] == [88, 96, 100]
-    assert pipeline.padded_lengths(5) == [5]
-    assert pipeline.padded_lengths(480, unit=120) == [120, 240, 360, 480]
-    assert len(pipeline.padded_lengths(512)) == 32
+    assert padded_lengths(128) == list(range(8, 129, 8))
+    assert padded_lengths(256)[-4:] == [208, 224, 240, 256]
+    assert padded_lengths(100)[-3:] == [88, 96, 100]
+    assert padded_lengths(5) == [5]
+    assert padded_lengths(480, unit=120) == [120, 240, 360, 480]
+    assert len(padded_lengths(512)) == 32
 
 
 def check_cut(batch):
@@ -284,3 +286,16 @@ def test_records_too_large_to_pool_many_are_pooled_few(vector_paths, monkeypatch
         1,
         1,
     ]
+
+
+def test_compressed_files_are_read_among_others(tmp_path, paths):
+    compressed = [paths[0], str(tmp_path / "b.gz"), paths[2]]
+    with RecordWriter([compressed[1]], "gzip") as writer:
+        for record in read_records(paths[1]):
+            writer.write(record)
+
+    def read(paths):
+        training = training_batches(paths, SCHEMA, batch_size=4, num_records=NUM_RECORDS, seed=3)
+        return numbers(training, 12), numbers(evaluation_batches(paths, SCHEMA, batch_size=4), 99)
+
+    assert read(compressed) == read(paths)

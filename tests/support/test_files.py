@@ -1,7 +1,6 @@
 """Opening, finding and replacing files."""
 
 import errno
-import gzip
 import os
 import socket
 import stat
@@ -151,7 +150,6 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
 
 def test_what_is_no_text_is_named(tmp_path):
     for data, message in (
-        (gzip.compress(b"words"), "is compressed; unpack it first"),
         (b"\xffa", "is not UTF-8"),
         (
             "words\n".encode("utf-16"),

@@ -41,8 +41,8 @@ class BeamPredictionConfig(BeamOptions):
     )
     input_file: str | None = option(
         None,
-        "Files to read: comma-separated list of names and globs. One text per line, or `text ||| text` for a pair or "
-        "for question and context.",
+        "Files to read: comma-separated list of names, globs, folders (all files below) and @list.txt (a file with one "
+        "of these a line). One text per line, or `text ||| text` for a pair or for question and context.",
         required=True,
         is_path=True,
     )
@@ -54,7 +54,7 @@ class BeamPredictionConfig(BeamOptions):
     )
     num_shards: int = option(1, "Number of files to write.", minimum=1, maximum=MAX_PARTS)
     text_column: str | None = option(
-        None, "Read tables: name or number (from 0) of the text column; in JSON lines its key."
+        None, "Read tables: name or number (from 0) of the text column; in JSON lines its key, in Parquet its name."
     )
     text_b_column: str | None = option(
         None, "With --text_column: column of the second text of a pair, or of the context of a question."
@@ -63,7 +63,7 @@ class BeamPredictionConfig(BeamOptions):
         None,
         "Format of the files: with --text_column by default that of the file name's extension; tfrecord for the "
         "records that a run wrote.",
-        choices=("tsv", "csv", "jsonl", RECORDS_FORMAT),
+        choices=("tsv", "csv", "jsonl", "parquet", RECORDS_FORMAT),
     )
     has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
     pooling: str | None = option(

@@ -56,13 +56,13 @@ class FeatureConfig(DeviceOptions, TextOptions):
         only_with={"output_format": ("npz", "npy")},
     )
     text_column: str | None = option(
-        None, "Read a table: name or number (from 0) of the text column; in JSON lines its key."
+        None, "Read a table: name or number (from 0) of the text column; in JSON lines and Parquet its name."
     )
     text_b_column: str | None = option(None, "With --text_column: column of the second text, for pairs.")
     input_format: str | None = option(
         None,
         "With --text_column: format of the table; by default that of the file name's extension.",
-        choices=("tsv", "csv", "jsonl"),
+        choices=("tsv", "csv", "jsonl", "parquet"),
     )
     has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
     long_text: str = option(

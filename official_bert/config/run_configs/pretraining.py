@@ -4,17 +4,24 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, UNLIMITED, check_options, option
-from official_bert.config.run_configs.training import EXPORT, TextOptions, TrainingOptions, text_option
+from official_bert.config.run_configs.corpus import CorpusOptions
+from official_bert.config.run_configs.training import (
+    EXPORT,
+    TextOptions,
+    TrainingOptions,
+    compression_option,
+    text_option,
+)
 from official_bert.support.errors import UserError
+
+_STATIC = {"masking": ("static",)}
+_DYNAMIC = {"dynamic_masking": (True,)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataConfig(TextOptions):
+class PretrainingDataConfig(CorpusOptions, TextOptions):
     """Flags of `create_pretraining_data.py`."""
 
-    input_file: str | None = option(
-        None, "Text files: comma-separated list of names and globs.", required=True, is_path=True
-    )
     output_file: str | None = option(
         None,
         "TFRecord files to write: comma-separated list; records are written to them in turn.",
@@ -22,12 +29,12 @@ class PretrainingDataConfig(TextOptions):
         is_path=True,
     )
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
-    do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.")
+    do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.", only_with=_STATIC)
     max_seq_length: int = option(
         128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=5, maximum=MAX_AXIS
     )
     max_predictions_per_seq: int = option(
-        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS
+        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS, only_with=_STATIC
     )
     random_seed: int = option(
         12345, "Random seed; the same seed, text and flags give the same records.", maximum=UNLIMITED
@@ -35,9 +42,17 @@ class PretrainingDataConfig(TextOptions):
     dupe_factor: int = option(
         10, "Number of times each document is used, each time with different masks and pairs.", minimum=1
     )
-    masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1)
+    masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1, only_with=_STATIC)
     short_seq_prob: float = option(
         0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
+    )
+    compression: str = compression_option()
+
+    masking: str = option(
+        "static",
+        "static masks each record once; none leaves the masks to run_pretraining.py --dynamic_masking, which draws new "
+        "ones each time it uses a record (--dupe_factor=1 is then enough).",
+        choices=("static", "none"),
     )
 
     def __post_init__(self):
@@ -59,7 +74,8 @@ class PretrainingConfig(TrainingOptions, TextOptions):
 
     input_file: str | None = option(
         None,
-        "TFRecord files: comma-separated list of names and globs.",
+        "TFRecord files: comma-separated list of names, globs, folders (all files below, except .json) and @list.txt "
+        "(a file with one of these a line).",
         required=True,
         waived_with="do_export",
         is_path=True,
@@ -68,7 +84,10 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         128, "Number of positions per record; must match the records.", minimum=1, maximum=MAX_AXIS
     )
     max_predictions_per_seq: int = option(
-        20, "Number of masked positions per record; must match the records.", minimum=1, maximum=MAX_AXIS
+        20,
+        "Number of masked positions per record; must match the records, unless --dynamic_masking is given.",
+        minimum=1,
+        maximum=MAX_AXIS,
     )
     do_eval: bool = option(False, "Run evaluation on the same records.")
     eval_batch_size: int = option(
@@ -78,7 +97,21 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0)
     max_eval_steps: int = option(100, "Maximum number of batches to evaluate.", minimum=1)
 
-    vocab_file: str | None = option(None, "With --do_export: vocabulary of the model.", only_with=EXPORT, is_path=True)
+    dynamic_masking: bool = option(
+        False,
+        "Draw new masks each time a record is used in training; the records are made with create_pretraining_data.py "
+        "--masking=none.",
+    )
+    masked_lm_prob: float = option(
+        0.15, "With --dynamic_masking: fraction of wordpieces to mask.", minimum=0, maximum=1, only_with=_DYNAMIC
+    )
+    do_whole_word_mask: bool = option(
+        False, "With --dynamic_masking: mask either all wordpieces of a word or none.", only_with=_DYNAMIC
+    )
+
+    vocab_file: str | None = option(
+        None, "With --do_export or --dynamic_masking: vocabulary of the model and of the records.", is_path=True
+    )
     do_lower_case: bool = text_option("do_lower_case", "With --do_export: ", EXPORT)
     strip_accents: bool = text_option("strip_accents", "With --do_export: ", EXPORT)
     basic_tokenize: bool = text_option("basic_tokenize", "With --do_export: ", EXPORT)
@@ -96,6 +129,10 @@ class PretrainingConfig(TrainingOptions, TextOptions):
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
+        if self.dynamic_masking and not self.vocab_file:
+            raise UserError("--dynamic_masking needs --vocab_file, with which the records were made")
+        if self.vocab_file and not (self.do_export or self.dynamic_masking):
+            raise UserError("--vocab_file has no effect without --do_export or --dynamic_masking; leave it out")
         if self.do_export and not self.vocab_file:
             raise UserError("--do_export needs --vocab_file, with which the exported model reads text")
 

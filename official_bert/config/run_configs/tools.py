@@ -3,6 +3,7 @@
 import dataclasses
 
 from official_bert.config.options import MAX_AXIS, check_options, option
+from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import TextOptions, text_option
 from official_bert.support.errors import UserError
 
@@ -11,12 +12,9 @@ _TO_HF = {"to_hf": (True,)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VocabConfig(TextOptions):
+class VocabConfig(CorpusOptions, TextOptions):
     """Flags of `tools/build_vocab.py`."""
 
-    input_file: str | None = option(
-        None, "Text files: comma-separated list of names and globs.", required=True, is_path=True
-    )
     vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_path=True)
     vocab_size: int = option(
         30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10

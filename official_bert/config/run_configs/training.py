@@ -43,6 +43,11 @@ def text_option(name: str, circumstances: str = "", only_with: Mapping[str, Sequ
     return option(True, **{**limits, "only_with": {**(only_with or {}), **limits.get("only_with", {})}})
 
 
+def compression_option() -> Any:
+    """Declares the flag of scripts that write TFRecord files."""
+    return option("none", "Compression of the TFRecord files that are written.", choices=("none", "gzip"))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions:
     """Flags that say what the tokenizer does to text; every script that reads text has them."""
@@ -133,6 +138,7 @@ class FinetuningOptions(TrainingOptions, TextOptions):
     predict_batch_size: int = option(
         8, "Number of examples per prediction batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
     )
+    compression: str = compression_option()
     num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0)
     warmup_proportion: float = option(
         0.1, "Fraction of the training steps that are used for learning-rate warm-up.", minimum=0, maximum=1

@@ -191,12 +191,22 @@ class _Writer(NamedTuple):
     split: _LabelledSplit
 
     def write_ids(self, file: RecordFile) -> int:
-        return write_records(file.path, file.schema, self.joiner, self.split.texts, self.split.labels)
+        split = self.split
+        return write_records(
+            file.path, file.schema, self.joiner, split.texts, split.labels, compression=file.compression
+        )
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
         split = self.split
         write_feature_records(
-            file.path, file.schema, self.joiner, split.texts, split.labels, encoder=encoder, features=features
+            file.path,
+            file.schema,
+            self.joiner,
+            split.texts,
+            split.labels,
+            encoder=encoder,
+            features=features,
+            compression=file.compression,
         )
 
 

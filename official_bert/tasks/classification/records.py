@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from absl import logging
 
-from official_bert.config.tensor_names import ENCODER_INPUTS
-from official_bert.data.pipeline import padded_lengths
+from official_bert.config.tensor_names import ENCODER_INPUTS, FEATURES
+from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import fingerprint, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.modeling.classifier import FEATURES
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import join_texts, split_windows, truncate_pair
 from official_bert.tokenization.unknown import warn_of_unknown
@@ -128,7 +127,15 @@ class TextJoiner:
         return fingerprint(vocabulary, settings, schema.names, texts, labels)
 
 
-def write_records(path: str, schema: RecordSchema, joiner: TextJoiner, texts: Texts, labels: Labels) -> int:
+def write_records(
+    path: str,
+    schema: RecordSchema,
+    joiner: TextJoiner,
+    texts: Texts,
+    labels: Labels,
+    *,
+    compression: str = "none",
+) -> int:
     """Writes the records of examples, unless an existing file is up to date.
 
     Args:
@@ -137,6 +144,7 @@ def write_records(path: str, schema: RecordSchema, joiner: TextJoiner, texts: Te
       joiner: turns texts into ids.
       texts: N texts or pairs.
       labels: N labels, as `Dataset.check_labels` gives them.
+      compression: see `RecordFile`.
 
     Returns:
       N.
@@ -155,7 +163,7 @@ def write_records(path: str, schema: RecordSchema, joiner: TextJoiner, texts: Te
             )
         warn_of_unknown(path, joiner.tokenizer, num_unknown=joiner.num_unknown, num_pieces=joiner.num_pieces)
 
-    return write_cached(path, joiner.fingerprint(schema, texts, labels), records)
+    return write_cached(path, joiner.fingerprint(schema, texts, labels), records, compression)
 
 
 def write_feature_records(
@@ -167,6 +175,7 @@ def write_feature_records(
     *,
     encoder: str,
     features: Callable[[], Iterable[np.ndarray]],
+    compression: str = "none",
 ) -> int:
     """Writes what a frozen encoder computes of examples, unless an existing file is up to date.
 
@@ -178,6 +187,7 @@ def write_feature_records(
       labels: N labels.
       encoder: fingerprint of the encoder and of what is taken from it.
       features: gives float32 [K, D] of each example, in order; called only if needed.
+      compression: see `RecordFile`.
 
     Returns:
       N.
@@ -187,7 +197,8 @@ def write_feature_records(
         for row, label in zip(features(), labels, strict=True):
             yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
 
-    return write_cached(path, fingerprint(encoder, joiner.fingerprint(schema, texts, labels)), records)
+    made_from = fingerprint(encoder, joiner.fingerprint(schema, texts, labels))
+    return write_cached(path, made_from, records, compression)
 
 
 def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:

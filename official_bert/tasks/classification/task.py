@@ -8,9 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.tensor_names import FEATURES
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS
-from official_bert.modeling.classifier import FEATURES, ClassificationModel
+from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoders import create_encoder
 from official_bert.modeling.model import Encoder
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD

@@ -6,46 +6,53 @@ from random import Random
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.data.masking import MaskedSequence, Masker
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.data.sentence_pairs import Corpus, SentencePair, sentence_pairs
-from official_bert.support import files, text_files
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer, vocab
 from official_bert.tokenization.joining import JoinedSequence, join_pair
 
+_NO_MASKS = "if it was made with masking=none, use dynamic_masking, which draws masks while training"
+_MASKS = "it has masks already; leave out dynamic_masking, or make the records with masking=none"
+_NEXT_SENTENCE_LABELS = Field("next_sentence_labels", (), "int32", below=2)
+
 # S: max_seq_length, P: max_predictions_per_seq, V: vocabulary size, T: number of segment types.
 PRETRAINING_SCHEMA = RecordSchema(
     *ENCODER_FIELDS,
-    Field("masked_lm_positions", ("P",), "int32", below="S"),
+    Field("masked_lm_positions", ("P",), "int32", below="S", hint_if_absent=_NO_MASKS),
     Field("masked_lm_ids", ("P",), "int32", below="V"),
     Field("masked_lm_weights", ("P",), "float32"),
-    Field("next_sentence_labels", (), "int32", below=2),
+    _NEXT_SENTENCE_LABELS,
 )
+# Without masks, which are drawn while training.
+UNMASKED_SCHEMA = RecordSchema(*ENCODER_FIELDS, _NEXT_SENTENCE_LABELS, unwanted={"masked_lm_positions": _MASKS})
 
 _LINES_BETWEEN_UPDATES = 1024
 _DUBIOUS_SHARE_UNKNOWN = 0.05
 _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
 
 
-def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
-    """Tokenizes text files: one sentence per line, blank lines between documents.
+def read_corpus(parts: Sequence[CorpusPart], tokenizer: FullTokenizer) -> Corpus:
+    """Tokenizes the files of a corpus: one sentence per line, blank lines between documents.
 
-    As in the reference, a document continues from one file into the next unless a blank line ends it.
+    As in the reference, a document continues from one file of text into the next unless a blank line ends it.
 
     Args:
-      paths: UTF-8 text files, read in this order.
+      parts: whole files, read in this order.
       tokenizer: turns lines into ids.
 
     Returns:
       The documents, in the order of the files.
 
     Raises:
-      UserError: a file is not UTF-8, or the files hold no text.
+      UserError: a file cannot be read, or the files hold no text.
     """
     corpus = Corpus()
-    total_bytes = sum(files.size(path) for path in paths)
+    total_bytes = sum(files.size(part.path) for part in parts)
     bytes_before = 0
     with Progress("reading text", total_bytes, "bytes") as progress:
 
@@ -53,10 +60,9 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
             rate = len(corpus.ids) / (progress.seconds or 1)
             progress.update(num_bytes, f"{len(corpus.documents):,} documents", f"{rate:,.0f} tokens/s")
 
-        for path in paths:
-            reader = text_files.LineReader(path)
-            for number, line in enumerate(reader):
-                line = line.strip()
+        for part in parts:
+            reader = CorpusReader(part)
+            for number, (_, line) in enumerate(reader):
                 if line:
                     corpus.add_sentence(tokenizer.encode(line))
                 else:
@@ -67,7 +73,7 @@ def read_corpus(paths: Sequence[str], tokenizer: FullTokenizer) -> Corpus:
         show(bytes_before)
     corpus.end_document()
     if not corpus.documents:
-        raise UserError(f"no text in {', '.join(paths)}")
+        raise UserError(f"no text in {', '.join(part.path for part in parts)}")
     return corpus
 
 
@@ -109,7 +115,7 @@ class RecordMaker:
       num_records: records made so far; the other counts are over these.
       num_positions: their length, padding included.
       num_pieces: their wordpieces, [CLS] and [SEP] included.
-      num_masked: wordpieces to predict.
+      num_masked: wordpieces to predict; none without masks.
       num_random_next: pairs whose second part comes from elsewhere.
     """
 
@@ -124,8 +130,12 @@ class RecordMaker:
         masked_lm_prob: float,
         short_seq_prob: float,
         do_whole_word_mask: bool,
+        is_masked: bool = True,
     ):
-        """Prepares; the arguments are the flags of `create_pretraining_data.py`.
+        """Prepares; the arguments are the flags of `create_pretraining_data.py`, with `is_masked` for `masking`.
+
+        Without masks nothing is drawn for them: the pairs come from the same stream in the same order, and so, from the
+        second record on, they are other pairs than with masks.
 
         Raises:
           UserError: the vocabulary lacks a special piece.
@@ -135,14 +145,17 @@ class RecordMaker:
         self._rng = rng
         self._max_seq_length = max_seq_length
         self._short_seq_prob = short_seq_prob
-        self._schema = PRETRAINING_SCHEMA.sized(S=max_seq_length, P=max_predictions_per_seq)
+        schema = PRETRAINING_SCHEMA if is_masked else UNMASKED_SCHEMA
+        self._schema = schema.sized(S=max_seq_length, P=max_predictions_per_seq)
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
-        self._masker = Masker(
-            tokenizer.vocabulary,
-            masked_lm_prob=masked_lm_prob,
-            max_predictions_per_seq=max_predictions_per_seq,
-            whole_word=do_whole_word_mask,
-        )
+        self._masker = None
+        if is_masked:
+            self._masker = Masker(
+                tokenizer.vocabulary,
+                masked_lm_prob=masked_lm_prob,
+                max_predictions_per_seq=max_predictions_per_seq,
+                whole_word=do_whole_word_mask,
+            )
         self.num_records = self.num_positions = self.num_pieces = self.num_masked = self.num_random_next = 0
 
     def records(self, dupe_factor: int) -> Iterator[bytes]:
@@ -165,7 +178,10 @@ class RecordMaker:
             rng=self._rng,
         ):
             joined = join_pair(pair.first, pair.second, **self._specials)
-            masked = self._masker.mask(joined.input_ids, self._rng)
+            if self._masker:
+                masked = self._masker.mask(joined.input_ids, self._rng)
+            else:
+                masked = MaskedSequence(joined.input_ids, [], [])
             if not self.num_records:
                 self._log_example(joined, masked, pair)
             self._count(joined, masked, pair)
@@ -191,7 +207,10 @@ class RecordMaker:
     def _log_example(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
         pieces_of = self._tokenizer.convert_ids_to_tokens
         logging.info("example: %s", " ".join(pieces_of(masked.ids)))
-        logging.info("  masked: %s", " ".join(pieces_of(masked.labels)))
+        if self._masker:
+            logging.info("  masked: %s", " ".join(pieces_of(masked.labels)))
+        else:
+            logging.info("  masked: none; run_pretraining.py masks while training")
         logging.info("  second part: %s", "random" if pair.is_random_next else "the actual next sentences")
 
     def summary(self, unknown_share: float) -> str:
@@ -200,9 +219,10 @@ class RecordMaker:
         Args:
           unknown_share: fraction of the corpus's wordpieces that are [UNK].
         """
+        masked = f"masked {self.num_masked / self.num_pieces:.1%} and " if self._masker else "no masks, "
         return (
             f"{len(self._corpus.documents):,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
             f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
-            f"masked {self.num_masked / self.num_pieces:.1%} and unknown {unknown_share:.2%} of the tokens, "
+            f"{masked}unknown {unknown_share:.2%} of the tokens, "
             f"random next {self.num_random_next / self.num_records:.1%} of the pairs"
         )

@@ -13,7 +13,7 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.pipeline import padded_lengths
+from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile, made_from
 from official_bert.metrics.span import (
     NORMALIZATIONS,
@@ -119,6 +119,7 @@ class QuestionAnsweringJob(FinetuningJob):
             self._options,
             version_2=self._version_2,
             num_processes=self.config.num_processes or None,
+            compression=self.config.compression,
         )
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
@@ -231,7 +232,9 @@ class QuestionAnsweringJob(FinetuningJob):
         schema = self.task.sized(PREDICTION_SCHEMA)
         file = RecordFile(os.path.join(self.config.output_dir, "eval.tf_record"), schema, self._lengths)
         if self._num_prediction_records is None:
-            self._num_prediction_records = write_prediction_records(file.path, self._tokenized, self._windows)
+            self._num_prediction_records = write_prediction_records(
+                file.path, self._tokenized, self._windows, compression=self.config.compression
+            )
         batch_size = self.config.predict_batch_size
         logits = predictions(trainer, file, self._num_prediction_records, batch_size=batch_size, label=label)
         for name, values in logits.items():

@@ -37,6 +37,7 @@ def write_training_records(
     *,
     version_2: bool,
     num_processes: int | None = None,
+    compression: str = "none",
 ) -> int:
     """Writes the records to train on, in the reference's order, unless an existing file is up to date.
 
@@ -54,7 +55,7 @@ def write_training_records(
         return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
 
     made_from = training_fingerprint(squad, tokenizer, options, version_2=version_2)
-    num_records = write_cached(path, made_from, records)
+    num_records = write_cached(path, made_from, records, compression)
     if not num_records:
         raise UserError(f"{path}: no window of any question is left to train on; are the contexts empty?")
     return num_records
@@ -65,14 +66,16 @@ def training_fingerprint(squad: SquadSet, tokenizer: FullTokenizer, options: Win
     return _fingerprint(squad, tokenizer, options, TRAINING_SCHEMA, version_2)
 
 
-def write_prediction_records(path: str, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
+def write_prediction_records(
+    path: str, tokenized: TokenizedSquad, windows: Sequence[Window], *, compression: str = "none"
+) -> int:
     """Writes the records to predict on, one per window, unless an existing file is up to date.
 
     Returns:
       The number of records.
     """
     made_from = _fingerprint(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
-    return write_cached(path, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
+    return write_cached(path, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA), compression)
 
 
 def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:

@@ -161,8 +161,8 @@ def _read_lines(path: str) -> list[str]:
     lines = []
     reader, num_read = LineReader(path), 0
     for line in reader:
-        num_dropped = reader.bytes_read - num_read - len(line.encode())
-        num_read = reader.bytes_read
+        num_dropped = reader.position - num_read - len(line.encode())
+        num_read = reader.position
         if num_dropped > _MAX_LINE_END:
             raise UserError(
                 f"{path}, line {len(lines) + 1}: carriage returns stand within the line; convert the file's line ends "

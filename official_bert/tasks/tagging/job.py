@@ -13,7 +13,7 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.data.pipeline import padded_lengths
+from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile, fingerprint, made_from
 from official_bert.metrics.tagging import (
     TaggingScores,
@@ -263,12 +263,26 @@ class _Writer(NamedTuple):
 
     def write_ids(self, file: RecordFile) -> int:
         return write_records(
-            file.path, file.schema, self.windows, self.labels, self.tokenizer, made_from=self.made_from
+            file.path,
+            file.schema,
+            self.windows,
+            self.labels,
+            self.tokenizer,
+            made_from=self.made_from,
+            compression=file.compression,
         )
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
         combined = fingerprint(encoder, self.made_from)
-        write_feature_records(file.path, file.schema, self.windows, self.labels, features=features, made_from=combined)
+        write_feature_records(
+            file.path,
+            file.schema,
+            self.windows,
+            self.labels,
+            features=features,
+            made_from=combined,
+            compression=file.compression,
+        )
 
 
 def _task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) -> TaggingTask:

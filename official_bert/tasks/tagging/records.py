@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from official_bert.config.tensor_names import FEATURES
 from official_bert.data.records import write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.modeling.classifier import FEATURES
 from official_bert.tasks.tagging.windows import Window
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import join_texts
@@ -33,6 +33,7 @@ def write_records(
     tokenizer: FullTokenizer,
     *,
     made_from: str,
+    compression: str = "none",
 ) -> int:
     """Writes a record for each window, unless an existing file is up to date.
 
@@ -43,6 +44,7 @@ def write_records(
       labels: of each sentence the label of each word.
       tokenizer: made the windows.
       made_from: fingerprint of all that decides the records.
+      compression: see `RecordFile`.
 
     Returns:
       The number of records.
@@ -63,7 +65,7 @@ def write_records(
             yield schema.encode(values)
         warn_of_unknown(path, tokenizer, num_unknown=num_unknown, num_pieces=num_pieces)
 
-    return write_cached(path, made_from, records)
+    return write_cached(path, made_from, records, compression)
 
 
 def write_feature_records(
@@ -74,6 +76,7 @@ def write_feature_records(
     *,
     features: Callable[[], Iterable[np.ndarray]],
     made_from: str,
+    compression: str = "none",
 ) -> int:
     """Writes what a frozen encoder computes of each window, unless an existing file is up to date.
 
@@ -84,6 +87,7 @@ def write_feature_records(
       labels: as for `write_records`.
       features: gives float32 [S, W] of each window, in order; called only if needed.
       made_from: fingerprint of all that decides the records.
+      compression: see `RecordFile`.
 
     Returns:
       The number of records.
@@ -99,7 +103,7 @@ def write_feature_records(
             }
             yield schema.encode(values)
 
-    return write_cached(path, made_from, records)
+    return write_cached(path, made_from, records, compression)
 
 
 def _labels_by_position(window: Window, labels: Sequence[int]) -> list[int]:

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.run_configs.pretraining import PretrainingDataConfig
+from official_bert.data.corpus_files import corpus_parts
 from official_bert.runs import create_pretraining_data
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
@@ -140,13 +141,13 @@ def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
     for name, text in (("a", "the town\n\nthe harbour"), ("b", "the boats\n\n"), ("c", "the sky\n")):
         (tmp_path / name).write_text(text)
         paths.append(str(tmp_path / name))
-    assert [len(document) for document in read_corpus(paths, tokenizer).documents] == [1, 2, 1]
+    assert [len(document) for document in read_corpus(corpus_parts(paths), tokenizer).documents] == [1, 2, 1]
 
 
 def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     maker = RecordMaker(
-        read_corpus([corpus_file], tokenizer),
+        read_corpus(corpus_parts([corpus_file]), tokenizer),
         tokenizer,
         random.Random(1),
         max_seq_length=48,

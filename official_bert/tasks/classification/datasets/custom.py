@@ -1,16 +1,20 @@
-"""Data sets of the user's own, in TSV, CSV or JSONL."""
+"""Data sets of the user's own, in TSV, CSV, JSONL or Parquet."""
 
 import dataclasses
 import functools
-import os
 from collections.abc import Mapping, Sequence
 
+from official_bert.data.parquet import open_parquet, read_parquet
 from official_bert.data.tables import read_csv, read_jsonl, read_tsv
+from official_bert.support.compression import is_compressed, text_ending
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
 from official_bert.tasks.classification.datasets.layouts import Column, Split
 
 CUSTOM = "custom"  # the name of a data set of the user's own
+# By the ending of the file's name: tables whose columns have numbers, and those whose columns have names alone.
+_TABLES_WITH_NUMBERS = {".tsv": read_tsv, ".txt": read_tsv, ".csv": read_csv}
+_TABLES_WITH_KEYS = {".jsonl": read_jsonl, ".json": read_jsonl, ".parquet": read_parquet}
 # Those of a custom data set; with two classes also F1.
 CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
     "single_label": ("accuracy",),
@@ -32,10 +36,12 @@ def custom_dataset(
     label_delimiter: str = ",",
     has_header: bool = True,
 ) -> Dataset:
-    """Describes a data set of the user's own, in TSV (.tsv, .txt: no quoting), CSV (.csv) or JSONL (.jsonl, .json).
+    """Describes a data set of the user's own: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json), Parquet.
+
+    All but Parquet (.parquet) may be compressed, with .gz, .bz2, .xz or .zst at the end of the name.
 
     Args:
-      text_a_column: name or number (from 0) of the column of the first text; in JSONL its key.
+      text_a_column: name or number (from 0) of the column of the first text; in JSONL its key, in Parquet its name.
       text_b_column: that of the second text, if there is one.
       label_column: that of the label; the file to predict needs none.
       train_file: path of the split "train".
@@ -43,7 +49,7 @@ def custom_dataset(
       predict_file: path of the split "test", read without labels.
       labels: the names of the classes in the order of the model's outputs; by default those of `train_file`, sorted.
       problem: "single_label", "multi_label" or "regression".
-      label_delimiter: stands between the names in a multi-label cell; in JSONL the label may be a list instead.
+      label_delimiter: stands between the names in a multi-label cell; JSONL and Parquet may have a list instead.
       has_header: the first row of TSV and CSV names the columns.
 
     Returns:
@@ -88,23 +94,37 @@ def custom_dataset(
     return dataset
 
 
+def check_custom_file(path: str, text_columns: Sequence[str], label_column: str | None) -> None:
+    """Checks what can be told about a file of a custom data set before its rows are read.
+
+    Raises:
+      UserError: the file cannot be read or, if it is Parquet, lacks a column; or an optional package is missing.
+    """
+    if is_compressed(path) or text_ending(path) != ".parquet":
+        return
+    with open_parquet(path) as table:
+        table.check_columns(text_columns, *([] if label_column is None else [label_column]))
+
+
 def _custom_split(
     path: str, text_columns: list[Column], label_column: Column | None, label_delimiter: str | None, has_header: bool
 ) -> Split:
-    readers = {".tsv": read_tsv, ".txt": read_tsv, ".csv": read_csv, ".jsonl": None, ".json": None}
-    extension = os.path.splitext(path)[1].lower()
-    if extension not in readers:
-        raise UserError(f"{path}: the file name must end in one of {', '.join(readers)}")
-    if readers[extension]:
+    extension = text_ending(path)
+    if extension not in (*_TABLES_WITH_NUMBERS, *_TABLES_WITH_KEYS):
+        raise UserError(
+            f"{path}: the file name must end in one of {', '.join([*_TABLES_WITH_NUMBERS, *_TABLES_WITH_KEYS])}"
+        )
+    if extension in _TABLES_WITH_NUMBERS:
         numbers = [_column(column, has_header) for column in text_columns]
         label = None if label_column is None else _column(label_column, has_header)
         most_columns = len(numbers) if has_header else None  # the header's width takes its place
-        return Split(
-            (path,), *numbers, label=label, read=readers[extension], has_header=has_header, most_columns=most_columns
-        )
+        read = _TABLES_WITH_NUMBERS[extension]
+        return Split((path,), *numbers, label=label, read=read, has_header=has_header, most_columns=most_columns)
     keys = [str(column) for column in text_columns]
     label_key = None if label_column is None else str(label_column)
-    read = functools.partial(read_jsonl, text_keys=keys, label_key=label_key, label_delimiter=label_delimiter)
+    read = functools.partial(
+        _TABLES_WITH_KEYS[extension], text_keys=keys, label_key=label_key, label_delimiter=label_delimiter
+    )
     label = None if label_key is None else len(keys)
     return Split((path,), *range(len(keys)), label=label, read=read, has_header=False)
 

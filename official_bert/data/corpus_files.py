@@ -1,0 +1,223 @@
+"""The files of a corpus: plain text, JSON lines or Parquet, whole or in parts that several processes read.
+
+All formats come out as the input of pretraining: one sentence a line, and a blank line where a document ends. An object
+of JSON lines or a row of Parquet is one document, and the lines of its text are its sentences.
+
+The parts of a file have each document exactly once, wherever the file is cut, and can be sent to other processes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from official_bert.data import parquet
+from official_bert.data.tables import json_cells
+from official_bert.support import compression, files
+from official_bert.support.errors import UserError
+from official_bert.support.text_files import LineReader, line_number
+
+FORMATS = ("text", "jsonl", "parquet")
+AUTO = "auto"
+DEFAULT_TEXT_FIELD = "text"
+_FORMAT_OF_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+
+
+class CorpusPart(NamedTuple):
+    """A file of a corpus, or a stretch of one, that can be read by itself.
+
+    In text, a document belongs to the part in which the last blank line before it begins, or to the first part if there
+    is none; an object of JSON lines to the part in which its line begins.
+
+    Attributes:
+      path: the file.
+      file_number: which of the corpus's files it is, from 0.
+      file_format: "text", "jsonl" or "parquet".
+      text_field: the key or column of the texts; None in text.
+      start: the first byte or, in Parquet, row group.
+      stop: the byte or row group behind the last one; None for the end of the file.
+    """
+
+    path: str
+    file_number: int
+    file_format: str
+    text_field: str | None
+    start: int = 0
+    stop: int | None = None
+
+
+def corpus_parts(
+    paths: Sequence[str],
+    *,
+    file_format: str = AUTO,
+    text_field: str = DEFAULT_TEXT_FIELD,
+    part_bytes: int | None = None,
+) -> list[CorpusPart]:
+    """Divides the files of a corpus into parts, and checks as much as the starts of the files tell.
+
+    Args:
+      paths: the files; those of one corpus may differ in format.
+      file_format: "text", "jsonl" or "parquet"; "auto" tells them by the files' names (before .gz and the like: .jsonl
+        and .json, .parquet), and Parquet also by content. Anything else is text.
+      text_field: the key or column of the texts.
+      part_bytes: about how many bytes a part has, but for compressed and remote files, which cannot be divided; None
+        makes one part of each file.
+
+    Returns:
+      The parts, in the order of the files and within them.
+
+    Raises:
+      UserError: a file cannot be read or lacks the column, an optional package is missing, or `text_field` would have
+        no effect.
+    """
+    parts = []
+    for number, path in enumerate(paths):
+        this_format = _format(path) if file_format == AUTO else file_format
+        part = CorpusPart(path, number, this_format, None if this_format == "text" else text_field)
+        is_compressed = compression.is_compressed(path)
+        if this_format == "parquet" and is_compressed:
+            raise UserError(f"{path} is a compressed Parquet file; unpack it (its columns may be compressed instead)")
+        if this_format == "parquet":
+            starts = _group_starts(part, part_bytes)
+        elif part_bytes is None or is_compressed or files.is_remote(path):
+            starts = [0]
+        else:
+            starts = range(0, max(1, files.size(path)), part_bytes)
+        stops = [*starts[1:], None]
+        parts += [part._replace(start=start, stop=stop) for start, stop in zip(starts, stops, strict=True)]
+    if text_field != DEFAULT_TEXT_FIELD and all(part.text_field is None for part in parts):
+        raise UserError(
+            f"text_field={text_field} has no effect on plain text; leave it out, or give input_format=jsonl or "
+            "input_format=parquet"
+        )
+    return parts
+
+
+class CorpusReader:
+    """Reads a part: iterating gives the lines of its documents, each with its position.
+
+    A blank line ends a document: one that the text has, or one after each object or row. The end of a file of text does
+    not end its last document, which may continue in the next file, as in the reference. Positions are the bytes of the
+    text (unpacked, if the file is compressed) before the line, in JSON lines before the line of the object, and in
+    Parquet the number of the row. They increase, and those of the lines of different documents differ.
+
+    Iterating raises UserError if the file is damaged, is not UTF-8, or has no text where one is expected; the message
+    gives the line or row of the file.
+
+    Attributes:
+      bytes_read: bytes of the part, as it is on the disk, that were read so far; those of all parts of a file add up
+        to its size.
+    """
+
+    def __init__(self, part: CorpusPart):
+        """Takes the part; the file is opened when the reader is iterated."""
+        self._part = part
+        self._reader: LineReader | None = None
+        self._parquet_bytes = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """See the class."""
+        if self._reader is None:
+            return self._parquet_bytes
+        return min(self._reader.bytes_read, self._stop - self._part.start)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        if self._part.file_format == "text":
+            return self._text_lines()
+        return self._lines_of_documents()
+
+    def _text_lines(self) -> Iterator[tuple[int, str]]:
+        is_ours = self._part.start == 0
+        for position, line in self._file_lines():
+            line = line.strip()
+            is_behind = position >= self._stop
+            if line and is_ours:
+                yield position, line
+            elif not line and (is_ours or not is_behind):
+                is_ours = True
+                yield position, line
+            if is_behind and not (line and is_ours):
+                return
+
+    def _lines_of_documents(self) -> Iterator[tuple[int, str]]:
+        """The lines of the texts of objects or rows, with a blank line before the first and after each."""
+        texts = self._jsonl_texts() if self._part.file_format == "jsonl" else self._parquet_texts()
+        is_first = True
+        for position, text in texts:
+            if is_first:
+                yield position, ""  # ends the document of a file of text before this one
+            is_first = False
+            for line in text.replace("\r", "").split("\n"):
+                if line := line.strip():
+                    yield position, line
+            yield position, ""
+
+    def _jsonl_texts(self) -> Iterator[tuple[int, str]]:
+        path = self._part.path
+        for position, line in self._file_lines():
+            if position >= self._stop:
+                return
+            if not position:
+                line = line.removeprefix("\ufeff")
+            if not line.strip():
+                continue
+            try:
+                yield position, *json_cells(line, text_keys=[self._part.text_field])
+            except UserError as error:
+                raise UserError(f"{path}, line {line_number(path, position)}: {error}") from error
+
+    def _parquet_texts(self) -> Iterator[tuple[int, str]]:
+        path, field = self._part.path, self._part.text_field
+        with parquet.open_parquet(path) as table:
+            table.check_columns([field])
+            groups = range(self._part.start, len(table.group_rows) if self._part.stop is None else self._part.stop)
+            num_bytes, num_rows = files.size(path), table.num_rows
+            first_row = sum(table.group_rows[: groups.start])
+            end = sum(table.group_rows[: groups.stop])
+            bytes_before = num_bytes * first_row // max(num_rows, 1)
+            for number, (text,) in table.rows([field], groups):
+                if text is None:
+                    raise UserError(f"{path}, row {number}: {field!r} is null; a text must be a string")
+                self._parquet_bytes = num_bytes * number // num_rows - bytes_before
+                yield number, text
+            self._parquet_bytes = (num_bytes * end // num_rows if num_rows else num_bytes) - bytes_before
+
+    @property
+    def _stop(self) -> float:
+        return math.inf if self._part.stop is None else self._part.stop
+
+    def _file_lines(self) -> Iterator[tuple[int, str]]:
+        """The lines from the part's start to the end of the file, each with its position."""
+        self._reader = reader = LineReader(self._part.path, start=self._part.start)
+        end = None
+        for line in reader:
+            position = reader.first if end is None else end
+            end = reader.position
+            yield position, line
+
+
+def _format(path: str) -> str:
+    """The format of a file, by the ending of its name or its content."""
+    file_format = _FORMAT_OF_ENDING.get(compression.text_ending(path))
+    if file_format is not None:
+        return file_format
+    with files.open_file(path, "rb") as source:
+        is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC
+        if is_parquet:  # a text may begin so too
+            source.seek(files.size(path) - len(parquet.MAGIC))
+            is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC
+    return "parquet" if is_parquet else "text"
+
+
+def _group_starts(part: CorpusPart, part_bytes: int | None) -> list[int]:
+    """The first row groups of the parts of a Parquet file; checks its column."""
+    with parquet.open_parquet(part.path) as table:
+        table.check_columns([part.text_field])
+        group_bytes = table.group_bytes
+    starts, num_bytes = [0], 0
+    for number, this_bytes in enumerate(group_bytes):
+        if part_bytes is not None and num_bytes >= part_bytes and not files.is_remote(part.path):
+            starts.append(number)
+            num_bytes = 0
+        num_bytes += this_bytes
+    return starts

@@ -1,0 +1,43 @@
+"""What TensorFlow reports about unreadable records, with file and record number."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from official_bert.data import tfrecord
+from official_bert.data.records import check_records, made_from
+from official_bert.data.schema import RecordSchema
+from official_bert.support.errors import UserError
+
+
+@contextlib.contextmanager
+def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
+    """Turns TensorFlow's errors about unreadable records into a message with file and record number.
+
+    Args:
+      paths: the files that are read inside the block.
+      schema: also finds records that are whole but do not fit it.
+
+    Raises:
+      UserError: a record is damaged, cut off, or does not fit the schema; or a file cannot be read.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        for path in paths:
+            if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
+                _check(path, schema, error)
+        for path in paths:
+            if path in error.message:  # a file that is gone, or behind a network that is
+                raise UserError(f"cannot read {path}: {' '.join(error.message.split())}") from error
+        raise
+
+
+def _check(path: str, schema: RecordSchema | None, cause: Exception) -> None:
+    try:
+        check_records(tfrecord.read_records(path), schema, path)
+    except tfrecord.DamagedRecordError as error:
+        if made_from(path):
+            raise UserError(f"{error.what}; delete it; it will be created again") from cause
+        raise error from cause

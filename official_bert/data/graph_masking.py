@@ -1,0 +1,211 @@
+"""Masks drawn while training: the rules of `masking.py` as a TensorFlow graph, for a batch at a time.
+
+Every random number is a function of a seed, the number of the record's visit and its place in the record, so the masks
+of a visit are the same in any batch, on any machine and in any release of TensorFlow, and a resumed run draws those
+that the uninterrupted one would have drawn.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from official_bert.data.masking import MaskingVocabulary, number_to_predict
+from official_bert.tokenization.vocab import Vocabulary
+
+# Of splitmix64 (Steele, Lea and Flood, 2014): the step of its counter, and shifts and factors of its output.
+_STEP = 0x9E3779B97F4A7C15
+_MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_LAST_SHIFT = 31
+
+_NEVER = 2.0  # sorts after all random numbers
+
+
+class GraphMasker:
+    """Masks the wordpieces of batches at random, by the rules of `Masker`."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        masked_lm_prob: float,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        whole_word: bool,
+        random_seed: int,
+        purpose: str,
+    ):
+        """Prepares tables.
+
+        Args:
+          vocabulary: its [CLS] and [SEP] are never masked.
+          masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
+          max_seq_length: positions of a record, S.
+          max_predictions_per_seq: maximum number of masked wordpieces per record, P.
+          whole_word: mask either all pieces of a word or none.
+          random_seed: seed of the masks.
+          purpose: any text; maskers with the same seed and different purposes draw different masks.
+
+        Raises:
+          UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
+        """
+        pieces = MaskingVocabulary.of(vocabulary)
+        is_kept = [index in pieces.kept for index in range(vocabulary.size)]
+        continues_word = [index in pieces.continues_word for index in range(vocabulary.size)]
+        limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
+        # Python itself rounds, so that the numbers are those of `Masker` at every length.
+        numbers = [number_to_predict(length, **limits) for length in range(max_seq_length + 1)]
+        digest = hashlib.sha256(f"{random_seed} {purpose}".encode()).digest()
+        self._key = int.from_bytes(digest[:8], "little")
+        self._mask_id = pieces.mask
+        self._max_predictions = max_predictions_per_seq
+        self._whole_word = whole_word
+        with tf.init_scope():
+            self._is_kept = tf.constant(is_kept)  # [V]
+            self._continues_word = tf.constant(continues_word)  # [V]
+            self._replacements = tf.constant(pieces.replacements, tf.int32)
+            self._numbers = tf.constant(numbers, tf.int32)  # [S + 1]
+
+    def mask(self, batch: Mapping[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Masks a batch of records.
+
+        Args:
+          batch: input_ids, each in the vocabulary, and input_mask, int32 [B, S]; others are passed through.
+          visits: int64 [B], the numbers that the random ones depend on, beside the seed.
+
+        Returns:
+          The batch, with input_ids masked, and as records with masks have them: masked_lm_positions, ascending, and
+          masked_lm_ids, int32 [B, P], and masked_lm_weights, float32 [B, P]; unused places are 0.
+        """
+        ids, input_mask = batch["input_ids"], batch["input_mask"]
+        num_positions, num_slots = ids.shape[1], self._max_predictions
+        uniform = uniform_numbers(self._key, visits, 2 * num_slots + num_positions)
+        kind, replacement, order = tf.split(uniform, [num_slots, num_slots, num_positions], axis=1)
+
+        is_candidate = (input_mask == 1) & ~tf.gather(self._is_kept, ids)  # [B, S]
+        num_to_predict = tf.gather(self._numbers, tf.reduce_sum(input_mask, axis=1))  # [B]
+        if self._whole_word:
+            continues_word = tf.gather(self._continues_word, ids)
+            positions = _choose_words(is_candidate, continues_word, num_to_predict, order, num_slots)
+        else:
+            positions = _choose_pieces(is_candidate, num_to_predict, order, num_slots)
+        is_used = positions < num_positions  # [B, P]
+        positions = tf.where(is_used, positions, 0)
+        labels = tf.where(is_used, tf.gather(ids, positions, batch_dims=1), 0)
+
+        num_pieces = tf.size(self._replacements, tf.float64)
+        random_pieces = tf.gather(self._replacements, tf.cast(replacement * num_pieces, tf.int32))
+        shown = tf.where(kind < 0.8, self._mask_id, tf.where(kind < 0.9, labels, random_pieces))
+        change = tf.where(is_used, shown - labels, 0)  # unused slots add 0 to the id of position 0
+        rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(positions))
+        return {
+            **batch,
+            "input_ids": tf.tensor_scatter_nd_add(ids, tf.stack([rows, positions], axis=-1), change),
+            "masked_lm_positions": positions,
+            "masked_lm_ids": labels,
+            "masked_lm_weights": tf.cast(is_used, tf.float32),
+        }
+
+
+def uniform_numbers(key: int, visits: tf.Tensor, count: int) -> tf.Tensor:
+    """Random numbers from [0, 1): of each visit its own stream of splitmix64.
+
+    Args:
+      key: from 0 to 2**64 - 1.
+      visits: int64 [B].
+      count: numbers of each visit.
+
+    Returns:
+      float64 [B, count], multiples of 2**-53.
+    """
+    starts = _mix(tf.cast(visits, tf.uint64) * _uint64(_STEP) + _uint64(key))  # [B]
+    steps = tf.cast(tf.range(1, count + 1), tf.uint64) * _uint64(_STEP)  # [count]
+    bits = tf.bitwise.right_shift(_mix(starts[:, tf.newaxis] + steps), _uint64(11))
+    return tf.cast(bits, tf.float64) * 2.0**-53
+
+
+def _mix(state: tf.Tensor) -> tf.Tensor:
+    for shift, factor in _MIXING:
+        state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _uint64(shift))) * _uint64(factor)
+    return tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _uint64(_LAST_SHIFT)))
+
+
+def _uint64(number: int) -> tf.Tensor:
+    return tf.constant(number, tf.uint64)
+
+
+def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int) -> tf.Tensor:
+    """Chooses the first wordpieces in a random order.
+
+    Args:
+      is_candidate: bool [B, S].
+      num_to_predict: int32 [B].
+      order: [B, S], the order.
+      num_slots: P.
+
+    Returns:
+      int32 [B, P], ascending; S in unused slots.
+    """
+    num_positions = is_candidate.shape[1]
+    first, positions = tf.math.top_k(-tf.where(is_candidate, order, _NEVER), min(num_slots, num_positions))
+    is_chosen = (tf.range(first.shape[1]) < num_to_predict[:, tf.newaxis]) & (first > -_NEVER)
+    return _in_slots(tf.where(is_chosen, positions, num_positions), num_slots, num_positions)
+
+
+def _choose_words(
+    is_candidate: tf.Tensor, continues_word: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int
+) -> tf.Tensor:
+    """Chooses words in a random order, each that fits; as `_choose_pieces`, with `continues_word`, bool [B, S]."""
+    num_positions = is_candidate.shape[1]
+    # The first wordpiece of a record begins a word in any case; a piece after [SEP] may go on with that before it.
+    is_first = tf.cumsum(tf.cast(is_candidate, tf.int32), axis=1) == 1
+    is_start = is_candidate & (is_first | ~continues_word)
+    word = tf.maximum(tf.cumsum(tf.cast(is_start, tf.int32), axis=1) - 1, 0)  # [B, S], number of a position's word
+    row_starts = tf.range(tf.shape(word)[0])[:, tf.newaxis] * num_positions
+    lengths = tf.math.unsorted_segment_sum(
+        tf.cast(is_candidate, tf.int32), word + row_starts, tf.size(word)
+    )  # [B * S]; a word has at least one position
+    lengths = tf.reshape(lengths, tf.shape(word))
+    words = tf.argsort(tf.where(lengths > 0, order, _NEVER))  # [B, S], numbers of words in random order
+    is_chosen = first_that_fit(tf.gather(lengths, words, batch_dims=1), num_to_predict)
+    is_chosen = tf.gather(is_chosen, tf.argsort(words), batch_dims=1)  # in the order of the words again
+    is_chosen = is_candidate & tf.gather(is_chosen, word, batch_dims=1)  # [B, S], of positions
+    return _in_slots(tf.where(is_chosen, tf.range(num_positions), num_positions), num_slots, num_positions)
+
+
+def _in_slots(positions: tf.Tensor, num_slots: int, unused: int) -> tf.Tensor:
+    """Sorts positions, and cuts or fills them up to the number of slots."""
+    positions = tf.sort(positions, axis=1)[:, :num_slots]
+    return tf.pad(positions, [[0, 0], [0, num_slots - positions.shape[1]]], constant_values=unused)
+
+
+def first_that_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+    """Takes items in their order; one that is longer than the room that is left is left out, and later ones are tried.
+
+    Each round takes as many of the open items as fit in a row. The room only shrinks, so all items that are longer than
+    what is left are out; the first item that did not fit is among them, so rounds are at most as many as lengths, and
+    mostly two or three.
+
+    Args:
+      lengths: int32 [B, S]; 0 for no item.
+      room: int32 [B].
+
+    Returns:
+      bool [B, S], whether an item is taken.
+
+    Example: of lengths 2 4 1 1 in a room of 4 the first, the third and the fourth are taken.
+    """
+
+    def is_any_open(is_taken, is_open, room):
+        return tf.reduce_any(is_open)
+
+    def take(is_taken, is_open, room):
+        needed = tf.where(is_open, lengths, 0)
+        is_new = is_open & (tf.cumsum(needed, axis=1) <= room)
+        room -= tf.reduce_sum(tf.where(is_new, lengths, 0), axis=1, keepdims=True)
+        return is_taken | is_new, is_open & ~is_new & (lengths <= room), room
+
+    room = room[:, tf.newaxis]
+    is_open = (lengths > 0) & (lengths <= room)
+    is_taken, _, _ = tf.while_loop(is_any_open, take, [tf.zeros_like(is_open), is_open, room])
+    return is_taken

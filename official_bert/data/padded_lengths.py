@@ -1,0 +1,22 @@
+"""The lengths that batches of similar records are padded to."""
+
+_SHORTEST = 8  # positions; the smallest length that batches are cut to
+
+
+def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
+    """The few lengths that batches of similar texts are padded to, so that there are few shapes.
+
+    Args:
+      max_length: the longest; the last of the result.
+      unit: all others are multiples of it.
+
+    Returns:
+      Up to eight lengths an octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
+    """
+    lengths, length, step = [], unit, unit
+    while length < max_length:
+        lengths.append(length)
+        if length == 16 * step:  # an octave is over
+            step *= 2
+        length += step
+    return [*lengths, max_length]

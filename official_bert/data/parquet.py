@@ -1,0 +1,156 @@
+"""Reads columns of Parquet files, in little memory however long the file is. Needs pyarrow, an optional package."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from official_bert.data.tables import Row, cells_of
+from official_bert.support import files
+from official_bert.support.errors import UserError, listed
+
+MAGIC = b"PAR1"  # with which a file begins and ends
+_BATCH_ROWS = 1024
+_BUFFER_BYTES = 1 << 20  # for each column: a row group, which may be as large as the file, is not read as a whole
+
+
+class ParquetReader:
+    """The rows of a file, or of some of its row groups.
+
+    Attributes:
+      path: the file.
+      group_rows: the number of rows of each row group.
+      group_bytes: the size of each row group, uncompressed.
+    """
+
+    def __init__(self, path: str, file: Any):
+        """Takes an open file; see `open_parquet`."""
+        self.path = path
+        self._file = file
+        metadata = file.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        self.group_rows = [group.num_rows for group in groups]
+        self.group_bytes = [group.total_byte_size for group in groups]
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return sum(self.group_rows)
+
+    def check_columns(self, text_columns: Sequence[str], *others: str) -> None:
+        """Raises unless the file has all these columns and those of texts hold strings.
+
+        Raises:
+          UserError: the message names the columns that there are.
+        """
+        import pyarrow as pa
+
+        schema = self._file.schema_arrow
+        for name in [*text_columns, *others]:
+            count = schema.names.count(name)
+            if not count:
+                raise UserError(f"{self.path}: no column {name!r}; the columns are {listed(schema.names)}")
+            if count > 1:
+                raise UserError(f"{self.path}: {count} columns are named {name!r}; rename all but one of them")
+        for name in text_columns:
+            kind = schema.field(name).type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                raise UserError(f"{self.path}: the column {name!r} holds {kind}; a text must be a string")
+
+    def rows(self, columns: Sequence[str], groups: range | None = None) -> Iterator[tuple[int, tuple]]:
+        """Reads some columns.
+
+        Args:
+          columns: their names.
+          groups: numbers of the row groups to read; None for all.
+
+        Yields:
+          The number of a row in the file, from 0, and its values.
+
+        Raises:
+          UserError: the file is damaged.
+        """
+        groups = range(len(self.group_rows)) if groups is None else groups
+        number = sum(self.group_rows[: groups.start])
+        with _explained(self.path, f"after row {number}"):
+            batches = self._file.iter_batches(
+                batch_size=_BATCH_ROWS, row_groups=list(groups), columns=list(dict.fromkeys(columns)), use_threads=False
+            )
+        while True:
+            with _explained(self.path, f"at or after row {number}"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            values = [self._values(batch.column(name), name, number) for name in columns]
+            for row in zip(*values, strict=True):
+                yield number, row
+                number += 1
+
+    def _values(self, column: Any, name: str, first_row: int) -> list[Any]:
+        try:
+            return column.to_pylist()
+        except UnicodeDecodeError:
+            for number, value in enumerate(column, start=first_row):
+                try:
+                    value.as_py()
+                except UnicodeDecodeError as error:
+                    raise UserError(f"{self.path}, row {number}: {name!r} is not UTF-8 ({error})") from error
+            raise
+
+
+@contextlib.contextmanager
+def open_parquet(path: str) -> Iterator[ParquetReader]:
+    """Opens a Parquet file.
+
+    Raises:
+      UserError: pyarrow is missing, or the file cannot be read or is not Parquet.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise UserError(
+            f"{path} is Parquet, which is read with an optional package; install it: "
+            'pip install "official-bert[parquet]"'
+        ) from error
+    with files.open_file(path, "rb") as source:
+        with _explained(path, "at its end, where the schema stands"):
+            if files.is_remote(path):  # which lacks what a file of Python has
+                source = pa.BufferReader(source.read())
+            file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES)
+        yield ParquetReader(path, file)
+
+
+def read_parquet(
+    path: str, *, text_keys: Sequence[str], label_key: str | None = None, label_delimiter: str | None = None
+) -> Iterator[Row]:
+    """Reads columns of a Parquet file as `tables.read_jsonl` reads the keys of JSON lines; its arguments are the same.
+
+    Raises:
+      UserError: the file cannot be read or lacks a column.
+    """
+    with open_parquet(path) as parquet:
+        labels = [] if label_key is None else [label_key]
+        parquet.check_columns(text_keys, *labels)
+        for number, values in parquet.rows([*text_keys, *labels]):
+            cells, mistake = [], None
+            try:
+                cells = cells_of(values, text_keys, label_delimiter)
+            except UserError as error:
+                mistake = str(error)
+            yield Row(number, f"{path}, row {number}", cells, mistake)
+
+
+@contextlib.contextmanager
+def _explained(path: str, where: str) -> Iterator[None]:
+    """Turns what pyarrow reports about a file into a message that names it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is not Parquet, or damaged {where}: {text}") from error

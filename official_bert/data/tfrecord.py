@@ -1,0 +1,136 @@
+"""The TFRecord format without TensorFlow, whose import takes seconds and hundreds of megabytes.
+
+A record on disk is its length (uint64), the checksum of the length, its bytes, and their checksum. A file may be
+compressed with gzip as a whole; which files are is seen from their first bytes.
+"""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Literal
+
+from google_crc32c import value as crc32c
+
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+GZIP = "gzip"
+COMPRESSIONS = ("none", GZIP)
+FRAME_BYTES = 16  # of a record on disk, beside its own
+
+_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+_GZIP_LEVEL = 6
+_BLOCK_BYTES = 1 << 20
+
+
+def _masked_checksum(data: bytes) -> int:
+    """CRC-32C, rotated and shifted so that the checksum of data that contain checksums is a good one too."""
+    checksum = crc32c(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+class _HeaderTable(dict):
+    """Headers made so far; pretraining records differ by few bytes in length."""
+
+    def __missing__(self, length: int) -> bytes:
+        packed = _LENGTH.pack(length)
+        header = self[length] = packed + _CHECKSUM.pack(_masked_checksum(packed))
+        return header
+
+
+_HEADERS = _HeaderTable()
+
+
+def frame(record: bytes) -> bytes:
+    """A record as it is on disk."""
+    return b"".join((_HEADERS[len(record)], record, _CHECKSUM.pack(_masked_checksum(record))))
+
+
+def compressed_sink(sink: IO[bytes]) -> gzip.GzipFile:
+    """Compresses what is written to a file, to the same bytes at any time; close it before the file."""
+    return gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
+
+
+def compression_type(path: str) -> Literal["", "GZIP"]:
+    """How a TFRecord file is compressed, in the words of `tf.data.TFRecordDataset`.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    with files.open_file(path, "rb") as source:
+        start = source.read(_HEADER.size)
+    if not start.startswith(_GZIP_MAGIC) or _is_header(start):  # the length of a record may look like gzip
+        return ""
+    return "GZIP"
+
+
+def _is_header(data: bytes) -> bool:
+    if len(data) < _HEADER.size:
+        return False
+    _, checksum = _HEADER.unpack(data)
+    return checksum == _masked_checksum(data[: _LENGTH.size])
+
+
+def read_records(path: str) -> Iterator[bytes]:
+    """Reads the records of a TFRecord file and checks every checksum.
+
+    Raises:
+      UserError: the file cannot be read or is empty, or a record is damaged or cut off; the message gives its number
+        from 0.
+    """
+    is_compressed = compression_type(path) == "GZIP"
+    with files.open_file(path, "rb") as source:
+        stream = gzip.GzipFile(fileobj=source) if is_compressed else source
+        number = 0
+        try:
+            while (record := _read_record(stream.read)) is not None:
+                yield record
+                number += 1
+        except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DamagedRecordError(path, number) from error
+    if not number:
+        raise empty(path)
+
+
+class DamagedRecordError(UserError):
+    """A record cannot be read.
+
+    Attributes:
+      what: the message without advice.
+    """
+
+    def __init__(self, path: str, number: int):
+        """Makes the message for the record of this number, counted from 0."""
+        self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"
+        super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
+
+
+def empty(path: str) -> UserError:
+    """The mistake of a file without records."""
+    return UserError(f"{path} is empty; was it written completely?")
+
+
+def length_on_disk(data: Any, position: int) -> int:
+    """How many bytes the record at a position takes on disk, by its length field; 0 if that is cut off."""
+    if position + _HEADER.size > len(data):
+        return 0
+    return _LENGTH.unpack_from(data, position)[0] + FRAME_BYTES
+
+
+def _read_record(read: Callable[[int], bytes]) -> bytes | None:
+    """Reads the next record; None at the end, ValueError if it is not whole."""
+    header = read(_HEADER.size)
+    if not header:
+        return None
+    if not _is_header(header):
+        raise ValueError("header")
+    (length,) = _LENGTH.unpack_from(header)
+    data = read(length + _CHECKSUM.size)
+    record = data[:length]
+    if len(data) < length + _CHECKSUM.size or _CHECKSUM.unpack_from(data, length)[0] != _masked_checksum(record):
+        raise ValueError("record")
+    return record

@@ -1,0 +1,252 @@
+"""Reads files that are compressed with gzip, bzip2, xz or Zstandard, which are recognized by their first bytes.
+
+Members that follow each other in a file, as `cat a.gz b.gz` leaves them, are read as one. Unlike the readers of the
+standard library, this one takes bytes that are no further member for damage in every format, counts what it consumes
+of the file, for the progress, and the lines it gave out, for messages.
+"""
+
+import contextlib
+import functools
+import importlib
+import io
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple
+
+from official_bert.support.errors import UserError
+from official_bert.support.files import open_file
+
+_BLOCK_BYTES = 1 << 17
+_MAGIC_BYTES = 10  # none of which is a line feed
+_MAX_WINDOW_LOG = 31  # of zstd --long=31, with which some published corpora are written
+_ENDINGS = re.compile(r"\.(gz|gzip|bz2|xz|zst|zstd)$", re.IGNORECASE)
+
+
+class _Format(NamedTuple):
+    """A format of compression.
+
+    Attributes:
+      name: for messages.
+      magic: how a file begins.
+      module: what unpacks it.
+      is_padded: bytes of zero may follow a member.
+    """
+
+    name: str
+    magic: re.Pattern[bytes]
+    module: str
+    is_padded: bool = False
+
+
+_FORMATS = (
+    _Format("gzip", re.compile(rb"\x1f\x8b"), "zlib", is_padded=True),
+    _Format("bzip2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bz2"),
+    _Format("xz", re.compile(rb"\xfd7zXZ\x00"), "lzma", is_padded=True),
+    # The second is a frame to skip, with which pzstd begins.
+    _Format("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), "backports.zstd"),
+)
+
+
+class _GzipMember:
+    """Unpacks one member of a gzip file, with the methods of `bz2.BZ2Decompressor`."""
+
+    def __init__(self):
+        self._inflate = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inflate.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        return self._inflate.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflate.unused_data
+
+
+class Unpacked(io.RawIOBase):
+    """The bytes that a compressed file holds.
+
+    Attributes:
+      bytes_read: bytes of the compressed file that were consumed.
+    """
+
+    def __init__(self, source: IO[bytes], path: str, file_format: _Format):
+        """Reads an open file; `path` is its name in messages."""
+        self._source = source
+        self._path = path
+        self._format = file_format
+        self._new_member, self._error = _unpacker(file_format, path)
+        self._member: Any = None  # None between two members
+        self._unused = b""
+        self._num_lines = 0
+        self.bytes_read = 0
+
+    def readable(self) -> bool:
+        """Whether it can be read: it can."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads up to as many bytes as `buffer` has room for; 0 at the end.
+
+        Raises:
+          UserError: the file is damaged or incomplete.
+        """
+        data = self._next(len(buffer))
+        buffer[: len(data)] = data
+        self._num_lines += data.count(b"\n")
+        return len(data)
+
+    def _next(self, max_length: int) -> bytes:
+        while True:
+            block = b""
+            if self._member is None:
+                block = self._start_of_member()
+                if not block:
+                    return b""
+                self._member = self._new_member()
+            elif self._member.needs_input:
+                block = self._read_block()
+                if not block:
+                    raise UserError(
+                        f"{self._path}: the {self._format.name} file ends too early, after line {self._num_lines} of "
+                        "its text; it is incomplete, copy or download it again"
+                    )
+            try:
+                data = self._member.decompress(block, max_length)
+            except self._error as error:
+                raise UserError(
+                    f"{self._path}: the {self._format.name} file is damaged after line {self._num_lines} of its text "
+                    f"({error}); copy or download it again"
+                ) from error
+            if self._member.eof:
+                self._unused, self._member = self._member.unused_data, None
+            if data:
+                return data
+
+    def _start_of_member(self) -> bytes:
+        """The next bytes that are not padding; none at the end of the file."""
+        block, self._unused = self._unused or self._read_block(), b""
+        while block and self._format.is_padded and not (block := block.lstrip(b"\0")):
+            block = self._read_block()
+        return block
+
+    def _read_block(self) -> bytes:
+        block = self._source.read(_BLOCK_BYTES)
+        self.bytes_read += len(block)
+        return block
+
+
+class _Rejoined(io.RawIOBase):
+    """The first bytes of a pipe, which were read to recognize its format, and the rest."""
+
+    def __init__(self, head: bytes, source: IO[bytes]):
+        self._head = head
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)] or self._source.read1(len(buffer))
+        self._head = self._head[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def unpacked(source: IO[bytes], path: str) -> IO[bytes]:
+    """What an open file holds, unpacked if it is compressed.
+
+    Args:
+      source: the file, at its start; a pipe is waited for no longer than until its first line is there.
+      path: its name, for messages.
+
+    Returns:
+      `source` itself if it is not compressed, but for a pipe whose start had to be read; otherwise a buffered reader
+      whose `raw` is an `Unpacked`.
+
+    Raises:
+      UserError: what unpacks this format is not installed.
+    """
+    if source.seekable():
+        start = source.tell()
+        head = source.read(_MAGIC_BYTES)
+        source.seek(start)
+    else:
+        head = source.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+        if len(head) < _MAGIC_BYTES and b"\n" not in head:  # the writer is slow, or there is no more
+            head = source.readline(_MAGIC_BYTES)
+            source = io.BufferedReader(_Rejoined(head, source))
+    file_format = _format_of(head)
+    if file_format is None:
+        return source
+    return io.BufferedReader(Unpacked(source, path, file_format), _BLOCK_BYTES)
+
+
+@contextlib.contextmanager
+def open_unpacked(path: str, what: str = "") -> Iterator[IO[bytes]]:
+    """Opens a file to read its bytes, unpacked if it is compressed.
+
+    Args:
+      path: the file.
+      what: what the file should be, for messages: "model config".
+
+    Raises:
+      UserError: it cannot be opened or read; in the block too, where it is damaged.
+    """
+    with open_file(path, "rb", what) as source:
+        yield unpacked(source, path)
+
+
+def is_compressed(path: str) -> bool:
+    """Tells whether a file begins as one that is compressed, which this Python can unpack.
+
+    Raises:
+      UserError: it cannot be read, or what unpacks its format is not installed.
+    """
+    with open_file(path, "rb") as source:
+        file_format = _format_of(source.read(_MAGIC_BYTES))
+    if file_format is None:
+        return False
+    _unpacker(file_format, path)
+    return True
+
+
+def text_ending(path: str) -> str:
+    """The ending of a file's name in lower case, before that of a compression: ".jsonl" of "dump.JSONL.gz"."""
+    return os.path.splitext(_ENDINGS.sub("", path))[1].lower()
+
+
+def _format_of(head: bytes) -> _Format | None:
+    return next((file_format for file_format in _FORMATS if file_format.magic.match(head)), None)
+
+
+def _unpacker(file_format: _Format, path: str) -> tuple[Callable[[], Any], type[Exception]]:
+    """What unpacks one member, and the error that it raises."""
+    try:
+        module = importlib.import_module(file_format.module)
+    except ImportError as error:
+        if file_format.name == "zstd":
+            raise UserError(
+                f"{path} is compressed with zstd, which is read with an optional package; install it: "
+                'pip install "official-bert[zstd]"'
+            ) from error
+        raise UserError(
+            f"{path} is compressed with {file_format.name}, but this Python was built without its module "
+            f"{file_format.module}; unpack the file, or use another Python"
+        ) from error
+    if file_format.name == "gzip":
+        return _GzipMember, zlib.error
+    if file_format.name == "bzip2":
+        return module.BZ2Decompressor, OSError
+    if file_format.name == "xz":
+        return functools.partial(module.LZMADecompressor, format=module.FORMAT_XZ), module.LZMAError
+    options = {module.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG}
+    return functools.partial(module.ZstdDecompressor, options=options), module.ZstdError

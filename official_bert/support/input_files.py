@@ -1,0 +1,80 @@
+"""Finds the files that an input stands for: names, globs, folders and lists of these."""
+
+import os
+from collections.abc import Callable, Iterator
+
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.text_files import LineReader
+
+_LIST_SIGN = "@"
+
+
+def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None) -> list[str]:
+    """Finds the files that a comma-separated list of names, globs, folders and file lists stands for.
+
+    A folder stands for all files below it, sorted, without hidden files and folders. `@list.txt` stands for what the
+    file list.txt names: a name, glob or folder a line. Relative paths in it are relative to the current folder, like
+    those in `patterns`; blank lines mean nothing.
+
+    Args:
+      patterns: for example `"a.txt,books/*.txt,dumps,@list.txt"`.
+      is_input: tells of the path of a file found in a folder whether to take it; None takes all.
+
+    Returns:
+      Paths, in the order of the list, at least one for each part of it.
+
+    Raises:
+      UserError: a pattern matches no file, or a folder or list is empty; the message names it, and in a list the line.
+    """
+    found = []
+    for pattern in patterns.split(","):
+        name = pattern.strip()
+        if name.startswith(_LIST_SIGN):
+            found += _listed(name.removeprefix(_LIST_SIGN), is_input)
+        else:
+            found += _found(name, patterns, is_input)
+    return found
+
+
+def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
+    """The files that a file list stands for."""
+    if not path:
+        raise UserError(f"{_LIST_SIGN!r} stands alone; write the name of a file list behind it: {_LIST_SIGN}list.txt")
+    if files.is_folder(path):
+        raise UserError(f"{_LIST_SIGN}{path} is a folder, not a list of files; leave out the {_LIST_SIGN}")
+    files.check_regular(path)  # a pipe could not be read twice
+    found = []
+    for where, name in _entries(path):
+        if name.startswith(_LIST_SIGN):
+            raise UserError(f"{where}: {name!r} would be a list within a list; name files, globs and folders")
+        try:
+            found += _found(name, None, is_input)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+    if not found:
+        raise UserError(f"the file list {path} names no files; write one path, glob or folder a line")
+    return found
+
+
+def _entries(path: str) -> Iterator[tuple[str, str]]:
+    """The lines of a list that are not blank, each after its place for messages."""
+    for number, line in enumerate(LineReader(path), start=1):
+        if name := line.removeprefix("\ufeff").strip():
+            yield f"{path}, line {number}", name
+
+
+def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None) -> list[str]:
+    """The files that a name, glob or folder stands for."""
+    files.check_name(name)
+    if not name or not files.is_folder(name):
+        return files.find_one(name, given)
+    found = [path for path in files.files_below(name) if is_input is None or is_input(path)]
+    if not found:
+        raise UserError(f"there are no input files in the folder {name} (hidden ones are left out)")
+    return found
+
+
+def is_no_sidecar(path: str) -> bool:
+    """Tells whether a file is not one of the `.json` files that lie beside records and describe them."""
+    return os.path.splitext(path)[1] != ".json"

@@ -1,0 +1,101 @@
+"""Batches of records without masks, masked on their way into training and evaluation."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from official_bert.data.graph_masking import GraphMasker
+from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, training_batches
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.records import UNMASKED_SCHEMA
+from official_bert.tokenization import Vocabulary, vocab
+
+
+class DynamicMasking:
+    """Draws masks for records each time they are used.
+
+    Attributes:
+      schema: the records, with lengths and limits.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        type_vocab_size: int,
+        masked_lm_prob: float,
+        do_whole_word_mask: bool,
+        random_seed: int,
+    ):
+        """Prepares; the arguments are the flags of `run_pretraining.py`, and the model's number of segment types.
+
+        Raises:
+          UserError: the vocabulary lacks a special piece.
+        """
+        self.schema = UNMASKED_SCHEMA.sized(S=max_seq_length, V=vocabulary.size, T=type_vocab_size)
+        self._vocabulary = vocabulary
+        self._random_seed = random_seed
+        self._maskers = {
+            purpose: GraphMasker(
+                vocabulary,
+                masked_lm_prob=masked_lm_prob,
+                max_seq_length=max_seq_length,
+                max_predictions_per_seq=max_predictions_per_seq,
+                whole_word=do_whole_word_mask,
+                random_seed=random_seed,
+                purpose=purpose,
+            )
+            for purpose in ("training", "evaluation")
+        }
+
+    def check_vocabulary(self, path: str) -> None:
+        """Checks that a file begins with a record of this vocabulary.
+
+        Raises:
+          UserError: its first wordpiece is not [CLS], so others would be mistaken, too.
+        """
+        cls_id = self._vocabulary.require(vocab.CLS)[0]
+        for batch in evaluation_batches([path], self.schema, batch_size=1, max_batches=1):
+            first = int(batch["input_ids"][0, 0])
+            if first != cls_id:
+                raise UserError(
+                    f"{path}: record 0 (counted from 0) begins with the id {first}, but {vocab.CLS} is {cls_id} in "
+                    f"{self._vocabulary.source}; give the vocabulary with which the records were made"
+                )
+
+    def training_batches(
+        self, paths: Sequence[str], *, batch_size: int, num_records: int, start_record: int
+    ) -> tf.data.Dataset:
+        """Reads and masks batches for training; for arguments and order see `data.pipeline.training_batches`.
+
+        The masks depend on the seed and on the number of the visit, counted from the start of training.
+        """
+        batches = training_batches(
+            paths,
+            self.schema,
+            batch_size=batch_size,
+            num_records=num_records,
+            seed=self._random_seed,
+            start_record=start_record,
+        )
+
+        def mask(number, batch):
+            visits = start_record + number * batch_size + tf.range(batch_size, dtype=tf.int64)
+            return self._maskers["training"].mask(batch, visits)
+
+        return batches.enumerate().map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+    def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
+        """Reads and masks batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
+
+        The masks depend on the seed and on the number of the record: each evaluation has the same, and they are not
+        those of training.
+        """
+        batches = evaluation_batches(paths, self.schema, batch_size=batch_size, max_batches=max_batches)
+
+        def mask(batch):
+            return self._maskers["evaluation"].mask(batch, tf.cast(batch[RECORD_INDEX], tf.int64))
+
+        return batches.map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,235 @@
+"""Masks drawn in a graph: against the plain rules with the same random numbers, and against the masker of records."""
+
+import collections
+import math
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.data.graph_masking import GraphMasker, first_that_fit, uniform_numbers
+from official_bert.data.masking import Masker
+from official_bert.support.errors import UserError
+from official_bert.tokenization import Vocabulary
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(50)), *(f"##s{n}" for n in range(50))]
+# As of a file with a line that occurs twice: the piece has the number of its last line.
+TOKEN_TO_ID = {piece: index for index, piece in enumerate(PIECES)} | {"w7": len(PIECES)}
+VOCABULARY = Vocabulary(TOKEN_TO_ID)
+CLS, SEP, MASK = 2, 3, 4
+FIRST_WORD, FIRST_SUFFIX = 5, 55
+LENGTH = 64
+
+
+def options(whole_word=False, masked_lm_prob=0.15, max_predictions_per_seq=12):
+    return {
+        "whole_word": whole_word,
+        "masked_lm_prob": masked_lm_prob,
+        "max_predictions_per_seq": max_predictions_per_seq,
+    }
+
+
+def graph_masker(length=LENGTH, random_seed=1, purpose="training", **changes):
+    limits = {**options(**changes), "max_seq_length": length, "random_seed": random_seed, "purpose": purpose}
+    return GraphMasker(VOCABULARY, **limits)
+
+
+def sequence(rng, num_pieces, share_of_suffixes=0.5):
+    """Two parts, the second of which may begin within a word, as one that was cut at its front."""
+    kinds = [rng.random() < share_of_suffixes for _ in range(num_pieces - 3)]
+    body = [rng.randrange(*((FIRST_SUFFIX, len(PIECES)) if kind else (FIRST_WORD, FIRST_SUFFIX))) for kind in kinds]
+    middle = rng.randint(1, len(body))
+    return [CLS, *body[:middle], SEP, *body[middle:], SEP]
+
+
+def batch_of(sequences, length=LENGTH):
+    padded = {
+        "input_ids": [ids + [0] * (length - len(ids)) for ids in sequences],
+        "input_mask": [[1] * len(ids) + [0] * (length - len(ids)) for ids in sequences],
+        "segment_ids": [[0] * length for _ in sequences],
+    }
+    return {name: tf.constant(rows, tf.int32, [len(sequences), length]) for name, rows in padded.items()}
+
+
+def masked(masker, sequences, first_visit=0, length=LENGTH):
+    visits = first_visit + tf.range(len(sequences), dtype=tf.int64)
+    compiled = tf.function(masker.mask)
+    return {name: value.numpy() for name, value in compiled(batch_of(sequences, length), visits).items()}
+
+
+def masked_by_plain_rules(ids, uniform, *, whole_word, masked_lm_prob, max_predictions_per_seq):
+    """The ids, the positions and the labels of one record, with loops and lists."""
+    num_slots = max_predictions_per_seq
+    kind, replacement, order = uniform[:num_slots], uniform[num_slots : 2 * num_slots], uniform[2 * num_slots :]
+    words = []
+    for position, index in enumerate(ids):
+        if index in (CLS, SEP):
+            continue
+        if whole_word and words and FIRST_SUFFIX <= index < len(PIECES):
+            words[-1].append(position)
+        else:
+            words.append([position])
+    # A word's place in the random order is the number at its own place, among the words or among the positions.
+    places = {word[0]: number if whole_word else word[0] for number, word in enumerate(words)}
+    words.sort(key=lambda word: order[places[word[0]]])
+    num_to_predict = min(num_slots, max(1, round(len(ids) * masked_lm_prob)))
+    chosen = []
+    for word in words:
+        if len(chosen) + len(word) <= num_to_predict:
+            chosen += word
+    chosen.sort()
+    result = list(ids)
+    replacements = list(TOKEN_TO_ID.values())
+    for slot, position in enumerate(chosen):
+        if kind[slot] < 0.8:
+            result[position] = MASK
+        elif kind[slot] >= 0.9:
+            result[position] = replacements[int(replacement[slot] * len(replacements))]
+    return result, chosen, [ids[position] for position in chosen]
+
+
+def splitmix64(state, count):
+    """The next numbers of the published generator, in Python's integers."""
+    numbers = []
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        number = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) % 2**64
+        numbers.append(number ^ (number >> 31))
+    return numbers
+
+
+def test_the_random_numbers_are_those_of_the_published_generator():
+    assert splitmix64(1234567, 3) == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    key, visits = 2**64 - 59, [0, 1, 2**40]
+    found = uniform_numbers(key, tf.constant(visits, tf.int64), 50).numpy()
+    for visit, row in zip(visits, found, strict=True):
+        (start,) = splitmix64((key + (visit - 1) * 0x9E3779B97F4A7C15) % 2**64, 1)
+        assert row.tolist() == [(number >> 11) / 2**53 for number in splitmix64(start, 50)]
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+@pytest.mark.parametrize(("share", "num_slots"), [(0.15, 12), (0.5, 20), (0.01, 3), (1.0, LENGTH + 6), (0.3, 1)])
+def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots):
+    rng = random.Random(4)
+    changes = options(whole_word, share, num_slots)
+    masker = graph_masker(**changes)
+    sequences = [sequence(rng, rng.randint(4, LENGTH), rng.choice([0.1, 0.6, 0.95])) for _ in range(300)]
+    sequences.append([CLS, SEP, SEP])  # nothing to mask
+    uniform = uniform_numbers(masker._key, tf.range(len(sequences), dtype=tf.int64), 2 * num_slots + LENGTH).numpy()
+    found = masked(masker, sequences)
+    for row, ids in enumerate(sequences):
+        expected, positions, labels = masked_by_plain_rules(ids, uniform[row].tolist(), **changes)
+        unused = [0] * (num_slots - len(positions))
+        assert found["input_ids"][row].tolist() == expected + [0] * (LENGTH - len(ids)), row
+        assert found["masked_lm_positions"][row].tolist() == positions + unused, row
+        assert found["masked_lm_ids"][row].tolist() == labels + unused, row
+        assert found["masked_lm_weights"][row].tolist() == [1.0] * len(positions) + unused, row
+
+
+def test_words_are_taken_in_order_as_long_as_they_fit():
+    rng = random.Random(5)
+    rows = [[rng.choice([0, 1, 1, 2, 3, 5, 9]) for _ in range(40)] for _ in range(500)]
+    rooms = [rng.randrange(30) for _ in rows]
+    expected = []
+    for lengths, room in zip(rows, rooms, strict=True):
+        taken = []
+        for length in lengths:
+            taken.append(0 < length <= room)
+            room -= length if taken[-1] else 0
+        expected.append(taken)
+    assert first_that_fit(tf.constant(rows), tf.constant(rooms)).numpy().tolist() == expected
+    assert first_that_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.15, 0.3])
+def test_as_many_are_masked_as_in_records_with_masks_at_every_length(share):
+    rng = random.Random(6)
+    sequences = [sequence(rng, length, share_of_suffixes=0) for length in range(4, LENGTH + 1)]
+    found = masked(graph_masker(masked_lm_prob=share), sequences)["masked_lm_weights"].sum(axis=1)
+    masker = Masker(VOCABULARY, **options(masked_lm_prob=share))
+    assert found.tolist() == [len(masker.mask(ids, rng).positions) for ids in sequences]
+
+
+def test_80_10_10_and_the_positions():
+    rng = random.Random(7)
+    ids = sequence(rng, 50)
+    num_records, num_masked, num_candidates = 6000, 8, 47
+    found = masked(graph_masker(), [ids] * num_records)
+    positions, labels = found["masked_lm_positions"][:, :num_masked], found["masked_lm_ids"][:, :num_masked]
+    shown = np.take_along_axis(found["input_ids"], positions, axis=1)
+    total = num_records * num_masked
+    assert positions.size == int(found["masked_lm_weights"].sum()) == total
+    num_pieces = len(PIECES)  # a repeated piece counts once
+    for count, share in (
+        (np.sum(shown == MASK), 0.8 + 0.1 / num_pieces),
+        (np.sum(shown == labels), 0.1 + 0.1 / num_pieces),
+        (np.sum((shown != MASK) & (shown != labels)), 0.1 * (1 - 2 / num_pieces)),
+    ):
+        assert abs(count / total - share) < 3 * math.sqrt(share * (1 - share) / total)
+    others = collections.Counter(shown[(shown != MASK) & (shown != labels)].tolist())
+    assert set(others) <= set(TOKEN_TO_ID.values())
+    expected = 0.1 * total / num_pieces
+    # Any piece, special ones and parts of words too, but for those that the record has.
+    for index in set(TOKEN_TO_ID.values()) - set(ids) - {MASK}:
+        assert abs(others[index] - expected) < 4 * math.sqrt(expected), index
+    share = num_masked / num_candidates
+    counts = np.bincount(positions.reshape(-1), minlength=LENGTH) / num_records
+    is_kept = np.array([index in (CLS, SEP) for index in ids] + [True] * (LENGTH - len(ids)))
+    assert not counts[is_kept].any()
+    assert np.all(np.abs(counts[~is_kept] - share) < 4 * math.sqrt(share * (1 - share) / num_records))
+
+
+def test_words_are_chosen_as_often_as_in_records_with_masks():
+    ids = [CLS, 5, 6, 55, 7, 56, 57, SEP, 58, 8, 9, SEP]  # words of 1, 2, 4 (across [SEP]), 1 and 1 pieces
+    num_records = 4000
+    changes = options(whole_word=True, masked_lm_prob=0.35)  # up to four pieces
+    found = masked(graph_masker(**changes), [ids] * num_records)
+    counts = collections.Counter(
+        tuple(row[:used].tolist())
+        for row, used in zip(
+            found["masked_lm_positions"], found["masked_lm_weights"].sum(axis=1).astype(int), strict=True
+        )
+    )
+    rng, masker = random.Random(8), Masker(VOCABULARY, **changes)
+    expected = collections.Counter(tuple(masker.mask(ids, rng).positions) for _ in range(num_records))
+    assert set(counts) == set(expected)
+    assert (4, 5, 6, 8) in counts and len(counts) > 4
+    for positions, count in expected.items():
+        assert abs(counts[positions] - count) < 4 * math.sqrt(2 * count), positions  # both vary
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_the_masks_of_a_visit_depend_on_its_number_alone(whole_word):
+    rng = random.Random(9)
+    sequences = [sequence(rng, rng.randint(10, LENGTH)) for _ in range(24)]
+    masker = graph_masker(whole_word=whole_word)
+    together = masked(masker, sequences, first_visit=100)
+    for start, stop in ((0, 1), (1, 8), (8, 24)):
+        part = masked(masker, sequences[start:stop], first_visit=100 + start)
+        for name, values in part.items():
+            np.testing.assert_array_equal(values, together[name][start:stop], err_msg=name)
+
+
+def test_visits_seeds_and_purposes_have_masks_of_their_own():
+    ids = sequence(random.Random(10), LENGTH)
+    found = [
+        masked(graph_masker(**changes), [ids], first_visit=visit)["masked_lm_positions"].tolist()
+        for changes, visit in (
+            ({}, 0),
+            ({}, 1),
+            ({}, 2**33),
+            ({"random_seed": 2}, 0),
+            ({"random_seed": 2**32 - 1}, 0),
+            ({"purpose": "evaluation"}, 0),
+        )
+    ]
+    assert len({str(positions) for positions in found}) == len(found)
+
+
+def test_a_vocabulary_without_mask_is_refused():
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
+        GraphMasker(
+            Vocabulary({"[CLS]": 0, "[SEP]": 1}), max_seq_length=8, random_seed=1, purpose="training", **options()
+        )

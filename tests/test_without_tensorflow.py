@@ -1,0 +1,83 @@
+"""What makes records needs no TensorFlow, whose import takes longer than a small job and ten times the memory."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import GOLDEN, ROOT, script_environment
+
+_REPORT = r"""
+import json, re, sys
+peak = int(re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1]) // 1024
+print(json.dumps({"imported": [name for name in ("tensorflow", "keras", "jax") if name in sys.modules], "MB": peak}))
+"""
+_SCRIPT = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+_TASKS = """
+import sys
+from official_bert.tasks.classification.records import TextJoiner, classification_schema, write_records
+from official_bert.tasks.question_answering.examples import read_squad
+from official_bert.tasks.question_answering.records import write_prediction_records, write_training_records
+from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
+from official_bert.tasks.tagging import records as tagging
+from official_bert.tasks.tagging.windows import make_windows
+from official_bert.tokenization import FullTokenizer
+
+vocab_file, squad_file, folder = sys.argv[1:]
+tokenizer = FullTokenizer(vocab_file)
+lengths = {"S": 32, "V": len(tokenizer), "T": 2}
+schema = classification_schema("single_label").sized(C=2, **lengths)
+joiner = TextJoiner(tokenizer, max_seq_length=32)
+assert write_records(folder + "/texts", schema, joiner, [("a text", None), ("one", "two")], [0, 1]) == 2
+schema = tagging.TAGGING_SCHEMA.sized(N=3, **lengths)
+windows = lambda: make_windows([["a", "sentence"]], tokenizer, max_seq_length=32)
+assert tagging.write_records(folder + "/words", schema, windows, [[0, 1]], tokenizer, made_from="these") == 1
+squad = read_squad(squad_file, for_training=True, version_2=False)
+options = WindowOptions(max_seq_length=64, doc_stride=32, max_query_length=16)
+assert write_training_records(folder + "/train", squad, tokenizer, options, version_2=False)
+tokenized = TokenizedSquad(squad, tokenizer, options)
+assert write_prediction_records(folder + "/eval", tokenized, tokenized.prediction_windows())
+"""
+
+
+def run_fresh(code, *arguments):
+    """Runs code in a new process; returns which large packages it imported, and its peak of memory in MB."""
+    process = subprocess.run(
+        [sys.executable, "-c", code + _REPORT, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=script_environment(),
+        timeout=120,
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        ("create_pretraining_data.py", ["--output_file={folder}/out.tfrecord", "--vocab_file={vocab}"]),
+        ("create_pretraining_data.py", ["--output_file={folder}/out", "--vocab_file={vocab}", "--compression=gzip"]),
+        ("tools/build_vocab.py", ["--vocab_file={folder}/vocab.txt", "--vocab_size=400"]),
+    ],
+)
+def test_scripts_of_local_files(script, flags, corpus_file, vocab_file, tmp_path):
+    flags = [flag.format(folder=tmp_path, vocab=vocab_file) for flag in flags]
+    report = run_fresh(_SCRIPT, ROOT / script, f"--input_file={corpus_file}", *flags)
+    assert report["imported"] == []
+    assert report["MB"] < 200
+
+
+def test_records_of_all_tasks(vocab_file, tmp_path):
+    squad_file = GOLDEN / "inputs" / "squad_v1.json"
+    assert run_fresh(_TASKS, vocab_file, squad_file, tmp_path)["imported"] == []
+    assert {path.name for path in tmp_path.iterdir()} >= {"texts", "words", "train", "eval"}

@@ -32,8 +32,9 @@ _SECONDS_BETWEEN_CHECKS = 0.5
 _LOCAL_RUNNERS = ("directrunner", "direct")
 # Their job servers know more options than Beam for Python does.
 _RUNNERS_WITH_OPTIONS_OF_THEIR_OWN = ("portable", "flink", "spark", "prism", "samza", "kafkastreams")
-# How a `UserError` of a worker arrives: the end of a traceback in the text of another error.
-_USER_ERROR = re.compile(rf"^{UserError.__module__}\.{UserError.__qualname__}: (.*)$", re.MULTILINE)
+# How a `UserError` of a worker arrives: the end of a traceback in the text of another error. All exceptions that this
+# package defines are such mistakes.
+_USER_ERROR = re.compile(r"^(?:\w+: )?official_bert(?:\.\w+)+: (.*)$", re.MULTILINE)
 # How Beam says that a worker does not answer any more.
 _LOST_WORKER = "Channel closed prematurely"
 LOST_WORKER = (
@@ -90,7 +91,10 @@ def run_job(build: Callable[[beam.Pipeline], None], options: PipelineOptions) ->
       UserError: a worker met a mistake of the user, a worker ended, or the job service reports an error.
     """
     is_local = _is_local(options)
-    pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
+    try:
+        pipeline = beam.Pipeline(runner=_local_runner(options) if is_local else None, options=options)
+    except (ValueError, ImportError) as error:  # no such runner, or one whose packages are not installed
+        raise UserError(f"beam_args: {error}") from error
     with _quiet_beam():
         try:
             build(pipeline)
@@ -188,7 +192,8 @@ def _quiet_beam() -> Iterator[None]:
         return record.module != "portable_runner"  # which logs what a job service reports
 
     def show_other(arguments: threading.ExceptHookArgs) -> None:
-        if "Worker subprocess exited" not in str(arguments.exc_value):
+        is_lost_worker = isinstance(arguments.exc_value, grpc.RpcError) or "exited" in str(arguments.exc_value)
+        if not is_lost_worker:
             show(arguments)
 
     logger.setLevel(standard_logging.CRITICAL)

@@ -22,6 +22,7 @@ pytest_plugins = ("tests.export_fixtures",)
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
+UNMASKED_RECORDS = 102  # of the golden corpus, as `unmasked_records_file()` makes them
 LONG_FILES = (  # the longest first
     "runs/test_run_squad.py",
     "runs/test_run_ner.py",
@@ -201,16 +202,20 @@ def quiet_config_file(tmp_path, model_dir):
 def records_file(tmp_path_factory, corpus_file, vocab_file):
     """Records of the golden corpus, 64 positions long."""
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
-    result = run_script(
-        "create_pretraining_data.py",
-        input_file=corpus_file,
-        output_file=path,
-        vocab_file=vocab_file,
-        max_seq_length=64,
-        max_predictions_per_seq=10,
-        dupe_factor=4,
-    )
+    flags = {"input_file": corpus_file, "output_file": path, "vocab_file": vocab_file, "dupe_factor": 4}
+    result = run_script("create_pretraining_data.py", **flags, max_seq_length=64, max_predictions_per_seq=10)
     assert result.code == 0, result
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def unmasked_records_file(tmp_path_factory, corpus_file, vocab_file):
+    """`UNMASKED_RECORDS` records of the same text without masks."""
+    path = tmp_path_factory.mktemp("records") / "unmasked.tfrecord"
+    flags = {"input_file": corpus_file, "output_file": path, "vocab_file": vocab_file, "dupe_factor": 4}
+    result = run_script("create_pretraining_data.py", **flags, max_seq_length=64, masking="none")
+    assert result.code == 0, result
+    assert f"gave {UNMASKED_RECORDS} records" in result.errors
     return str(path)
 
 

@@ -65,6 +65,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("create_pretraining_data", {"input_file": absent}, "no file matches"),
         ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, "input_file": absent}, "no file matches"),
+        ("run_pretraining", {**train, "dynamic_masking": True, "vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, **no_checkpoint}, "no such checkpoint"),
         ("run_pretraining", {**train, "max_seq_length": 65}, "exceeds max_position_embeddings"),
         ("run_pretraining", evaluate, "no checkpoint in --output_dir"),

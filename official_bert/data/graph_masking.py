@@ -155,7 +155,10 @@ def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf
 def _choose_words(
     is_candidate: tf.Tensor, continues_word: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int
 ) -> tf.Tensor:
-    """Chooses words in a random order, each that fits; as `_choose_pieces`, with `continues_word`, bool [B, S]."""
+    """Chooses words in a random order, each that still fits; as `_choose_pieces`.
+
+    The words of a record are numbered, and `order` has a place for each number; `continues_word` is bool [B, S].
+    """
     num_positions = is_candidate.shape[1]
     # The first wordpiece of a record begins a word in any case; a piece after [SEP] may go on with that before it.
     is_first = tf.cumsum(tf.cast(is_candidate, tf.int32), axis=1) == 1

@@ -174,7 +174,7 @@ class RecordSchema:
         """Checks one record in Python.
 
         Raises:
-          UserError: it is no Example, lacks a feature, or a feature is unwanted or has another type, length or range.
+          UserError: it is not an Example, or a feature is missing, unwanted, or of another type, length or range.
         """
         import tensorflow as tf
 

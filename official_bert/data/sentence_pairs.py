@@ -32,6 +32,13 @@ class Corpus:
         if len(self.ids) > self.starts[-1]:
             self.starts.append(len(self.ids))
 
+    def add_document(self, sentence_lengths: Iterable[int], ids: array) -> None:
+        """Adds a whole document: the number of pieces of each sentence, and the pieces of all."""
+        for length in sentence_lengths:
+            self.starts.append(self.starts[-1] + length)
+        self.ids.extend(ids)
+        self.end_document()
+
     def end_document(self) -> None:
         """Ends the document under way; the next sentence begins a new one."""
         if self.num_sentences > self._first_sentence:

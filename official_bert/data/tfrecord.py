@@ -55,6 +55,11 @@ def compressed_sink(sink: IO[bytes]) -> gzip.GzipFile:
     return gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
 
 
+def compressed(data: bytes) -> bytes:
+    """Compresses bytes; such pieces may follow one another in a file."""
+    return gzip.compress(data, _GZIP_LEVEL, mtime=0)
+
+
 def compression_type(path: str) -> Literal["", "GZIP"]:
     """How a TFRecord file is compressed, in the words of `tf.data.TFRecordDataset`.
 

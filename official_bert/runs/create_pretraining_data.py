@@ -2,15 +2,19 @@
 
 import os
 import random
+from collections.abc import Sequence
 
 from absl import logging
 
 from official_bert.config.run_configs.pretraining import PretrainingDataConfig
 from official_bert.data.corpus_files import corpus_parts
-from official_bert.data.records import RecordSpool, RecordWriter
+from official_bert.data.records import RecordSpool, RecordWriter, fingerprint
 from official_bert.support import files
+from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
+from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, warn_about_corpus
+from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
 from official_bert.tokenization import FullTokenizer
 
 
@@ -26,20 +30,17 @@ def run(config: PretrainingDataConfig) -> None:
     files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], name="output_file")
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
-    unknown = tokenizer.unk_id
+    maker = record_maker(config, tokenizer)
+    make = _make_sharded if config.sampling == "sharded" else _make_serial
+    summary = make(config, input_files, tokenizer, maker)
+    logging.info("%s", summary)
+    logging.info("wrote %s", ", ".join(config.output_files))
 
-    parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
-    corpus = read_corpus(parts, tokenizer)
-    unknown_share = corpus.ids.count(unknown) / len(corpus.ids)
-    warn_about_corpus(corpus, unknown_share=unknown_share, settings=tokenizer.settings)
 
-    # One stream for everything, drawn from in the reference's order: documents, pairs and masks, records.
-    rng = random.Random(config.random_seed)
-    corpus.shuffle_documents(rng)
-    maker = RecordMaker(
-        corpus,
+def record_maker(config: PretrainingDataConfig, tokenizer: FullTokenizer) -> RecordMaker:
+    """What makes records as the flags say."""
+    return RecordMaker(
         tokenizer,
-        rng,
         max_seq_length=config.max_seq_length,
         max_predictions_per_seq=config.max_predictions_per_seq,
         masked_lm_prob=config.masked_lm_prob,
@@ -47,16 +48,62 @@ def run(config: PretrainingDataConfig) -> None:
         do_whole_word_mask=config.do_whole_word_mask,
         is_masked=config.masking == "static",
     )
+
+
+def _make_serial(
+    config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: FullTokenizer, maker: RecordMaker
+) -> str:
+    parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
+    corpus = read_corpus(parts, tokenizer)
+    num_documents = len(corpus.documents)
+    unknown_share = corpus.ids.count(tokenizer.unk_id) / len(corpus.ids)
+    warn_about_corpus(
+        num_documents=num_documents,
+        num_single=sum(len(document) == 1 for document in corpus.documents),
+        unknown_share=unknown_share,
+        settings=tokenizer.settings,
+    )
+    # One stream for everything, drawn from in the reference's order: documents, pairs and masks, records.
+    rng = random.Random(config.random_seed)
+    corpus.shuffle_documents(rng)
     with (
         RecordWriter(config.output_files, config.compression) as writer,
         RecordSpool(_local_folder(config.output_files[0])) as spool,
     ):
-        for record in maker.records(config.dupe_factor):
+        for record in maker.passes(corpus, rng, config.dupe_factor):
             spool.append(record)
         for record in spool.shuffled(rng):
             writer.write(record)
-    logging.info("%s", maker.summary(unknown_share))
-    logging.info("wrote %s", ", ".join(config.output_files))
+    return maker.counts.summary(num_documents=num_documents, unknown_share=unknown_share, is_masked=maker.is_masked)
+
+
+def _make_sharded(
+    config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: FullTokenizer, maker: RecordMaker
+) -> str:
+    first = config.output_file.partition(",")[0].strip()
+    if config.work_dir is None and files.is_remote(first):
+        raise UserError(f"output_file={first} is remote; give a local work_dir for the intermediate files")
+    parts = corpus_parts(
+        input_files, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES
+    )
+    made_from = fingerprint(
+        [(path, files.size(path), files.modified_ns(path)) for path in input_files],
+        [config.input_format, config.text_field, PART_BYTES, config.random_seed, config.dupe_factor],
+        [tokenizer.vocabulary.fingerprint, tokenizer.settings.fingerprint],
+        [config.max_seq_length, config.max_predictions_per_seq, config.masked_lm_prob, config.short_seq_prob],
+        [config.do_whole_word_mask, config.masking],
+    )
+    sharded = ShardedRun(
+        parts,
+        tokenizer,
+        maker,
+        seed=config.random_seed,
+        dupe_factor=config.dupe_factor,
+        resources=Resources.of(config.num_processes or available_cores(), config.max_memory_gb),
+        work_dir=config.work_dir or f"{first}.work",
+        made_from=made_from,
+    )
+    return sharded.write(config.output_files, config.compression)
 
 
 def _local_folder(path: str) -> str | None:

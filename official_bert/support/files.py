@@ -252,6 +252,11 @@ def size(path: str) -> int:
         return gfile.stat(path).length
 
 
+def modified_ns(path: str) -> int:
+    """When a local file was changed last, in nanoseconds; 0 for a remote one."""
+    return 0 if is_remote(path) else os.stat(path).st_mtime_ns
+
+
 def is_same(first: str, second: str) -> bool:
     """Tells whether two paths name the same existing file."""
     if is_remote(first) or is_remote(second):

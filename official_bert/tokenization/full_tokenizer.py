@@ -79,6 +79,7 @@ class FullTokenizer:
         self.basic_tokenizer = word_tokenizer(self.settings)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocabulary.token_to_id, keeps_long_words=not basic_tokenize)
         self._deletes_separators = basic_tokenize
+        self.max_cached_words = MAX_CACHED_WORDS
         self._ids_of_word: dict[str, tuple[int, ...]] = {}
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
 
@@ -232,7 +233,7 @@ class FullTokenizer:
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        if len(self._ids_of_word) >= MAX_CACHED_WORDS:
+        if len(self._ids_of_word) >= self.max_cached_words:
             self._ids_of_word.clear()
         split_word = self.wordpiece_tokenizer.split_word
         tokens = [token for part in self.basic_tokenizer.tokenize(word) for token in split_word(part)]

@@ -1,16 +1,20 @@
 """Corpora in files of all formats, whole and in parts: the parts of a file have each document exactly once."""
 
-import bz2
-import gzip
-import lzma
+import json
+import pickle
 import random
 import re
+import subprocess
+import sys
 
-from backports import zstd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
-
-COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd.compress}
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from tests.compressing import COMPRESS
 
 
 def documents(parts):
@@ -60,3 +64,230 @@ def test_parts_of_a_text_have_each_document_once(tmp_path):
             assert documents(parts) == expected, (text, part_bytes)
             by_part = [document for part in parts for document in documents([part])]
             assert by_part == expected, (text, part_bytes)  # no document lies in two parts
+
+
+def random_rows(rng):
+    """Texts of documents of all kinds: empty, with blank lines, with line ends within."""
+    kinds = ["", "a", "one\ntwo", " x \r\n\n\n y\n", "中文 𝄞\nmore", "\n\n", "a\u2028b"]
+    return [rng.choice(kinds) * rng.choice([1, 1, 1, 9]) for _ in range(rng.randrange(9))]
+
+
+def sentences(text):
+    return [line.strip() for line in text.replace("\r", "").split("\n") if line.strip()]
+
+
+def write_parquet(path, columns, **options):
+    pq.write_table(pa.table(columns), path, **options)
+    return str(path)
+
+
+def test_parts_of_json_lines_have_each_object_once(tmp_path):
+    path = tmp_path / "dump.jsonl"
+    rng = random.Random(2)
+    for _ in range(25):
+        rows = random_rows(rng)
+        lines, expected, position = [], [], 0
+        for text in rows:
+            blank = rng.choice(["", "", "\n", " \r\n"])
+            line = json.dumps({"id": 1, "text": text}, ensure_ascii=rng.random() < 0.5) + rng.choice(["\n", "\r\n"])
+            begins = position + len(blank)
+            expected.append([(begins, sentence) for sentence in sentences(text)])
+            lines += [blank, line]
+            position = begins + len(line.encode())
+        data = "".join(lines).encode()
+        path.write_bytes(data.removesuffix(b"\n") if rng.random() < 0.5 else data)
+        expected = [document for document in expected if document]
+        for part_bytes in [None, *range(1, len(data) + 2, rng.choice([1, 7]))]:
+            parts = corpus_parts([str(path)], part_bytes=part_bytes)
+            assert documents(parts) == [document for part in parts for document in documents([part])] == expected
+
+
+def test_parts_of_parquet_have_each_row_once(tmp_path):
+    rng = random.Random(3)
+    for row_group_size in (1, 2, 5, 100):
+        rows = [*random_rows(rng), "the last\nrow"]
+        path = write_parquet(tmp_path / "p", {"n": range(len(rows)), "text": rows}, row_group_size=row_group_size)
+        expected = [[(number, sentence) for sentence in sentences(text)] for number, text in enumerate(rows)]
+        for part_bytes in (None, 1, 100, 10**6):
+            parts = corpus_parts([path], part_bytes=part_bytes)
+            assert documents(parts) == [document for document in expected if document]
+            assert sum(bytes_of(part) for part in parts) == files.size(path)
+        assert len(corpus_parts([path], part_bytes=1)) == -(-len(rows) // row_group_size)
+        assert len(corpus_parts([path])) == 1
+
+
+def bytes_of(part):
+    reader = CorpusReader(part)
+    seen = [reader.bytes_read for _ in reader]
+    assert seen == sorted(seen)
+    return reader.bytes_read
+
+
+@pytest.mark.parametrize("name", ["text.txt", "dump.jsonl"])
+def test_the_bytes_of_parts_add_up(tmp_path, name):
+    path = tmp_path / name
+    rows = ['{"text": "a"}\n', '{"text": "b"}\n'] if name == "dump.jsonl" else ["a\n\nb c\n", "d\n" * 20, "\n\ne"]
+    path.write_text("".join(rows))
+    for part_bytes in (None, 1, 5, 17, 1000):
+        assert sum(map(bytes_of, corpus_parts([str(path)], part_bytes=part_bytes))) == files.size(str(path))
+
+
+def test_parts_can_be_sent_to_other_processes(tmp_path):
+    (tmp_path / "text").write_text("a\n\nb\n")
+    parts = corpus_parts([str(tmp_path / "text")], part_bytes=2)
+    assert pickle.loads(pickle.dumps(parts)) == parts
+    assert documents(pickle.loads(pickle.dumps(parts))) == [[(0, "a")], [(3, "b")]]
+    assert [(part.start, part.stop) for part in parts] == [(0, 2), (2, 4), (4, None)]
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_compressed_files_are_one_part_with_the_positions_of_their_text(tmp_path, ending):
+    text = "a\n\nb\nc\n\n\nd"
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(COMPRESS[ending](text.encode()))
+    (part,) = corpus_parts([str(path)], part_bytes=1)
+    assert documents([part]) == expected_documents(text)
+    assert bytes_of(part) == files.size(str(path))
+    dump = tmp_path / f"dump.jsonl{ending}"
+    dump.write_bytes(COMPRESS[ending](b'{"text": "a\\nb"}\n{"text": "c"}'))
+    assert documents(corpus_parts([str(dump)], part_bytes=1)) == [[(0, "a"), (0, "b")], [(17, "c")]]
+
+
+def test_a_document_of_text_goes_on_in_the_next_file_but_not_in_a_table(tmp_path):
+    (tmp_path / "a.txt").write_text("a\n\nb\n")
+    (tmp_path / "b.txt").write_text("c\n\nd\n")
+    (tmp_path / "c.jsonl").write_text('{"text": "e"}\n')
+    (tmp_path / "d.txt").write_text("f\n")
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt", "c.jsonl", "d.txt")]
+    parts = corpus_parts(paths)
+    assert [[line for _, line in document] for document in documents(parts)] == [["a"], ["b", "c"], ["d"], ["e"], ["f"]]
+    assert [(part.file_number, part.file_format, part.text_field) for part in parts[1:3]] == [
+        (1, "text", None),
+        (2, "jsonl", "text"),
+    ]
+
+
+def test_formats_are_told_by_name_and_parquet_by_content(tmp_path):
+    parquet = write_parquet(tmp_path / "x", {"text": ["a"]})
+    (tmp_path / "dump.JSON.gz").write_bytes(COMPRESS[".gz"](b'{"text": "a"}'))
+    (tmp_path / "text").write_text("PAR1 is how some text begins")
+    (tmp_path / "short").write_text("PAR1")
+    names = (parquet, str(tmp_path / "dump.JSON.gz"), str(tmp_path / "text"))
+    assert [part.file_format for part in corpus_parts(names)] == ["parquet", "jsonl", "text"]
+    (part,) = corpus_parts([str(tmp_path / "dump.JSON.gz")], file_format="text")
+    assert documents([part]) == [[(0, '{"text": "a"}')]]
+
+
+def test_remote_files():
+    with files.open_file("ram://corpus.jsonl", "w") as sink:
+        sink.write('{"t": "a"}\n{"t": "b"}\n')
+    assert documents(corpus_parts(["ram://corpus.jsonl"], text_field="t", part_bytes=1)) == [[(0, "a")], [(11, "b")]]
+    table = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": ["a", "b"]}), table, row_group_size=1)
+    with files.open_file("ram://corpus.parquet", "wb") as sink:
+        sink.write(table.getvalue().to_pybytes())
+    assert documents(corpus_parts(["ram://corpus.parquet"], part_bytes=1)) == [[(0, "a")], [(1, "b")]]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "a}', "not JSON: Unterminated string"),
+        ('["a"]', "a JSON array begins here"),
+        ('"a"', "a JSON str; write an object"),
+        ('{"body": "a", "id": 1}', "no key 'text'; the keys are 'body', 'id'"),
+        ('{"text": 7}', "'text' is 7; a text must be a string"),
+        ('{"text": null}', "'text' is None; a text must be a string"),
+        ('{"text": "\\ud800"}', "JSON that cannot be read"),
+        ('{"text": "\udcff"}', "byte 0xff at byte 11 of the line is not UTF-8"),
+    ],
+)
+def test_bad_lines_of_json_are_located_in_every_part(tmp_path, line, message):
+    path = tmp_path / "dump.jsonl"
+    path.write_bytes(b'{"text": "a"}\n\n' + line.encode("utf-8", "surrogateescape") + b'\n{"text": "b"}\n')
+    for part_bytes in (None, 3, 16):
+        with pytest.raises(UserError, match=re.escape(f"dump.jsonl, line 3: {message}")):
+            documents(corpus_parts([str(path)], part_bytes=part_bytes))
+
+
+def test_bad_columns_of_parquet(tmp_path):
+    columns = {"text": ["a", None], "n": [1, 2], "more": ["a", "b"], "kind": pa.array(["x", "x"]).dictionary_encode()}
+    path = write_parquet(tmp_path / "p.parquet", columns)
+    with pytest.raises(UserError, match=r"p\.parquet: no column 'body'; the columns are 'text', 'n', 'more', 'kind'"):
+        corpus_parts([path], text_field="body")
+    with pytest.raises(UserError, match=r"p\.parquet: the column 'n' holds int64; a text must be a string"):
+        corpus_parts([path], text_field="n")
+    with pytest.raises(UserError, match=r"p\.parquet, row 1: 'text' is null; a text must be a string"):
+        documents(corpus_parts([path]))
+    assert documents(corpus_parts([path], text_field="kind")) == [[(0, "x")], [(1, "x")]]
+    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(table, path)
+    with pytest.raises(UserError, match="2 columns are named 'text'"):
+        corpus_parts([path])
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff")]
+    )
+    write_parquet(path, {"text": broken})
+    with pytest.raises(UserError, match=r"p\.parquet, row 1: 'text' is not UTF-8"):
+        documents(corpus_parts([path]))
+
+
+def test_what_is_no_parquet_or_damaged(tmp_path):
+    path = tmp_path / "p.parquet"
+    for data in (b"", b"words", b"PAR1" + b"x" * 50 + b"PAR1"):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"p\.parquet is not Parquet, or damaged"):
+            corpus_parts([str(path)])
+    rows = [f"text {number}" * 9 for number in range(5000)]
+    write_parquet(path, {"text": rows}, row_group_size=2500, use_dictionary=False)
+    data = path.read_bytes()
+    path.write_bytes(data[:1000] + b"\xff" * 2000 + data[3000:])
+    with pytest.raises(UserError, match=r"p\.parquet is not Parquet, or damaged at or after row \d+: "):
+        documents(corpus_parts([str(path)]))
+    path.write_bytes(COMPRESS[".gz"](data))
+    with pytest.raises(UserError, match=r"p\.parquet is a compressed Parquet file; unpack it"):
+        corpus_parts([str(path)])
+
+
+def test_a_text_field_that_nothing_has_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(UserError, match="text_field=body has no effect on plain text; leave it out"):
+        corpus_parts([str(tmp_path / "a.txt")], text_field="body")
+    (tmp_path / "a.jsonl").write_text("{}")
+    corpus_parts([str(tmp_path / "a.txt"), str(tmp_path / "a.jsonl")], text_field="body")
+
+
+def test_one_large_row_group_is_read_in_little_memory(tmp_path):
+    """A group of 130 MB: reading it must not hold it."""
+    text = "words of a text " * 200
+    schema = pa.schema([("text", pa.string()), ("other", pa.string())])
+    with pq.ParquetWriter(tmp_path / "p.parquet", schema, use_dictionary=False, compression="none") as writer:
+        texts = [f"{number} {text}" for number in range(20_000)]
+        writer.write_table(pa.table({"text": texts, "other": texts}, schema=schema), row_group_size=20_000)
+    program = (
+        "import resource, sys, pyarrow.parquet\n"
+        "from official_bert.data.corpus_files import CorpusReader, corpus_parts\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        "before = peak()\n"
+        "(part,) = corpus_parts(sys.argv[1:])\n"
+        "lines = sum(bool(line) for _, line in CorpusReader(part))\n"
+        "assert 'tensorflow' not in sys.modules\n"
+        "print(lines, peak() - before)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "p.parquet")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    num_lines, megabytes = map(int, run.stdout.split())
+    assert num_lines == 20_000
+    assert megabytes < 40, megabytes
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path):
+    path = write_parquet(tmp_path / "p.parquet", {"text": ["a"]})
+    program = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "from official_bert.data.corpus_files import corpus_parts\n"
+        f"try: corpus_parts([{path!r}])\n"
+        "except ValueError as error: print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip().endswith('install it: pip install "official-bert[parquet]"')

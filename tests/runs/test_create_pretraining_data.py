@@ -26,6 +26,16 @@ def refuse(corpus_file, vocab_file, tmp_path):
         ({"input_file": "absent*.txt"}, ["no file matches 'absent*.txt'"]),
         ({"max_seq_length": 4}, ["--max_seq_length=4: must be at least 5"]),
         ({"vocab_file": "absent.txt"}, ["cannot read absent.txt: No such file"]),
+        ({"masking": "dynamic"}, ["--masking=dynamic: must be one of static, none"]),
+        ({"masking": "none", "masked_lm_prob": 0.2}, ["--masked_lm_prob has no effect without --masking=static"]),
+        (
+            {"masking": "none", "max_predictions_per_seq": 10},
+            ["--max_predictions_per_seq has no effect without --masking=static; leave it out"],
+        ),
+        (
+            {"masking": "none", "do_whole_word_mask": True},
+            ["--do_whole_word_mask has no effect without --masking=static"],
+        ),
         ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
     ],
 )

@@ -8,9 +8,11 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_pretraining
+from official_bert.tokenization import Vocabulary
 from official_bert.training.results import read_results
-from tests.conftest import assert_refused
+from tests.conftest import assert_refused, prints_error
 
 
 @pytest.fixture
@@ -67,6 +69,85 @@ def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order
 )
 def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
     refuse(changes, *parts)
+
+
+@pytest.fixture
+def dynamic(unmasked_records_file, vocab_file):
+    """Flags with which records are masked while training."""
+    return {"input_file": unmasked_records_file, "dynamic_masking": True, "vocab_file": vocab_file}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"vocab_file": None}, ["--dynamic_masking needs --vocab_file, with which the records were made"]),
+        ({"dynamic_masking": False}, ["--vocab_file has no effect without --do_export or --dynamic_masking"]),
+        (
+            {"dynamic_masking": False, "vocab_file": None, "do_whole_word_mask": True},
+            ["--do_whole_word_mask has no effect without --dynamic_masking"],
+        ),
+        (
+            {"dynamic_masking": False, "vocab_file": None, "masked_lm_prob": 0.2},
+            ["--masked_lm_prob has no effect without --dynamic_masking"],
+        ),
+        (
+            {"dynamic_masking": False, "vocab_file": None},
+            ["unmasked.tfrecord: record 0", "if it was made with masking=none, use --dynamic_masking"],
+        ),
+        ({"max_seq_length": 32}, ["unmasked.tfrecord: record 0", "input_ids has 64 values, expected 32"]),
+        ({"vocab_file": "absent"}, ["cannot read absent"]),
+    ],
+)
+def test_flags_and_files_that_do_not_serve_masks_drawn_while_training(refuse, dynamic, changes, parts):
+    refuse({**dynamic, **changes}, *parts)
+
+
+def test_records_with_masks_are_not_masked_again(refuse, dynamic, records_file, tmp_path):
+    message = "record 0 (counted from 0): it has masks already; leave out --dynamic_masking, or make the records with"
+    refuse({**dynamic, "input_file": records_file}, f"train.tfrecord: {message}")
+    refuse({**dynamic, "input_file": f"{dynamic['input_file']},{records_file}"}, f"train.tfrecord: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, tmp_path):
+    pieces = open(vocab_file, encoding="utf-8").read().split("\n")
+    (tmp_path / "short.txt").write_text("\n".join(pieces[:200]))
+    message = ("unmasked.tfrecord: record ", "input_ids contains", "which is not in the range from 0 to 199")
+    refuse({**dynamic, "vocab_file": tmp_path / "short.txt"}, *message)
+    at_front = [piece for piece in pieces if piece == "[CLS]"]
+    (tmp_path / "moved.txt").write_text("\n".join([*at_front, *(piece for piece in pieces if piece != "[CLS]")]))
+    message = ("unmasked.tfrecord: record 0", "but [CLS] is 0 in", "moved.txt; give the vocabulary with which")
+    refuse({**dynamic, "vocab_file": tmp_path / "moved.txt"}, *message)
+    (tmp_path / "long.txt").write_text("\n".join([*pieces, *(f"new{number}" for number in range(2000))]))
+    refuse({**dynamic, "vocab_file": tmp_path / "long.txt"}, "long.txt has", "use a vocabulary and a model that belong")
+    assert not list(tmp_path.glob("out/*.index"))
+
+
+def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, vocab_file, tmp_path, caplog):
+    """It has the vocabulary; the masks of an evaluation stay; what changes the masks of a resumed run is warned of."""
+    out = tmp_path / "out"
+    steps = {"num_train_steps": 4, "num_warmup_steps": 1}
+    flags = {**flags, **steps, **dynamic, "do_eval": True}
+    run_pretraining.run(PretrainingConfig(**flags, do_train=True))
+    first = read_results(str(out / "eval_results.txt"))
+    settings = json.loads((out / "run_config.json").read_text())
+    assert settings["vocabulary"] == Vocabulary.from_file(vocab_file).fingerprint
+    assert (out / "vocab.txt").read_bytes() == open(vocab_file, "rb").read()
+    assert Predictor(out)(["the [MASK] town"])
+    run_pretraining.run(PretrainingConfig(**flags))
+    assert read_results(str(out / "eval_results.txt")) == first
+    run_pretraining.run(PretrainingConfig(**{**flags, "random_seed": 7}))
+    assert read_results(str(out / "eval_results.txt"))["masked_lm_loss"] != first["masked_lm_loss"]
+    lines = open(vocab_file, encoding="utf-8").read().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([*lines[:-2], lines[-1], lines[-2], ""]))
+    with prints_error("other.txt is not the vocabulary that the checkpoints in", PretrainingConfig):
+        run_pretraining.run(PretrainingConfig(**{**flags, "vocab_file": str(tmp_path / "other.txt")}))
+    caplog.clear()
+    changes = {"num_train_steps": 6, "do_whole_word_mask": True, "masked_lm_prob": 0.2}
+    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
+    for change in ("num_train_steps=6", "do_whole_word_mask=True", "masked_lm_prob=0.2"):
+        assert f"{change}, but " in caplog.text
+    assert caplog.text.count("the resumed run differs from an uninterrupted one") == 3
 
 
 def test_ids_beyond_the_model_are_located(refuse, model_dir, tmp_path):

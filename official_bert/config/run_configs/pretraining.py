@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, UNLIMITED, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, UNLIMITED, check_options, option
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import (
     EXPORT,
@@ -15,7 +15,13 @@ from official_bert.config.run_configs.training import (
 from official_bert.support.errors import UserError
 
 _STATIC = {"masking": ("static",)}
+_SHARDED = {"sampling": ("sharded",)}
 _DYNAMIC = {"dynamic_masking": (True,)}
+
+
+def shard_names(name: str, num_shards: int) -> list[str]:
+    """The names of the files that an output is divided into: `name-00000-of-00016` and so on."""
+    return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,36 @@ class PretrainingDataConfig(CorpusOptions, TextOptions):
         0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
     )
     compression: str = compression_option()
+    num_shards: int = option(
+        0,
+        "Number of TFRecord files to write, named after --output_file: out.tfrecord-00000-of-00016; 0 writes the files "
+        "that --output_file names.",
+        minimum=0,
+        maximum=10**5,
+    )
+
+    sampling: str = option(
+        "serial",
+        "serial: one stream of random numbers, whose records are those of the original BERT scripts; sharded: several "
+        "processes in bounded memory, whose records depend on neither.",
+        choices=("serial", "sharded"),
+    )
+    num_processes: int = option(
+        0, "Number of processes; 0 for one per processor core.", minimum=0, maximum=MAX_PARTS, only_with=_SHARDED
+    )
+    max_memory_gb: float = option(
+        0.0,
+        "Approximate maximum memory of all processes together, in GB; 0 allows 0.5 for each process.",
+        minimum=0,
+        only_with=_SHARDED,
+    )
+    work_dir: str | None = option(
+        None,
+        "Local folder for intermediate files, from which an interrupted run continues; by default the first output "
+        "file's name with .work. Deleted at the end.",
+        is_path=True,
+        only_with=_SHARDED,
+    )
 
     masking: str = option(
         "static",
@@ -59,10 +95,14 @@ class PretrainingDataConfig(CorpusOptions, TextOptions):
         check_options(self)
         if "" in self.output_files:
             raise UserError(f"--output_file={self.output_file} contains an empty name")
+        if self.num_shards and "," in self.output_file:
+            raise UserError("--num_shards makes the names of the files from one name; give only one --output_file")
 
     @property
     def output_files(self) -> list[str]:
         """The TFRecord files to write."""
+        if self.num_shards:
+            return shard_names(self.output_file.strip(), self.num_shards)
         return [name.strip() for name in self.output_file.split(",")]
 
 

@@ -1,5 +1,6 @@
 """The records of masked-LM and next-sentence pretraining: what one holds, and how text becomes them."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -77,16 +78,15 @@ def read_corpus(parts: Sequence[CorpusPart], tokenizer: FullTokenizer) -> Corpus
     return corpus
 
 
-def warn_about_corpus(corpus: Corpus, *, unknown_share: float, settings: TextSettings) -> None:
+def warn_about_corpus(*, num_documents: int, num_single: int, unknown_share: float, settings: TextSettings) -> None:
     """Warns about text from which the reference silently made poor records.
 
     Args:
-      corpus: the documents.
-      unknown_share: fraction of its wordpieces that are [UNK].
-      settings: what was done to its text.
+      num_documents: number of documents.
+      num_single: number of documents of a single sentence.
+      unknown_share: fraction of the wordpieces that are [UNK].
+      settings: what was done to the text.
     """
-    num_documents = len(corpus.documents)
-    num_single = sum(len(document) == 1 for document in corpus.documents)
     if num_documents == 1:
         logging.warning(
             'the input is a single document, so "random" next sentences come from it too and the next-sentence labels '
@@ -108,22 +108,57 @@ def warn_about_corpus(corpus: Corpus, *, unknown_share: float, settings: TextSet
         )
 
 
-class RecordMaker:
-    """Makes the records of a corpus, one after the other, from one random stream.
+@dataclasses.dataclass
+class RecordCounts:
+    """Counts of records; those of parts can be added.
 
     Attributes:
-      num_records: records made so far; the other counts are over these.
+      num_records: records made; the other counts are over these.
       num_positions: their length, padding included.
       num_pieces: their wordpieces, [CLS] and [SEP] included.
-      num_masked: wordpieces to predict; none without masks.
+      num_masked: wordpieces to predict.
       num_random_next: pairs whose second part comes from elsewhere.
+    """
+
+    num_records: int = 0
+    num_positions: int = 0
+    num_pieces: int = 0
+    num_masked: int = 0
+    num_random_next: int = 0
+
+    def add(self, other: "RecordCounts") -> None:
+        """Adds the counts of other records."""
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
+
+    def summary(self, *, num_documents: int, unknown_share: float, is_masked: bool) -> str:
+        """Summarizes the records in one line.
+
+        Args:
+          num_documents: number of documents that they were made of.
+          unknown_share: fraction of the corpus's wordpieces that are [UNK].
+          is_masked: whether the records are masked.
+        """
+        masked = f"masked {self.num_masked / self.num_pieces:.1%} and " if is_masked else "no masks, "
+        return (
+            f"{num_documents:,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
+            f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
+            f"{masked}unknown {unknown_share:.2%} of the tokens, "
+            f"random next {self.num_random_next / self.num_records:.1%} of the pairs"
+        )
+
+
+class RecordMaker:
+    """Makes the records of documents.
+
+    Attributes:
+      is_masked: whether the records are masked.
+      counts: counts of the records made so far.
     """
 
     def __init__(
         self,
-        corpus: Corpus,
         tokenizer: FullTokenizer,
-        rng: Random,
         *,
         max_seq_length: int,
         max_predictions_per_seq: int,
@@ -140,9 +175,10 @@ class RecordMaker:
         Raises:
           UserError: the vocabulary lacks a special piece.
         """
-        self._corpus = corpus
+        self.is_masked = is_masked
+        self.counts = RecordCounts()
+        self._has_logged_example = False
         self._tokenizer = tokenizer
-        self._rng = rng
         self._max_seq_length = max_seq_length
         self._short_seq_prob = short_seq_prob
         schema = PRETRAINING_SCHEMA if is_masked else UNMASKED_SCHEMA
@@ -156,33 +192,34 @@ class RecordMaker:
                 max_predictions_per_seq=max_predictions_per_seq,
                 whole_word=do_whole_word_mask,
             )
-        self.num_records = self.num_positions = self.num_pieces = self.num_masked = self.num_random_next = 0
 
-    def records(self, dupe_factor: int) -> Iterator[bytes]:
+    def passes(self, corpus: Corpus, rng: Random, dupe_factor: int) -> Iterator[bytes]:
         """Makes the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
-        num_documents = len(self._corpus.documents)
+        num_documents = len(corpus.documents)
         total = dupe_factor * num_documents
         unit = f"documents ({dupe_factor:,} passes over {num_documents:,})"
         with Progress("making records", total, unit) as progress:
             for done in range(total):
-                yield from self._document_records(done % num_documents)
-                rate = self.num_records / (progress.seconds or 1)
-                progress.update(done + 1, f"{self.num_records:,} records", f"{rate:,.0f} records/s")
+                yield from self.records(corpus, done % num_documents, rng)
+                num_records = self.counts.num_records
+                rate = num_records / (progress.seconds or 1)
+                progress.update(done + 1, f"{num_records:,} records", f"{rate:,.0f} records/s")
 
-    def _document_records(self, document_index: int) -> Iterator[bytes]:
+    def records(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[bytes]:
+        """Makes the records of a document; `corpus` has the others, where random next sentences come from."""
         for pair in sentence_pairs(
-            self._corpus,
+            corpus,
             document_index,
             max_num_pieces=self._max_seq_length - 3,  # [CLS] and two [SEP]
             short_seq_prob=self._short_seq_prob,
-            rng=self._rng,
+            rng=rng,
         ):
             joined = join_pair(pair.first, pair.second, **self._specials)
             if self._masker:
-                masked = self._masker.mask(joined.input_ids, self._rng)
+                masked = self._masker.mask(joined.input_ids, rng)
             else:
                 masked = MaskedSequence(joined.input_ids, [], [])
-            if not self.num_records:
+            if not self._has_logged_example:
                 self._log_example(joined, masked, pair)
             self._count(joined, masked, pair)
             yield self._schema.encode(
@@ -198,13 +235,15 @@ class RecordMaker:
             )
 
     def _count(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
-        self.num_records += 1
-        self.num_positions += self._max_seq_length
-        self.num_pieces += len(joined.input_ids)
-        self.num_masked += len(masked.labels)
-        self.num_random_next += pair.is_random_next
+        counts = self.counts
+        counts.num_records += 1
+        counts.num_positions += self._max_seq_length
+        counts.num_pieces += len(joined.input_ids)
+        counts.num_masked += len(masked.labels)
+        counts.num_random_next += pair.is_random_next
 
     def _log_example(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
+        self._has_logged_example = True
         pieces_of = self._tokenizer.convert_ids_to_tokens
         logging.info("example: %s", " ".join(pieces_of(masked.ids)))
         if self._masker:
@@ -212,17 +251,3 @@ class RecordMaker:
         else:
             logging.info("  masked: none; run_pretraining.py masks while training")
         logging.info("  second part: %s", "random" if pair.is_random_next else "the actual next sentences")
-
-    def summary(self, unknown_share: float) -> str:
-        """Summarizes the records in one line.
-
-        Args:
-          unknown_share: fraction of the corpus's wordpieces that are [UNK].
-        """
-        masked = f"masked {self.num_masked / self.num_pieces:.1%} and " if self._masker else "no masks, "
-        return (
-            f"{len(self._corpus.documents):,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
-            f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
-            f"{masked}unknown {unknown_share:.2%} of the tokens, "
-            f"random next {self.num_random_next / self.num_records:.1%} of the pairs"
-        )

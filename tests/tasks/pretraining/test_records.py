@@ -9,11 +9,14 @@ import tensorflow as tf
 
 from official_bert.config.run_configs.pretraining import PretrainingDataConfig
 from official_bert.data.corpus_files import corpus_parts
+from official_bert.data.randomness import shuffle
+from official_bert.data.sentence_pairs import sentence_pairs
 from official_bert.runs import create_pretraining_data
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
+from official_bert.tokenization.joining import join_pair
 from tests.conftest import GOLDEN, golden_arrays
 from tests.record_files import read_records
 from tests.tasks.pretraining.plain_records import plain_records
@@ -147,22 +150,54 @@ def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
 def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     tokenizer = FullTokenizer(vocab_file)
     maker = RecordMaker(
-        read_corpus(corpus_parts([corpus_file]), tokenizer),
         tokenizer,
-        random.Random(1),
         max_seq_length=48,
         max_predictions_per_seq=6,
         masked_lm_prob=0.15,
         short_seq_prob=0.3,
         do_whole_word_mask=False,
     )
-    examples = [tf.train.Example.FromString(record).features.feature for record in maker.records(3)]
+    corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
+    made = maker.passes(corpus, random.Random(1), dupe_factor=3)
+    examples = [tf.train.Example.FromString(record).features.feature for record in made]
     sums = {
         name: sum(sum(example[name].int64_list.value) for example in examples)
         for name in ("input_mask", "next_sentence_labels")
     }
-    assert maker.num_records == len(examples)
-    assert maker.num_positions == 48 * len(examples)
-    assert maker.num_pieces == sums["input_mask"]
-    assert maker.num_random_next == sums["next_sentence_labels"]
-    assert maker.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)
+    assert maker.counts.num_records == len(examples)
+    assert maker.counts.num_positions == 48 * len(examples)
+    assert maker.counts.num_pieces == sums["input_mask"]
+    assert maker.counts.num_random_next == sums["next_sentence_labels"]
+    assert maker.counts.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)
+
+
+def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus_file, vocab_file, caplog):
+    caplog.set_level("INFO", logger="absl")
+    flags = {"max_seq_length": 48, "short_seq_prob": 0.3, "dupe_factor": 3, "random_seed": 5}
+    create_pretraining_data.run(
+        PretrainingDataConfig(
+            input_file=corpus_file, output_file=str(tmp_path / "out"), vocab_file=vocab_file, masking="none", **flags
+        )
+    )
+    tokenizer = FullTokenizer(vocab_file)
+    corpus, rng = read_corpus(corpus_parts([corpus_file]), tokenizer), random.Random(5)
+    corpus.shuffle_documents(rng)
+    pairs = [
+        pair
+        for document in [*range(len(corpus.documents))] * 3
+        for pair in sentence_pairs(corpus, document, max_num_pieces=45, short_seq_prob=0.3, rng=rng)
+    ]
+    shuffle(pairs, rng)
+    records = read_records(tmp_path / "out")
+    assert records.keys() == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
+    assert len({str(row) for row in records["input_ids"].tolist()}) > 0.9 * len(pairs)  # each copy has pairs of its own
+    for row, pair in enumerate(pairs):
+        joined = join_pair(pair.first, pair.second, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+        padding = [0] * (48 - len(joined.input_ids))
+        assert records["input_ids"][row].tolist() == list(joined.input_ids) + padding
+        assert records["input_mask"][row].tolist() == list(joined.input_mask) + padding
+        assert records["segment_ids"][row].tolist() == list(joined.segment_ids) + padding
+        assert records["next_sentence_labels"][row].tolist() == [pair.is_random_next]
+    assert "masked: none; run_pretraining.py masks while training" in caplog.text
+    assert "% of all positions, no masks, unknown 0.00% of the tokens" in caplog.text
+    assert "[MASK]" not in caplog.text

@@ -1,0 +1,124 @@
+"""Files of arrays that are too large for memory: written once, block by block, then read in any order.
+
+A file is the bytes of its blocks, a JSON table of them, and the table's length. It appears under its name only when it
+is complete.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+_FOOTER = struct.Struct("<Q8s")
+_MAGIC = b"blocks 1"
+
+
+class BlockWriter:
+    """Writes the blocks of a file.
+
+    Attributes:
+      facts: JSON values to store beside the blocks.
+    """
+
+    def __init__(self, sink: IO[bytes]):
+        self._sink = sink
+        self._blocks: dict[str, tuple[str, int, int]] = {}
+        self.facts: dict[str, Any] = {}
+
+    def append(self, name: str, array: Any) -> None:
+        """Adds the numbers of an array to the block under way, or begins a new one of this name."""
+        array = np.ascontiguousarray(array)
+        start = self._sink.tell()
+        if name not in self._blocks:
+            start += self._sink.write(bytes(-start % 8))  # aligned for `BlockFile.mapped`
+            self._blocks[name] = (array.dtype.str, start, start)
+        dtype, first, end = self._blocks[name]
+        if end != start or dtype != array.dtype.str:
+            raise ValueError(f"block {name!r} is no longer the last one, or of another type")
+        self._sink.write(array)
+        self._blocks[name] = (dtype, first, self._sink.tell())
+
+    def close(self) -> None:
+        """Writes the table."""
+        table = json.dumps({"blocks": self._blocks, "facts": self.facts}).encode()
+        self._sink.write(table + _FOOTER.pack(len(table), _MAGIC))
+
+
+@contextlib.contextmanager
+def block_writer(path: str) -> Iterator[BlockWriter]:
+    """Opens a local file of blocks for writing; it has its name once the block of code has ended without an error."""
+    with files.atomic_write(path, "wb") as sink:
+        writer = BlockWriter(sink)
+        yield writer
+        writer.close()
+
+
+class BlockFile:
+    """Reads the blocks of a file; a context manager.
+
+    Attributes:
+      facts: what was stored beside the blocks.
+    """
+
+    def __init__(self, path: str):
+        """Opens a local file.
+
+        Raises:
+          UserError: it is no complete file of blocks.
+        """
+        self._file = open(path, "rb")  # noqa: SIM115  closed by __exit__
+        try:
+            self.facts, self._blocks = self._read_table(path)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_table(self, path: str) -> tuple[dict[str, Any], Mapping[str, tuple[np.dtype, int, int]]]:
+        size = os.fstat(self._file.fileno()).st_size
+        try:
+            length, magic = _FOOTER.unpack(self._pread(size - _FOOTER.size, _FOOTER.size))
+            if magic != _MAGIC:
+                raise ValueError
+            table = json.loads(self._pread(size - _FOOTER.size - length, length))
+        except (OSError, ValueError, struct.error) as error:
+            raise UserError(f"{path} is damaged; delete it, and run the command again") from error
+        blocks = {name: (np.dtype(dtype), start, stop) for name, (dtype, start, stop) in table["blocks"].items()}
+        return table["facts"], blocks
+
+    def __enter__(self) -> "BlockFile":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._file.close()
+
+    def _pread(self, position: int, length: int) -> bytes:
+        return os.pread(self._file.fileno(), length, position)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Reads numbers of a block, those from `start` to `stop`; all of one that was never written are none."""
+        if name not in self._blocks:
+            return np.empty(0)
+        dtype, first, end = self._blocks[name]
+        first += start * dtype.itemsize
+        length = end - first if stop is None else (stop - start) * dtype.itemsize
+        return np.frombuffer(self._pread(first, length), dtype)
+
+    @contextlib.contextmanager
+    def mapped(self, name: str) -> Iterator[np.ndarray]:
+        """Maps a block into memory, for a search that needs few of its numbers."""
+        if name not in self._blocks:
+            yield np.empty(0)
+            return
+        dtype, start, stop = self._blocks[name]
+        with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            array = np.frombuffer(view, dtype, (stop - start) // dtype.itemsize, start)
+            yield array
+            del array  # or the view cannot be closed

@@ -1,0 +1,138 @@
+"""Tokenized documents on disk, for corpora that are too large for memory: written in order, read in any."""
+
+import itertools
+import operator
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.data.block_file import BlockFile, block_writer
+from official_bert.data.corpus_files import CorpusPart, CorpusReader
+from official_bert.tokenization import FullTokenizer
+
+
+class Document(NamedTuple):
+    """A tokenized document of N sentences.
+
+    Attributes:
+      file_number: which of the corpus's files it is from.
+      position: where it begins there; see `CorpusReader`. The two are its id, however the corpus is divided.
+      sentence_lengths: int32 [N], number of wordpieces of each sentence, at least one.
+      ids: int32, the wordpieces of all sentences.
+    """
+
+    file_number: int
+    position: int
+    sentence_lengths: np.ndarray
+    ids: np.ndarray
+
+
+class DocumentTable(NamedTuple):
+    """Where D documents are, and how long they are; each attribute is int64 [D].
+
+    Attributes:
+      spool: number of the file that holds the document, from 0.
+      file_number: as of `Document`.
+      position: as of `Document`.
+      offset: where its numbers begin in the spool.
+      num_sentences: number of sentences.
+      num_ids: number of wordpieces.
+    """
+
+    spool: np.ndarray
+    file_number: np.ndarray
+    position: np.ndarray
+    offset: np.ndarray
+    num_sentences: np.ndarray
+    num_ids: np.ndarray
+
+    def rows(self, index: np.ndarray | slice) -> "DocumentTable":
+        """The documents that an index of NumPy selects."""
+        return DocumentTable(*(column[index] for column in self))
+
+
+def tokenized_documents(part: CorpusPart, tokenizer: FullTokenizer) -> Iterator[Document]:
+    """Reads and tokenizes the documents of a part of a corpus; sentences and documents without wordpieces are left out.
+
+    Other than in `read_corpus`, a document ends with its file.
+
+    Raises:
+      UserError: see `CorpusReader`.
+    """
+    lengths, ids, start = array("i"), array("i"), 0
+    for position, line in CorpusReader(part):
+        if line:
+            pieces = tokenizer.encode(line)
+            if pieces:
+                start = start if lengths else position
+                lengths.append(len(pieces))
+                ids.extend(pieces)
+        elif lengths:
+            yield _document(part, start, lengths, ids)
+            lengths, ids = array("i"), array("i")
+    if lengths:
+        yield _document(part, start, lengths, ids)
+
+
+def _document(part: CorpusPart, position: int, lengths: array, ids: array) -> Document:
+    return Document(part.file_number, position, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
+
+
+def write_documents(path: str, part: CorpusPart, tokenizer: FullTokenizer) -> None:
+    """Tokenizes a part of a corpus into a file; errors are those of `tokenized_documents`."""
+    table = array("q")
+    offset = num_unknown = 0
+    with block_writer(path) as writer:
+        for document in tokenized_documents(part, tokenizer):
+            num_sentences, num_ids = len(document.sentence_lengths), len(document.ids)
+            table.extend((document.file_number, document.position, offset, num_sentences, num_ids))
+            writer.append("numbers", document.sentence_lengths)
+            writer.append("numbers", document.ids)
+            offset += num_sentences + num_ids
+            num_unknown += np.count_nonzero(document.ids == tokenizer.unk_id)
+        writer.append("documents", np.frombuffer(table, np.int64))
+        writer.facts["num_unknown"] = int(num_unknown)
+
+
+class DocumentSpools:
+    """The files of `write_documents` of all parts of a corpus.
+
+    Attributes:
+      paths: the files, in the order of the parts.
+      table: all documents, in their order.
+      num_unknown: number of wordpieces that are [UNK].
+    """
+
+    def __init__(self, paths: list[str]):
+        """Reads the tables; about 50 bytes of memory for each document.
+
+        Raises:
+          UserError: a file is damaged.
+        """
+        self.paths = paths
+        self.num_unknown = 0
+        tables = []
+        for number, path in enumerate(paths):
+            with BlockFile(path) as file:
+                columns = file.read("documents").reshape(-1, 5).T
+                tables.append(np.concatenate([np.full_like(columns[:1], number), columns]))
+                self.num_unknown += file.facts["num_unknown"]
+        self.table = DocumentTable(*np.concatenate(tables, axis=1))
+
+
+def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
+    """Reads documents.
+
+    Args:
+      paths: the spools, see `DocumentSpools.paths`.
+      rows: the documents, those of a spool one after the other.
+    """
+    columns = (column.tolist() for column in rows)
+    places = zip(*columns, strict=True)
+    for spool, documents in itertools.groupby(places, key=operator.itemgetter(0)):
+        with BlockFile(paths[spool]) as file:
+            for _, file_number, position, offset, num_sentences, num_ids in documents:
+                numbers = file.read("numbers", offset, offset + num_sentences + num_ids)
+                yield Document(file_number, position, numbers[:num_sentences], numbers[num_sentences:])

@@ -1,0 +1,128 @@
+"""Shuffles more records than memory holds: sorted runs on disk, merged into the files of an output.
+
+Each record has a random key of 64 bits. Records are written in runs, each sorted by key; output file k of K gets the
+records whose key lies in the k-th of K equal ranges, in the order of the keys. So where a record is follows from the
+keys alone, not from the number of runs, processes or bytes of memory.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from official_bert.data import tfrecord
+from official_bert.data.block_file import BlockFile, block_writer
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.processes import Workers
+from official_bert.support.progress import Progress
+
+KEY_BITS = 64
+_WRITTEN_TOGETHER = 1024  # records
+ADVICE = "lower num_processes or max_memory_gb, and run the same command again: it continues with what is finished"
+
+
+def shard_of(key: int, num_shards: int) -> int:
+    """The number of the output file that a record belongs to."""
+    return key * num_shards >> KEY_BITS
+
+
+def write_run(path: str, records: Iterable[tuple[int, bytes]], facts: dict[str, Any]) -> None:
+    """Writes records, all of which are held in memory, as a sorted run.
+
+    Args:
+      path: a local file.
+      records: keys and records.
+      facts: JSON values to store beside them; it may be filled by making the records.
+    """
+    ordered = sorted((key, tfrecord.frame(record)) for key, record in records)
+    with block_writer(path) as writer:
+        writer.append("keys", np.array([key for key, _ in ordered], np.uint64))
+        writer.append("ends", np.cumsum([0, *(len(framed) for _, framed in ordered)], dtype=np.int64))
+        for start in range(0, len(ordered), _WRITTEN_TOGETHER):
+            together = b"".join([framed for _, framed in ordered[start : start + _WRITTEN_TOGETHER]])
+            writer.append("records", np.frombuffer(together, np.uint8))
+        writer.facts.update(facts)
+
+
+class _KeyRange(NamedTuple):
+    """The records from one key up to another, for a shard.
+
+    Attributes:
+      shard: number of the shard.
+      start: the first key.
+      stop: the key behind the last one.
+    """
+
+    shard: int
+    start: int
+    stop: int
+
+
+def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
+    """Divides the keys of each shard into slices of equal size, of which one fits into memory."""
+    num_ranges = num_shards * num_slices
+    edges = [-(-(number << KEY_BITS) // num_ranges) for number in range(num_ranges + 1)]  # rounded up
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        yield _KeyRange(number // num_slices, start, stop)
+
+
+def merge_runs(
+    runs: Sequence[str], outputs: Sequence[str], *, num_processes: int, slice_bytes: int, compression: str = "none"
+) -> None:
+    """Merges sorted runs into TFRecord files, which appear together when all are complete.
+
+    Args:
+      runs: files of `write_run`.
+      outputs: the files to write.
+      num_processes: how many processes sort and compress.
+      slice_bytes: about how many bytes of records a process holds at a time.
+      compression: one of `tfrecord.COMPRESSIONS`.
+
+    Raises:
+      UserError: a file cannot be written, or would have no records.
+    """
+    num_bytes = sum(map(files.size, runs))
+    num_slices = max(1, round(num_bytes / len(outputs) / slice_bytes + 0.5))
+    ranges = list(_key_ranges(len(outputs), num_slices))
+    written = [0] * len(outputs)
+    with (
+        files.atomic_writes(outputs, "wb") as sinks,
+        Workers(num_processes, list(runs), compression, name="sorts records", advice=ADVICE) as workers,
+        Progress("shuffling", len(ranges), "slices") as progress,
+    ):
+        slices = workers.map(_merged, ranges)
+        for done, (key_range, data) in enumerate(zip(ranges, slices, strict=True), start=1):
+            sinks[key_range.shard].write(data)
+            written[key_range.shard] += len(data)
+            progress.update(done, f"{sum(written) / 1e6:,.0f} MB")
+        if not all(written):
+            raise UserError(f"{outputs[written.index(0)]} would have no records; write fewer files or use more text")
+
+
+def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
+    """The records of a range of keys as they are on disk."""
+    keys, lengths, data = [], [], []
+    for path in runs:
+        with BlockFile(path) as run:
+            with run.mapped("keys") as all_keys:
+                first = _place(all_keys, key_range.start)
+                last = _place(all_keys, key_range.stop)
+                keys.append(all_keys[first:last].copy())
+                del all_keys
+            ends = run.read("ends", first, last + 1)
+            lengths.append(np.diff(ends))
+            data.append(run.read("records", ends[0], ends[-1]))
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    view = memoryview(np.concatenate(data))
+    order = np.argsort(np.concatenate(keys), kind="stable")
+    merged = b"".join(
+        [view[start:stop] for start, stop in zip(starts[order].tolist(), starts[order + 1].tolist(), strict=True)]
+    )
+    return tfrecord.compressed(merged) if merged and compression == tfrecord.GZIP else merged
+
+
+def _place(keys: np.ndarray, key: int) -> int:
+    """How many keys are smaller."""
+    return len(keys) if key >> KEY_BITS else int(np.searchsorted(keys, np.uint64(key)))

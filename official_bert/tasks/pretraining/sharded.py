@@ -1,0 +1,377 @@
+"""Pretraining records of a corpus of any size, made by several processes in bounded memory.
+
+The corpus is tokenized to disk. For each copy of the data, its documents are divided at random into groups that fit
+into memory; the records of a group are made together, and random next sentences come from its other documents. As a
+group is a random sample of the whole corpus, drawn anew for each copy, every document is as likely as any other to be
+where a random next sentence comes from. Last, the records are shuffled over all output files.
+
+All that is random follows from the seed, the number of the copy, and the document's id: its file and its position
+there. So the records, their order included, depend neither on the number of processes nor on memory.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.data.block_file import BlockFile
+from official_bert.data.corpus_files import CorpusPart
+from official_bert.data.documents import Document, DocumentSpools, DocumentTable, read_documents, write_documents
+from official_bert.data.record_runs import ADVICE, KEY_BITS, merge_runs, write_run
+from official_bert.data.sentence_pairs import Corpus
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.support.locks import exclusive_lock
+from official_bert.support.processes import Workers
+from official_bert.support.progress import Progress
+from official_bert.tasks.pretraining.records import RecordCounts, RecordMaker, warn_about_corpus
+from official_bert.tokenization import FullTokenizer
+
+PART_BYTES = 1 << 24  # of text that a process tokenizes before it takes the next part
+GROUP_IDS = 1 << 22  # wordpieces in a group, some 60 MB of corpus and records
+MIN_GROUP_DOCUMENTS = 32  # on average; so that there is a choice of random next sentences
+_BYTES_PER_ID = 16  # of a group's corpus and records
+
+_GB = 10**9
+_DEFAULT_GB = 0.5
+_BASE_BYTES = 80_000_000  # of a process without data
+_MIN_PROCESS_BYTES = _BASE_BYTES + _BYTES_PER_ID * GROUP_IDS
+_BYTES_PER_WORD = 250  # in the tokenizer's cache
+_MIN_WORDS, _MAX_WORDS = 1 << 14, 1 << 20
+_MIN_SLICE, _MAX_SLICE = 1 << 20, 1 << 26  # bytes of records that are sorted together
+_COPIES_OF_A_SLICE = 8
+
+_NOTE = "made_from.json"
+
+
+class Resources(NamedTuple):
+    """What a run may use.
+
+    Attributes:
+      num_processes: number of processes.
+      process_bytes: memory of each.
+    """
+
+    num_processes: int
+    process_bytes: int
+
+    @classmethod
+    def of(cls, num_processes: int, max_memory_gb: float) -> "Resources":
+        """Divides memory among processes.
+
+        Args:
+          num_processes: as many as wanted; fewer are used if memory is too little.
+          max_memory_gb: of all together, 10^9 bytes each; 0 allows half of one for each process.
+
+        Raises:
+          UserError: a single process needs more.
+        """
+        if not max_memory_gb:
+            return cls(num_processes, int(_DEFAULT_GB * _GB))
+        num_fitting = int(max_memory_gb * _GB) // _MIN_PROCESS_BYTES
+        if not num_fitting:
+            raise UserError(
+                f"max_memory_gb={max_memory_gb:g} is too little; a single process needs {_MIN_PROCESS_BYTES / _GB:.2f}"
+            )
+        if num_fitting < num_processes:
+            logging.warning(
+                "max_memory_gb=%g is enough for %d of %d processes", max_memory_gb, num_fitting, num_processes
+            )
+            num_processes = num_fitting
+        return cls(num_processes, int(max_memory_gb * _GB) // num_processes)
+
+    @property
+    def _room(self) -> int:
+        return self.process_bytes - _BASE_BYTES
+
+    @property
+    def max_cached_words(self) -> int:
+        """How many words a tokenizer may cache."""
+        return min(max(self._room // _BYTES_PER_WORD, _MIN_WORDS), _MAX_WORDS)
+
+    @property
+    def slice_bytes(self) -> int:
+        """How many bytes of records a process may sort at a time."""
+        return min(max(self._room // _COPIES_OF_A_SLICE, _MIN_SLICE), _MAX_SLICE)
+
+    def num_group_processes(self, num_ids: int) -> int:
+        """How many processes may make the records of groups of so many wordpieces at a time; at least one."""
+        fitting = self.num_processes * self.process_bytes // (_BASE_BYTES + _BYTES_PER_ID * num_ids)
+        return min(max(fitting, 1), self.num_processes)
+
+
+def document_keys(seed: int, copy: int, file_numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Random numbers that follow from the ids of documents.
+
+    Args:
+      seed: any number.
+      copy: number of the copy of the data.
+      file_numbers: int [D]; with `positions` the ids, see `Document`.
+      positions: int [D].
+
+    Returns:
+      uint64 [D]. They decide in which group a document is, and seed the random numbers for its records.
+    """
+    digest = hashlib.sha256(json.dumps([seed, copy]).encode()).digest()
+    state = np.full(len(positions), int.from_bytes(digest[:8], "little"), np.uint64)
+    for numbers in (file_numbers, positions):
+        state = _mixed(state ^ np.asarray(numbers).astype(np.uint64))
+    return state
+
+
+def _mixed(state: np.ndarray) -> np.ndarray:
+    """The output function of the random generator SplitMix64, of Steele, Lea and Flood (2014), on uint64 [D]."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def count_groups(num_documents: int, num_ids: int) -> int:
+    """Number of groups that a corpus is divided into."""
+    return max(1, min(-(-num_ids // GROUP_IDS), num_documents // MIN_GROUP_DOCUMENTS))
+
+
+def group_numbers(keys: np.ndarray, num_groups: int) -> np.ndarray:
+    """The groups of the documents of keys; int64 [D] of uint64 [D]."""
+    return ((keys >> np.uint64(32)) * np.uint64(num_groups) >> np.uint64(32)).astype(np.int64)
+
+
+def group_records(
+    documents: Iterable[Document], keys: Sequence[int], maker: RecordMaker
+) -> Iterator[tuple[int, bytes]]:
+    """Makes the records of a group.
+
+    Args:
+      documents: those of the group, in the order of their ids.
+      keys: the key of each.
+      maker: counts them.
+
+    Yields:
+      For each record a random key, below 2^64, and its bytes.
+    """
+    corpus = Corpus()
+    for document in documents:
+        corpus.add_document(document.sentence_lengths.tolist(), array("i", document.ids.tobytes()))
+    for number, key in enumerate(keys):
+        rng = Random(int(key))
+        for record in maker.records(corpus, number, rng):
+            yield rng.getrandbits(KEY_BITS), record
+
+
+class ShardedRun:
+    """A run that makes the records of a corpus."""
+
+    def __init__(
+        self,
+        parts: Sequence[CorpusPart],
+        tokenizer: FullTokenizer,
+        maker: RecordMaker,
+        *,
+        seed: int,
+        dupe_factor: int,
+        resources: Resources,
+        work_dir: str,
+        made_from: str,
+    ):
+        """Describes the run.
+
+        Args:
+          parts: the corpus, divided by `PART_BYTES`.
+          tokenizer: turns its lines into ids.
+          maker: makes the records.
+          seed: any number.
+          dupe_factor: number of copies of the data.
+          resources: what may be used.
+          work_dir: local folder for intermediate files; those of an interrupted run are used again.
+          made_from: fingerprint of all that decides the records.
+        """
+        self._parts = parts
+        self._tokenizer = tokenizer
+        self._maker = maker
+        self._seed = seed
+        self._dupe_factor = dupe_factor
+        self._resources = resources
+        self._work_dir = work_dir
+        self._made_from = made_from
+
+    def write(self, outputs: Sequence[str], compression: str) -> str:
+        """Makes the records and shuffles them into the output files.
+
+        Args:
+          outputs: TFRecord files.
+          compression: one of `tfrecord.COMPRESSIONS`.
+
+        Returns:
+          A summary.
+
+        Raises:
+          UserError: the text is not UTF-8, or there is none; a file cannot be written; the system ended a process.
+        """
+        with work_folder(self._work_dir, self._made_from):
+            spools = self._tokenize()
+            table = spools.table
+            num_documents, num_ids = len(table.num_ids), int(table.num_ids.sum())
+            if not num_documents:
+                raise UserError(f"no text in {', '.join(dict.fromkeys(part.path for part in self._parts))}")
+            unknown_share = spools.num_unknown / num_ids
+            num_single = int((table.num_sentences == 1).sum())
+            warn_about_corpus(
+                num_documents=num_documents,
+                num_single=num_single,
+                unknown_share=unknown_share,
+                settings=self._tokenizer.settings,
+            )
+            runs = self._make_runs(spools, count_groups(num_documents, num_ids))
+            counts = RecordCounts()
+            for run in runs:
+                with BlockFile(run) as file:
+                    counts.add(RecordCounts(**file.facts))
+            merge_runs(
+                runs,
+                outputs,
+                num_processes=self._resources.num_processes,
+                slice_bytes=self._resources.slice_bytes,
+                compression=compression,
+            )
+        return counts.summary(num_documents=num_documents, unknown_share=unknown_share, is_masked=self._maker.is_masked)
+
+    def _tokenize(self) -> DocumentSpools:
+        """Tokenizes the parts that are not on the disk already."""
+        paths = [os.path.join(self._work_dir, f"documents-{number:05}") for number in range(len(self._parts))]
+        missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not os.path.exists(path)]
+        self._log_kept(len(paths) - len(missing), len(paths), "parts of the text were tokenized already")
+        self._tokenizer.max_cached_words = self._resources.max_cached_words
+        sizes = [_num_bytes(part) for _, part in missing]
+        with (
+            self._workers(self._tokenizer, name="tokenizes") as workers,
+            Progress("reading text", sum(sizes), "bytes") as progress,
+        ):
+            num_bytes = 0
+            for size, _ in zip(sizes, workers.map(_write_part, missing), strict=True):
+                num_bytes += size
+                progress.update(num_bytes)
+        return DocumentSpools(paths)
+
+    def _make_runs(self, spools: DocumentSpools, num_groups: int) -> list[str]:
+        """Makes the records of the groups whose records are not on the disk already; returns all sorted runs."""
+        runs: list[str] = []
+        kept: list[int] = []
+        largest = self._largest_group(spools.table, num_groups)
+
+        def missing() -> Iterator[_Group]:
+            for group in self._groups(spools.table, num_groups):
+                runs.append(group.path)
+                if os.path.exists(group.path):
+                    kept.append(len(group.keys))
+                else:
+                    yield group
+
+        total = self._dupe_factor * len(spools.table.num_ids)
+        unit = f"documents ({self._dupe_factor:,} passes over {len(spools.table.num_ids):,})"
+        num_processes = self._resources.num_group_processes(largest)
+        with (
+            self._workers(self._maker, spools.paths, name="makes records", num_processes=num_processes) as workers,
+            Progress("making records", total, unit) as progress,
+        ):
+            num_documents = num_records = 0
+            for made in workers.map(_write_group, missing()):
+                num_documents += made.num_documents
+                num_records += made.num_records
+                rate = num_records / (progress.seconds or 1)
+                progress.update(num_documents + sum(kept), f"{num_records:,} records", f"{rate:,.0f} records/s")
+        self._log_kept(len(kept), len(runs), "groups of records were there already")
+        return runs
+
+    def _groups(self, table: DocumentTable, num_groups: int) -> Iterator["_Group"]:
+        for copy in range(self._dupe_factor):
+            keys = document_keys(self._seed, copy, table.file_number, table.position)
+            groups = group_numbers(keys, num_groups)
+            order = np.argsort(groups, kind="stable")
+            edges = np.searchsorted(groups[order], np.arange(num_groups + 1))
+            for number in range(num_groups):
+                members = order[edges[number] : edges[number + 1]]
+                if len(members):
+                    path = os.path.join(self._work_dir, f"records-{copy:03}-{number:05}")
+                    yield _Group(path, table.rows(members), keys[members])
+
+    def _largest_group(self, table: DocumentTable, num_groups: int) -> int:
+        """Number of wordpieces of the largest group of the first copy; the others are much alike."""
+        keys = document_keys(self._seed, 0, table.file_number, table.position)
+        return int(np.bincount(group_numbers(keys, num_groups), weights=table.num_ids).max())
+
+    def _workers(self, *settings, name: str, num_processes: int | None = None) -> Workers:
+        return Workers(num_processes or self._resources.num_processes, *settings, name=name, advice=ADVICE)
+
+    def _log_kept(self, num_kept: int, total: int, what: str) -> None:
+        if num_kept:
+            logging.info("%s: %d of %d %s", self._work_dir, num_kept, total, what)
+
+
+class _Group(NamedTuple):
+    """What a process needs to make the records of a group: where to write them, its documents, and their keys."""
+
+    path: str
+    rows: DocumentTable
+    keys: np.ndarray
+
+
+class _Made(NamedTuple):
+    """What became of a group."""
+
+    num_documents: int
+    num_records: int
+
+
+def _write_part(item: tuple[str, CorpusPart], tokenizer: FullTokenizer) -> None:
+    path, part = item
+    write_documents(path, part, tokenizer)
+
+
+def _write_group(group: _Group, maker: RecordMaker, spools: list[str]) -> _Made:
+    maker.counts = RecordCounts()
+    records = group_records(read_documents(spools, group.rows), group.keys.tolist(), maker)
+    write_run(group.path, records, vars(maker.counts))
+    return _Made(len(group.keys), maker.counts.num_records)
+
+
+def _num_bytes(part: CorpusPart) -> int:
+    """About how many bytes of a file belong to a part."""
+    if part.file_format == "parquet":
+        return 1
+    return (files.size(part.path) if part.stop is None else part.stop) - part.start
+
+
+@contextlib.contextmanager
+def work_folder(path: str, made_from: str) -> Iterator[None]:
+    """Keeps intermediate files in a folder; it is deleted when the block ends without an error.
+
+    Args:
+      path: a local folder, which may be there already; what was made from something else is deleted first.
+      made_from: fingerprint of all that decides what the files contain.
+
+    Raises:
+      UserError: there are other files in it, or another process uses it.
+    """
+    files.make_folders(path)
+    note = os.path.join(path, _NOTE)
+    if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:
+        raise UserError(f"work_dir={path} contains other files; choose a folder that is empty or does not exist")
+    with exclusive_lock(path, "makes records in"):
+        known = text_files.read_json(note, "note about the files").get("made_from") if os.path.exists(note) else None
+        if known is not None and known != made_from:
+            logging.info("%s: its files were made from other text or with other flags; starting again", path)
+        for name in os.listdir(path):
+            if name != ".lock" and (known != made_from or ".partial-" in name):
+                files.remove(os.path.join(path, name))
+        with files.atomic_write(note) as sink:
+            json.dump({"made_from": made_from}, sink)
+        yield
+        files.remove_folder(path)

@@ -1,0 +1,182 @@
+"""Lines of text from plain and compressed files, remote ones and pipes."""
+
+import lzma
+import os
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+from backports import zstd
+
+from official_bert.support import compression, files, text_files
+from official_bert.support.errors import UserError
+from tests.compressing import COMPRESS
+
+LINES = [f"line {number} é {'x' * (number % 70)}" for number in range(20_000)]
+TEXT = "\n".join(LINES) + "\n"
+
+
+def read(path):
+    return list(text_files.LineReader(str(path)))
+
+
+def noise(num_bytes):
+    """Lines that hardly can be compressed, so that their files have many blocks."""
+    rng = random.Random(5)
+    return "".join(f"{rng.getrandbits(256):x}\n" for _ in range(num_bytes // 65)).encode()
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+class TestCompressed:
+    def test_it_is_read_as_what_it_holds_whatever_its_name(self, tmp_path, ending):
+        path = tmp_path / "text.txt"
+        for text in (TEXT, "", "é", "a\r\n\nb"):
+            path.write_bytes(COMPRESS[ending](text.encode()))
+            assert read(path) == [line.replace("\r", "") for line in text.removesuffix("\n").split("\n") if text]
+            assert text_files.read_text(str(path)) == text
+            assert compression.is_compressed(str(path))
+        path.write_bytes(COMPRESS[ending](b'{"a": 1}'))
+        assert text_files.read_json(str(path), "config") == {"a": 1}
+
+    def test_members_that_follow_each_other_are_read_whole(self, tmp_path, ending):
+        path = tmp_path / "text"
+        compress = COMPRESS[ending]
+        path.write_bytes(b"".join(compress(part) for part in (b"a\nb", b"", b"c\n", TEXT.encode(), b"d")))
+        assert read(path) == ["a", "bc", *LINES, "d"]
+
+    def test_progress_ends_at_the_size_of_the_file(self, tmp_path, ending):
+        path = tmp_path / "text"
+        data = noise(2_000_000)
+        path.write_bytes(COMPRESS[ending](data))
+        reader = text_files.LineReader(str(path))
+        seen = {reader.bytes_read for _ in reader}
+        assert reader.bytes_read == files.size(str(path)) < len(data) == reader.position
+        assert len(seen) > 1  # bzip2 unpacks 900 kB at once
+        assert max(seen) <= reader.bytes_read
+
+    def test_a_file_cut_anywhere_is_refused(self, tmp_path, ending):
+        path = tmp_path / "text"
+        whole = COMPRESS[ending](b"one\ntwo\n") + COMPRESS[ending](b"three\n")
+        first = len(COMPRESS[ending](b"one\ntwo\n"))
+        for length in [*range(10, first), *range(first + 1, len(whole))]:
+            path.write_bytes(whole[:length])
+            with pytest.raises(UserError, match=r"text: the \w+ file ends too early, after line [0-3] of its text; "):
+                read(path)
+        path.write_bytes(COMPRESS[ending](noise(2_000_000))[:-50_000])
+        num_lines = 0
+        with pytest.raises(UserError, match="ends too early") as error:
+            for _ in text_files.LineReader(str(path)):
+                num_lines += 1
+        assert num_lines > 1000
+        assert f"after line {num_lines} of" in str(error.value)
+
+    def test_damage_is_refused(self, tmp_path, ending):
+        path = tmp_path / "text"
+        whole = COMPRESS[ending](noise(1_000_000))
+        for damaged in (whole[:300_000] + b"\0" * 100 + whole[300_100:], whole + b"no member", whole + b"\xff"):
+            path.write_bytes(damaged)
+            with pytest.raises(
+                UserError, match=r"text: the \w+ file (is damaged after|ends too early, after) line \d+"
+            ):
+                read(path)
+
+    def test_bytes_that_are_not_utf8_are_located_in_the_text(self, tmp_path, ending):
+        (tmp_path / "text").write_bytes(COMPRESS[ending](b"a\nb\xff\n"))
+        with pytest.raises(UserError, match="text, line 2: byte 0xff at byte 2 of the line"):
+            read(tmp_path / "text")
+
+    def test_remote_files(self, ending):
+        with files.open_file(f"ram://compressed{ending}", "wb") as sink:
+            sink.write(COMPRESS[ending](TEXT.encode()))
+        reader = text_files.LineReader(f"ram://compressed{ending}")
+        assert list(reader) == LINES
+        assert reader.bytes_read == files.size(f"ram://compressed{ending}")
+
+    def test_pipes_however_slowly_they_are_written(self, ending):
+        for data in (COMPRESS[ending](b"a\nb\n"), b"a\nb\n", b"BZh"):
+            reading, writing = os.pipe()
+            with open(reading, "rb") as source:
+
+                def write(descriptor=writing, content=data):
+                    for byte in content:
+                        os.write(descriptor, bytes([byte]))
+                    os.close(descriptor)
+
+                writer = threading.Thread(target=write)
+                writer.start()
+                assert list(text_files.LineReader("pipe", source)) == (["BZh"] if data == b"BZh" else ["a", "b"])
+                writer.join()
+
+
+def test_a_line_from_a_pipe_is_given_out_when_it_is_there():
+    reading, writing = os.pipe()
+    with open(reading, "rb") as source, open(writing, "wb", buffering=0) as sink:
+        lines = iter(text_files.LineReader("pipe", source))
+        sink.write(b"a\n")
+        assert next(lines) == "a"
+        sink.write(b"b\n")
+        assert next(lines) == "b"
+
+
+def test_padding_of_gzip_and_xz_is_no_damage(tmp_path):
+    for ending in (".gz", ".xz"):
+        (tmp_path / "text").write_bytes(COMPRESS[ending](b"a\n") + b"\0" * 512 + COMPRESS[ending](b"b") + b"\0" * 4)
+        assert read(tmp_path / "text") == ["a", "b"]
+
+
+def test_frames_to_skip_and_long_windows_of_zstd(tmp_path):
+    skipped = b"\x50\x2a\x4d\x18\x04\0\0\0skip"
+    (tmp_path / "text").write_bytes(skipped + COMPRESS[".zst"](b"a\nb"))
+    assert read(tmp_path / "text") == ["a", "b"]
+    options = {zstd.CompressionParameter.window_log: 31, zstd.CompressionParameter.enable_long_distance_matching: 1}
+    (tmp_path / "text").write_bytes(zstd.compress(TEXT.encode(), options=options))
+    compressor = zstd.ZstdCompressor(options=options)  # streamed: the frame does not say how short it is
+    (tmp_path / "text").write_bytes(compressor.compress(TEXT.encode()) + compressor.flush())
+    assert read(tmp_path / "text") == LINES
+
+
+def test_plain_text_that_begins_like_a_compressed_file(tmp_path):
+    for text in ("BZh91 is a name", "(µ/", "\x1f\n", "P*M"):
+        (tmp_path / "text").write_text(text)
+        assert "\n".join(read(tmp_path / "text")) == text.removesuffix("\n")
+        assert not compression.is_compressed(str(tmp_path / "text"))
+
+
+def test_a_missing_package_is_named(tmp_path):
+    path = tmp_path / "text.zst"
+    path.write_bytes(COMPRESS[".zst"](b"a"))
+    program = (
+        "import sys; sys.modules['backports.zstd'] = sys.modules['_lzma'] = None\n"
+        "from official_bert.support.text_files import LineReader\n"
+        f"try: list(LineReader({str(path)!r}))\n"
+        "except ValueError as error: print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip().endswith('install it: pip install "official-bert[zstd]"')
+    path.write_bytes(lzma.compress(b"a"))
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "this Python was built without its module lzma" in run.stdout
+
+
+def test_lines_from_some_byte_on(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes("aé\r\n\nb\nc".encode())
+    expected = {0: (["aé", "", "b", "c"], 0), 5: (["", "b", "c"], 5), 6: (["b", "c"], 6), 8: (["c"], 8), 9: ([], 9)}
+    for start in range(10):
+        reader = text_files.LineReader(str(path), start=start)
+        lines, first = expected[min(key for key in expected if key >= start)]
+        assert (list(reader), reader.first, reader.position) == (lines, first, 9)
+        assert reader.bytes_read == 9 - start
+
+
+def test_the_line_of_a_mistake_behind_a_start_is_that_of_the_file(tmp_path):
+    (tmp_path / "text").write_bytes(b"a\nb\nc\nd\xff\n")
+    with pytest.raises(UserError, match="text, line 4: byte 0xff"):
+        list(text_files.LineReader(str(tmp_path / "text"), start=3))
+
+
+def test_endings_before_those_of_compression():
+    names = ["a.jsonl", "a.JSONL.gz", "a.b/c.txt.zst", "a.gz", "gz", "a.csv.bz2", "a.tsv.xz", "a.gz.txt"]
+    assert list(map(compression.text_ending, names)) == [".jsonl", ".jsonl", ".txt", "", "", ".csv", ".tsv", ".txt"]

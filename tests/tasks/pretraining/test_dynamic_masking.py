@@ -1,0 +1,156 @@
+"""Batches that are masked on their way into training and evaluation."""
+
+import numpy as np
+import pytest
+
+from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
+from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
+from official_bert.tokenization import Vocabulary, load_vocab
+from tests.conftest import UNMASKED_RECORDS as NUM_RECORDS
+
+LENGTHS = {"max_seq_length": 64, "max_predictions_per_seq": 10}
+MASKED = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+BATCH_SIZE = 8
+
+
+@pytest.fixture(scope="module")
+def vocabulary(vocab_file):
+    return Vocabulary.from_file(vocab_file)
+
+
+@pytest.fixture(scope="module")
+def make(vocabulary):
+    """Makes a `DynamicMasking` with some other settings."""
+
+    def make(**changes):
+        settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "do_whole_word_mask": False, "random_seed": 3}
+        return DynamicMasking(vocabulary, **LENGTHS, **{**settings, **changes})
+
+    return make
+
+
+@pytest.fixture
+def training(make, unmasked_records_file):
+    """The first batches of training, as arrays."""
+
+    def batches(count, start_record=0, batch_size=BATCH_SIZE, **changes):
+        dataset = make(**changes).training_batches(
+            [unmasked_records_file], batch_size=batch_size, num_records=NUM_RECORDS, start_record=start_record
+        )
+        return list(dataset.take(count).as_numpy_iterator())
+
+    return batches
+
+
+def evaluation(masking, path, batch_size=BATCH_SIZE):
+    return list(masking.evaluation_batches([path], batch_size=batch_size, max_batches=100).as_numpy_iterator())
+
+
+def assert_equal(first, second):
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def unmasked(batch):
+    ids = batch["input_ids"].copy()
+    for row, (positions, labels, weights) in enumerate(
+        zip(batch["masked_lm_positions"], batch["masked_lm_ids"], batch["masked_lm_weights"], strict=True)
+    ):
+        used = weights > 0
+        ids[row, positions[used]] = labels[used]
+    return {**{name: values for name, values in batch.items() if name not in MASKED}, "input_ids": ids}
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_only_the_masks_differ_from_what_is_on_the_disk(make, training, unmasked_records_file, whole_word):
+    masking = make(do_whole_word_mask=whole_word)
+    stored = training_batches(
+        [unmasked_records_file], masking.schema, batch_size=BATCH_SIZE, num_records=NUM_RECORDS, seed=3
+    )
+    found = training(30, do_whole_word_mask=whole_word)
+    assert_equal([unmasked(batch) for batch in found], list(stored.take(30).as_numpy_iterator()))
+    assert all(np.all(batch["masked_lm_weights"].sum(axis=1) > 0) for batch in found)
+
+
+def test_batches_are_of_the_kind_that_records_with_masks_give(make, records_file, unmasked_records_file):
+    schema = PRETRAINING_SCHEMA.sized(S=64, P=10, V=2000, T=2)
+    with_masks = training_batches([records_file], schema, batch_size=4, num_records=110, seed=1)
+    masking = make()
+    without = masking.training_batches([unmasked_records_file], batch_size=4, num_records=102, start_record=0)
+    assert without.element_spec == with_masks.element_spec
+    with_masks = evaluation_batches([records_file], schema, batch_size=4)
+    without = masking.evaluation_batches([unmasked_records_file], batch_size=4, max_batches=9)
+    assert without.element_spec == with_masks.element_spec
+
+
+@pytest.mark.parametrize("num_batches", [1, 12, 13, 29])
+def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(training, num_batches):
+    whole = training(32)
+    assert_equal(training(32 - num_batches, start_record=num_batches * BATCH_SIZE), whole[num_batches:])
+
+
+def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(training):
+    small, large = training(12, batch_size=4), training(3, batch_size=16)
+    joined = {name: np.concatenate([batch[name] for batch in small]) for name in small[0]}
+    assert_equal([joined], [{name: np.concatenate([batch[name] for batch in large]) for name in large[0]}])
+
+
+def test_each_visit_and_each_seed_has_masks_of_its_own(training):
+    seen = {}
+    for batch in training(4 * NUM_RECORDS // BATCH_SIZE):
+        for ids, positions in zip(unmasked(batch)["input_ids"], batch["masked_lm_positions"], strict=True):
+            seen.setdefault(ids.tobytes(), []).append(positions.tobytes())
+    counts = [(len(visits), len(set(visits))) for visits in seen.values() if len(visits) == 4]
+    assert len(counts) > 50
+    assert sum(different for _, different in counts) > 0.98 * sum(visits for visits, _ in counts)
+    assert_equal(training(3), training(3))
+    first, second = training(1), training(1, random_seed=4)
+    assert not np.array_equal(first[0]["masked_lm_positions"], second[0]["masked_lm_positions"])
+
+
+def test_evaluations_have_the_same_masks_each_time_which_are_not_those_of_training(make, unmasked_records_file):
+    masking = make()
+    whole = evaluation(masking, unmasked_records_file)
+    assert_equal(evaluation(make(), unmasked_records_file), whole)
+    joined = {name: np.concatenate([batch[name] for batch in whole])[:NUM_RECORDS] for name in whole[0]}
+    larger = evaluation(masking, unmasked_records_file, batch_size=60)
+    for name, values in joined.items():
+        np.testing.assert_array_equal(np.concatenate([batch[name] for batch in larger])[:NUM_RECORDS], values)
+    last = whole[-1]["is_real_example"] == 0
+    assert last.any() and not whole[-1]["masked_lm_weights"][last].any()
+    # The same records with the same numbers of their visits, in training.
+    numbers = np.arange(NUM_RECORDS)
+    stored = {name: joined[name] for name in joined if name not in MASKED}
+    stored["input_ids"] = unmasked(joined)["input_ids"]
+    trained = masking._maskers["training"].mask(stored, numbers)
+    is_equal = np.all(trained["masked_lm_positions"].numpy() == joined["masked_lm_positions"], axis=1)
+    assert np.mean(is_equal) < 0.05
+
+
+def test_two_devices_share_the_batches_of_one(make, training, unmasked_records_file, two_devices):
+    dataset = make().training_batches(
+        [unmasked_records_file], batch_size=BATCH_SIZE, num_records=NUM_RECORDS, start_record=40
+    )
+    iterator = iter(two_devices.experimental_distribute_dataset(dataset))
+    found = []
+    for _ in range(15):
+        parts = {name: two_devices.experimental_local_results(value) for name, value in next(iterator).items()}
+        assert all(len(values) == 2 for values in parts.values())
+        found.append({name: np.concatenate([value.numpy() for value in values]) for name, values in parts.items()})
+    assert_equal(found, training(15, start_record=40))
+
+
+def test_another_vocabulary_is_refused(make, unmasked_records_file, vocab_file):
+    make().check_vocabulary(unmasked_records_file)
+    token_to_id = load_vocab(vocab_file)
+    token_to_id["[CLS]"], token_to_id["[SEP]"] = token_to_id["[SEP]"], token_to_id["[CLS]"]
+    settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "do_whole_word_mask": False, "random_seed": 3}
+    other = DynamicMasking(Vocabulary(token_to_id, "other.txt"), **LENGTHS, **settings)
+    message = r"record 0 .* begins with the id \d+, but \[CLS\] is \d+ in other.txt; give the vocabulary with which"
+    with pytest.raises(UserError, match=message):
+        other.check_vocabulary(unmasked_records_file)

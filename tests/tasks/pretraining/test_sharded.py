@@ -1,0 +1,305 @@
+"""Records made by several processes in bounded memory: the same for any number, as good as those of one stream."""
+
+import collections
+import itertools
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from official_bert.config.run_configs.pretraining import PretrainingDataConfig
+from official_bert.data import record_runs
+from official_bert.data.tfrecord import read_records as read_raw
+from official_bert.runs import create_pretraining_data
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining import sharded
+from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
+from tests.conftest import ROOT, script_environment
+from tests.record_files import read_records
+
+WORDS = [
+    "the",
+    "harbour",
+    "woke",
+    "before",
+    "town",
+    "did",
+    "gulls",
+    "argued",
+    "over",
+    "boats",
+    "and",
+    "slept",
+    "again",
+    "old",
+    "sea",
+    "stones",
+]
+
+
+def make_corpus(path, num_documents, seed=1):
+    rng = random.Random(seed)
+    sentences = lambda count: [" ".join(rng.choices(WORDS, k=rng.randint(3, 14))) + " ." for _ in range(count)]  # noqa: E731
+    path.write_text("\n\n".join("\n".join(sentences(rng.randint(1, 9))) for _ in range(num_documents)) + "\n")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return ",".join(str(make_corpus(tmp_path / f"{seed}.txt", 60, seed)) for seed in range(3))
+
+
+@pytest.fixture
+def many_parts(monkeypatch):
+    """Small parts, groups and slices, so that a small corpus has many of them."""
+    monkeypatch.setattr(create_pretraining_data, "PART_BYTES", 700)
+    monkeypatch.setattr(sharded, "GROUP_IDS", 1000)
+
+
+@pytest.fixture
+def make(tmp_path, vocab_file):
+    def make(input_file, name="out", **flags):
+        options = {"max_seq_length": 48, "max_predictions_per_seq": 7, "dupe_factor": 3, "sampling": "sharded"}
+        output_file = str(tmp_path / name)
+        options |= {"input_file": str(input_file), "output_file": output_file, "vocab_file": vocab_file, **flags}
+        create_pretraining_data.run(PretrainingDataConfig(**options))
+        return output_file
+
+    return make
+
+
+def in_one(records):
+    """Each record as a string, without its padding."""
+    return [str([records[name][row].tolist() for name in sorted(records)]) for row in range(len(records["input_ids"]))]
+
+
+def test_records_do_not_depend_on_processes_and_memory(make, corpus, many_parts, monkeypatch):
+    alone = open(make(corpus, "alone", num_processes=1), "rb").read()
+    monkeypatch.setattr(Resources, "slice_bytes", 2000)
+    assert open(make(corpus, "several", num_processes=3), "rb").read() == alone
+    assert open(make(corpus, "little", num_processes=2, max_memory_gb=0.4), "rb").read() == alone
+    assert open(make(corpus, "other", num_processes=1, random_seed=1), "rb").read() != alone
+
+
+def test_shards_have_the_same_records(make, corpus, many_parts, tmp_path):
+    whole = list(read_raw(make(corpus, "whole", num_processes=1)))
+    make(corpus, "shards", num_processes=2, num_shards=3, compression="gzip")
+    names = [tmp_path / f"shards-0000{number}-of-00003" for number in range(3)]
+    shards = [list(read_raw(str(name))) for name in names]
+    assert [*itertools.chain(*shards)] == whole  # the keys order them over all files
+    assert min(map(len, shards)) > 0.8 * len(whole) / 3
+    assert not list(tmp_path.glob("*.work"))
+
+
+def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
+    flags = {"dupe_factor": 20, "max_seq_length": 40}
+    serial = read_records(make(corpus, "serial", sampling="serial", **flags))
+    records = read_records(make(corpus, "sharded", num_processes=1, **flags))
+    num_serial, num_sharded = len(serial["input_ids"]), len(records["input_ids"])
+    assert num_serial > 4000
+    assert num_sharded == pytest.approx(num_serial, rel=0.02)
+    statistics = {
+        "length": lambda made: made["input_mask"].sum(axis=1),
+        "first part": lambda made: (made["input_mask"] - made["segment_ids"]).sum(axis=1),
+        "random next": lambda made: made["next_sentence_labels"].ravel(),
+        "masked": lambda made: made["masked_lm_weights"].sum(axis=1),
+        "[MASK]": lambda made: (made["input_ids"] == 4).sum(axis=1),
+    }
+    for name, statistic in statistics.items():
+        ours, theirs = statistic(records), statistic(serial)
+        error = np.sqrt(ours.var() / num_sharded + theirs.var() / num_serial)
+        assert abs(ours.mean() - theirs.mean()) < 4 * error, name
+    assert len(set(in_one(records))) > 0.99 * num_sharded  # every copy has pairs and masks of its own
+
+
+def test_random_next_sentences_come_from_all_files(make, tmp_path, vocab_file, many_parts):
+    """Each file has a word of its own; a random second part has that of any other document."""
+    words = [line for line in open(vocab_file).read().split() if re.fullmatch("[a-z]{4,}", line)][:3]
+    for word in words:
+        (tmp_path / f"{word}.txt").write_text("\n\n".join("\n".join([f"{word} " * 6] * 3) for _ in range(100)))
+    inputs = ",".join(str(tmp_path / f"{word}.txt") for word in words)
+    records = read_records(make(inputs, masking="none", max_predictions_per_seq=20, dupe_factor=8, num_processes=1))
+    pairs = collections.Counter()
+    for ids, segments, label in zip(
+        records["input_ids"], records["segment_ids"], records["next_sentence_labels"].ravel(), strict=True
+    ):
+        first, second = ids[1], ids[np.argmax(segments)]
+        pairs[bool(label), first == second] += 1
+    assert not pairs[False, False]
+    num_random = pairs[True, True] + pairs[True, False]
+    assert num_random > 2000
+    share = pairs[True, True] / num_random
+    expected = 99 / 299  # of the other documents, those of the same file
+    assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / num_random)
+
+
+def test_groups_are_samples_of_the_corpus():
+    files, positions = np.repeat([0, 1], 5000), np.tile(np.arange(5000) * 37, 2)
+    keys = document_keys(12345, 0, files, positions)
+    assert len(set(keys.tolist())) == 10_000
+    counts = np.histogram2d(group_numbers(keys, 10), files, bins=(10, 2))[0]
+    assert ((counts - 500) ** 2 / 500).sum() < 45  # chi-square with 19 degrees of freedom: one in a thousand
+    again = document_keys(12345, 1, files, positions)
+    together = group_numbers(keys, 10) == group_numbers(again, 10)
+    assert abs(together.mean() - 0.1) < 0.015
+    assert document_keys(7, 0, files, positions)[0] != keys[0]
+    one = document_keys(12345, 0, np.array([1]), np.array([37]))  # as a worker of a cluster computes it
+    assert one[0] == keys[5001]
+
+
+def test_the_number_of_groups_follows_from_the_corpus():
+    assert count_groups(10, 100) == 1
+    assert count_groups(10**6, 5 * sharded.GROUP_IDS) == 5
+    assert count_groups(100, 50 * sharded.GROUP_IDS) == 3  # long documents: still a choice of them in a group
+
+
+def test_a_record_has_its_place_in_every_number_of_shards():
+    for num_shards in (1, 3, 7, 1000):
+        ranges = list(record_runs._key_ranges(num_shards, 4))
+        assert [key_range.start for key_range in ranges[1:]] == [key_range.stop for key_range in ranges[:-1]]
+        assert (ranges[0].start, ranges[-1].stop) == (0, 2**64)
+        for key_range in ranges:
+            assert record_runs.shard_of(key_range.start, num_shards) == key_range.shard
+            assert record_runs.shard_of(key_range.stop - 1, num_shards) == key_range.shard
+
+
+def test_memory_decides_how_much_is_done_at_a_time(caplog):
+    assert Resources.of(4, 0).process_bytes == 500_000_000
+    assert Resources.of(4, 1) == (4, 250_000_000)
+    assert Resources.of(64, 1).num_processes == 6
+    assert "max_memory_gb=1 is enough for 6 of 64 processes" in caplog.text
+    with pytest.raises(UserError, match=r"max_memory_gb=0.1 is too little; a single process needs 0.15"):
+        Resources.of(1, 0.1)
+    small, large = Resources(2, 200_000_000), Resources(2, 2_000_000_000)
+    assert small.max_cached_words < large.max_cached_words <= 1 << 20
+    assert small.slice_bytes < large.slice_bytes
+    assert [large.num_group_processes(size) for size in (10**6, 10**8, 10**10)] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("num_processes", [1, 3])
+def test_a_mistake_in_the_text_is_located_in_its_file(make, corpus, many_parts, num_processes):
+    path = corpus.split(",")[1]
+    lines = open(path, "rb").read().split(b"\n")
+    for number in (150, 170, 200):
+        lines[number] = b"caf\xe9"
+    open(path, "wb").write(b"\n".join(lines))
+    with pytest.raises(UserError, match=rf"{path}, line 151: byte 0xe9 at byte 4"):
+        make(corpus, num_processes=num_processes)
+
+
+def test_text_without_words_is_a_mistake(make, tmp_path):
+    (tmp_path / "empty").write_text("\n\n")
+    with pytest.raises(UserError, match="no text in .*/empty"):
+        make(tmp_path / "empty", num_processes=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_without_records_is_a_mistake(make, tmp_path):
+    (tmp_path / "small").write_text("the town\n\nthe sea\n")
+    with pytest.raises(UserError, match=r"out-000\d\d-of-00040 would have no records; write fewer files"):
+        make(tmp_path / "small", num_shards=40, num_processes=1)
+    assert {path.name for path in tmp_path.iterdir()} == {"small", "out.work"}
+
+
+def test_files_of_others_are_left_alone(make, corpus, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(UserError, match=r"work_dir=.*/mine contains other files"):
+        make(corpus, work_dir=str(tmp_path / "mine"), num_processes=1)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+class TestInterrupted:
+    """Runs that are killed, as processes of their own."""
+
+    @pytest.fixture
+    def start(self, tmp_path, vocab_file):
+        corpus = make_corpus(tmp_path / "corpus.txt", 20_000)
+        small = "from official_bert.tasks.pretraining import sharded; sharded.GROUP_IDS = 20_000"
+        small += "; from official_bert.runs import create_pretraining_data as run; run.PART_BYTES = 200_000"
+        main = f"if __name__ == '__main__':\n import runpy; {small}; runpy.run_path('create_pretraining_data.py', run_name='__main__')"
+        (tmp_path / "main.py").write_text(main)
+
+        def start(**flags):
+            flags = {"sampling": "sharded", "num_processes": 2, "dupe_factor": 2, "max_seq_length": 48, **flags}
+            flags |= {"input_file": corpus, "output_file": tmp_path / "out", "vocab_file": vocab_file}
+            return subprocess.Popen(
+                [sys.executable, tmp_path / "main.py", *(f"--{name}={value}" for name, value in flags.items())],
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+                env=script_environment(),
+                start_new_session=True,
+            )
+
+        return start
+
+    def wait_for_runs(self, tmp_path, process, count):
+        for _ in range(600):
+            if len(list(tmp_path.glob("out.work/records-*"))) >= count:
+                return
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        pytest.fail("no run was written")
+
+    def finish(self, process):
+        errors = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, errors
+        return errors
+
+    def test_a_killed_run_continues(self, start, tmp_path):
+        self.finish(start())
+        expected = (tmp_path / "out").read_bytes()
+        (tmp_path / "out").write_bytes(b"good")
+        process = start()
+        self.wait_for_runs(tmp_path, process, 3)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert (tmp_path / "out").read_bytes() == b"good"
+        errors = self.finish(start())
+        assert re.search(r"out.work: (\d+) of \1 parts of the text were tokenized already", errors)
+        assert int(re.search(r"out.work: (\d+) of \d+ groups of records were there already", errors)[1]) >= 3
+        assert (tmp_path / "out").read_bytes() == expected
+        assert not (tmp_path / "out.work").exists()
+
+    def test_a_process_that_the_system_ends_is_told(self, start, tmp_path):
+        process = start()
+        self.wait_for_runs(tmp_path, process, 2)
+        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        workers = [child for child in children if b"spawn_main" in open(f"/proc/{child}/cmdline", "rb").read()]
+        os.kill(int(workers[0]), signal.SIGKILL)
+        errors = process.communicate(timeout=60)[1]
+        assert process.returncode == 1
+        assert "Traceback" not in errors
+        assert "error: the system ended a process that makes records, probably because memory ran out; lower" in errors
+        assert "--num_processes or --max_memory_gb, and run the same command again" in errors
+        assert not (tmp_path / "out").exists()
+        errors = self.finish(start(random_seed=5))
+        assert "were made from other text or with other flags; starting again" in errors
+
+    def test_no_process_outlives_the_first_one(self, start, tmp_path):
+        process = start(dupe_factor=50)
+        self.wait_for_runs(tmp_path, process, 1)
+        process.kill()
+        process.communicate()
+        for _ in range(100):
+            left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True).stdout.split()
+            if not left:
+                return
+            time.sleep(0.1)
+        pytest.fail(f"still running: {left}")
+
+    def test_ctrl_c_ends_it_with_one_line(self, start, tmp_path):
+        process = start(dupe_factor=50)
+        self.wait_for_runs(tmp_path, process, 1)
+        os.killpg(process.pid, signal.SIGINT)
+        errors = process.communicate(timeout=30)[1]
+        assert process.returncode == 130
+        assert "Traceback" not in errors
+        assert errors.endswith("error: interrupted\n")

@@ -12,7 +12,7 @@ from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig, PretrainingConfig, RecordOptions
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
@@ -36,7 +36,7 @@ from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.run_folder import check_has_checkpoint
 
 
-def check_pretraining_data(config: PretrainingDataConfig) -> None:
+def check_pretraining_data(config: RecordOptions) -> None:
     """Checks the files of `create_pretraining_data.py`; see `check_classifier`."""
     _check_corpus(config)
     FullTokenizer(config.vocab_file, **config.text_settings._asdict())
@@ -149,6 +149,12 @@ def check_build_vocab(config: VocabConfig) -> None:
 
 def _check_corpus(config: CorpusOptions) -> None:
     corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
+
+
+def check_beam_pretraining_data(config: BeamPretrainingDataConfig) -> None:
+    """Checks the files of `tools/beam_pretraining_data.py`; see `check_classifier`."""
+    check_pretraining_data(config)
+    require("apache_beam", extra="beam")
 
 
 def check_beam_predict(config: BeamPredictionConfig) -> None:

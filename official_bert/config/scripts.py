@@ -9,7 +9,11 @@ import dataclasses
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig
 from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import (
+    BeamPretrainingDataConfig,
+    PretrainingConfig,
+    PretrainingDataConfig,
+)
 from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
@@ -233,6 +237,23 @@ included.
 """,
         check="official_bert.early_checks:check_fill_mask",
         run="official_bert.runs.fill_mask:run",
+    ),
+    Script(
+        name="beam_pretraining_data",
+        config_class=BeamPretrainingDataConfig,
+        summary="Makes TFRecord files for BERT pretraining on this machine or a cluster: an Apache Beam pipeline.",
+        usage=r"""
+The records are those of create_pretraining_data.py --sampling=sharded with the same flags, file by file.
+
+  {command} --input_file='corpus/*.txt' --output_file=records.tfrecord --vocab_file=vocab.txt --num_shards=64 \
+      --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
+
+Needs the extra "beam". The workers read and write the same paths as this process. docs/beam.md has the options for
+clusters.
+""",
+        check="official_bert.early_checks:check_beam_pretraining_data",
+        run="official_bert.runs.beam_pretraining_data:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="beam_predict",

@@ -10,7 +10,6 @@ import logging as standard_logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import apache_beam as beam
 import grpc
@@ -26,6 +25,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProv
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import SubprocessSdkWorkerHandler, WorkerHandler
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
+from official_bert.support import files
 from official_bert.support.errors import UserError
 
 _SECONDS_BETWEEN_CHECKS = 0.5
@@ -45,18 +45,8 @@ _STEP = re.compile(r" \[while running '.*$")
 _NAMESPACE = "official_bert"
 
 
-class JobResult(NamedTuple):
-    """What a job counted.
-
-    Attributes:
-      counters: sums over all workers, by name.
-    """
-
-    counters: dict[str, int]
-
-
 def counter(name: str):
-    """A number that workers add to; see `JobResult`."""
+    """A number that workers add to; see `run_job`."""
     return beam.metrics.Metrics.counter(_NAMESPACE, name)
 
 
@@ -80,12 +70,25 @@ def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
     return options
 
 
-def run_job(build: Callable[[beam.Pipeline], None], options: PipelineOptions) -> JobResult:
+def remove_earlier(outputs: Sequence[str]) -> None:
+    """Deletes files that an earlier job has written, so that none is left among those of a job that fails.
+
+    A single file may stay: it is replaced when the new one is complete.
+    """
+    if len(outputs) > 1:
+        for path in outputs:
+            files.remove(path)
+
+
+def run_job(steps: beam.PTransform, options: PipelineOptions) -> dict[str, int]:
     """Runs a pipeline to its end.
 
     Args:
-      build: adds the steps to a pipeline.
+      steps: the pipeline.
       options: see `pipeline_options`.
+
+    Returns:
+      What the workers counted, by name.
 
     Raises:
       UserError: a worker met a mistake of the user, a worker ended, or the job service reports an error.
@@ -97,7 +100,7 @@ def run_job(build: Callable[[beam.Pipeline], None], options: PipelineOptions) ->
         raise UserError(f"beam_args: {error}") from error
     with _quiet_beam():
         try:
-            build(pipeline)
+            _ = pipeline | steps
             result = pipeline.run()
             try:
                 state = result.wait_until_finish()
@@ -207,6 +210,6 @@ def _quiet_beam() -> Iterator[None]:
         threading.excepthook = show
 
 
-def _counted(result: beam.runners.runner.PipelineResult) -> JobResult:
+def _counted(result: beam.runners.runner.PipelineResult) -> dict[str, int]:
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
-    return JobResult({metric.key.metric.name: metric.result for metric in found["counters"]})
+    return {metric.key.metric.name: metric.result for metric in found["counters"]}

@@ -1,6 +1,5 @@
 """`tools/beam_predict.py`: texts or records in, predictions or vectors out, on one machine or a cluster."""
 
-import os
 import time
 
 from absl import logging
@@ -28,7 +27,7 @@ def run(config: BeamPredictionConfig) -> None:
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
     names = find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
-    inputs = [beam_prediction.InputFile(number, name, absolute(name)) for number, name in enumerate(names)]
+    inputs = [beam_prediction.InputFile(number, name, files.absolute(name)) for number, name in enumerate(names)]
     text_format = None
     if not config.reads_records:
         text_format = beam_prediction.TextFormat(config.text_columns, config.input_format, config.has_header)
@@ -40,34 +39,24 @@ def run(config: BeamPredictionConfig) -> None:
     files.check_no_overwriting(output_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # One version for all workers, even if another is exported meanwhile.
-        model_dir=absolute(exports.find_version(config.model_dir) or config.model_dir),
+        model_dir=files.absolute(exports.find_version(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,
         text_format=text_format,
     )
-    if len(output_files) > 1:  # if the job fails, none of an earlier run must be left among those of this one
-        for path in output_files:
-            files.remove(path)
-
-    def build(pipeline):
-        _ = pipeline | beam_prediction.Predict(inputs, settings, [absolute(path) for path in output_files])
-
+    steps = beam_prediction.Predict(inputs, settings, [files.absolute(path) for path in output_files])
     logging.info("predicting %d file(s): %s", len(names), ", ".join(names))
+    beam_jobs.remove_earlier(output_files)
     began = time.monotonic()
-    result = beam_jobs.run_job(build, options)
+    counters = beam_jobs.run_job(steps, options)
     seconds = time.monotonic() - began
-    num_inputs = result.counters[beam_prediction.NUM_INPUTS]
+    num_inputs = counters[beam_prediction.NUM_INPUTS]
     logging.info(
         "%s %s in %s, %s/s; the model was loaded %d time(s), once by each worker process that predicted",
         f"{num_inputs:,}",
         "records" if config.reads_records else "texts",
         format_seconds(seconds),
         f"{num_inputs / seconds:,.0f}",
-        result.counters[beam_prediction.NUM_MODELS],
+        counters[beam_prediction.NUM_MODELS],
     )
     logging.info("wrote %s", ", ".join(output_files))
-
-
-def absolute(path: str) -> str:
-    """The path as workers find it, which run in other folders."""
-    return path if files.is_remote(path) else os.path.abspath(path)

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 
-from tests.conftest import Result, script_command, script_environment
+from tests.conftest import Result, assert_fails, script_command, script_environment
 
 JOB_SERVICE = pathlib.Path(__file__).parent / "job_service.py"
-SECONDS_TO_START = 60
+SECONDS_TO_START = 120
+TWO_PROCESSES = "--direct_running_mode=multi_processing --direct_num_workers=2"
 
 
 class Process:
@@ -83,6 +84,11 @@ class Cluster:
             f"--environment_config={found['pools']}"
         )
 
+    def kill_a_busy_pool(self):
+        """Kills the second pool once the workers of both have computed for a while."""
+        wait_until(lambda: all(any(map(is_busy, pool.children())) for pool in self.pools))
+        self.pools[1].kill()
+
     def kill(self):
         for process in (*self.pools, self._service):
             process.kill()
@@ -114,16 +120,37 @@ def wait_until(condition, seconds=SECONDS_TO_START):
         time.sleep(0.2)
 
 
-def seconds_of_processor(pid):
-    """How long a process has computed."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def command_line(pid):
+def is_busy(pid):
+    """Whether a process has computed for longer than a worker takes to start."""
     with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
-    return ""
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 8
+    return False
+
+
+def kill_a_busy_worker(job):
+    """Kills one of the two worker processes of a local job once both have computed for a while."""
+
+    def workers():
+        return [pid for pid in job.children() if is_worker(pid) and is_busy(pid)]
+
+    wait_until(lambda: len(workers()) == 2)
+    os.kill(workers()[1], signal.SIGKILL)
+
+
+def is_worker(pid):
+    with contextlib.suppress(OSError):
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return "apache_beam.runners.worker.sdk_worker_main" in words  # not within the words of its shell
+    return False
+
+
+def assert_failed_for_a_lost_worker(job, outputs):
+    """The script ended with one line about it, and none of its outputs is there."""
+    result = job.result(60)
+    assert_fails(result, "the job failed: it lost a worker process", "run the same command again")
+    assert result.errors.count(" error: ") == 1
+    assert not list(outputs)
 
 
 def _free_port():

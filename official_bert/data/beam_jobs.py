@@ -4,12 +4,14 @@ A pipeline's functions are pickled by name, so the workers need this package at 
 the same paths as the process that starts the job.
 """
 
+import collections
 import contextlib
 import io
 import logging as standard_logging
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import grpc
@@ -20,7 +22,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 from apache_beam.portability import python_urns
-from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo, FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import SubprocessSdkWorkerHandler, WorkerHandler
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
@@ -45,7 +47,7 @@ _STEP = re.compile(r" \[while running '.*$")
 _NAMESPACE = "official_bert"
 
 
-def counter(name: str):
+def counter(name: str) -> Any:
     """A number that workers add to; see `run_job`."""
     return beam.metrics.Metrics.counter(_NAMESPACE, name)
 
@@ -80,7 +82,7 @@ def remove_earlier(outputs: Sequence[str]) -> None:
             files.remove(path)
 
 
-def run_job(steps: beam.PTransform, options: PipelineOptions) -> dict[str, int]:
+def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:
     """Runs a pipeline to its end.
 
     Args:
@@ -131,7 +133,7 @@ def _is_local(options: PipelineOptions) -> bool:
 def _local_runner(options: PipelineOptions) -> FnApiRunner:
     """What Beam's DirectRunner chooses in the end for pipelines like ours; it would first look for a program on GitHub.
 
-    Raises when one of its worker processes is killed; Beam's own waits for that one for ever.
+    It also notices when a worker process ends that has not begun to compute, or does not at the moment.
     """
     WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)(_WatchedWorkerHandler)
     for_workers = JobServiceHandle.encode_pipeline_options(options.get_all_options())
@@ -156,7 +158,9 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
     def _watch(self) -> None:
         self.worker_thread.join()
         while not self._is_closed.wait(_SECONDS_BETWEEN_CHECKS):
-            self.control_conn.abort(UserError(LOST_WORKER))
+            for future in list(self.control_conn._futures_by_id.values()):  # `abort` ends only some ways of waiting
+                number = future.instruction_id
+                future.set(beam_fn_api_pb2.InstructionResponse(instruction_id=number, error=_LOST_WORKER))
 
 
 def _unknown_options(options: PipelineOptions, arguments: Sequence[str]) -> list[str]:
@@ -210,6 +214,8 @@ def _quiet_beam() -> Iterator[None]:
         threading.excepthook = show
 
 
-def _counted(result: beam.runners.runner.PipelineResult) -> dict[str, int]:
+def _counted(result: beam.runners.runner.PipelineResult) -> collections.Counter[str]:
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))
-    return {metric.key.metric.name: metric.result for metric in found["counters"]}
+    # Runners know committed or attempted values or both; 0 may be neither, and a counter of 0 may be left out.
+    values = {metric.key.metric.name: metric.committed or metric.attempted or 0 for metric in found["counters"]}
+    return collections.Counter(values)

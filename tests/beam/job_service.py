@@ -9,14 +9,12 @@ import itertools
 import json
 import sys
 import threading
-import time
 from concurrent import futures
 
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2_grpc
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import BeamFnControlServicer
 
 POOLS = sys.argv[1:]
 
@@ -40,23 +38,6 @@ class PoolsInTurn(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
         return next(self._pools).StartWorker(request)
 
 
-def control_of_worker_that_may_be_lost(self, iterator, context, control=BeamFnControlServicer.Control):
-    """As for workers in Docker containers, Beam's job service fails a job that loses one; of others it would wait."""
-    worker = dict(context.invocation_metadata())["worker_id"]
-    connection, is_lost = self.get_conn_by_worker_id(worker), threading.Event()
-
-    def abort():
-        is_lost.wait()
-        while True:
-            connection.abort(RuntimeError(f"the connection to {worker} was lost"))
-            time.sleep(0.5)
-
-    threading.Thread(target=abort, daemon=True).start()
-    context.add_callback(is_lost.set)
-    yield from control(self, iterator, context)
-
-
-BeamFnControlServicer.Control = control_of_worker_that_may_be_lost
 pools = grpc.server(futures.ThreadPoolExecutor(4))
 beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(PoolsInTurn(), pools)
 pools_port = pools.add_insecure_port("localhost:0")

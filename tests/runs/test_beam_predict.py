@@ -154,12 +154,15 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         ({"beam_args": "'"}, "--beam_args=': No closing quotation"),
         ({"beam_args": "--runner=NoRunner"}, "--beam_args", "NoRunner"),
         ({"beam_args": "--runner=PortableRunner --job_endpoint=localhost:1 --job_server_timeout=1"}, "localhost:1"),
-        ({"num_shards": 2, "output_file": str(tmp_path / "no" / "a.jsonl")}, "--output_file", "does not exist"),
+        ({"output_file": str(tmp_path / "no" / "a.jsonl")}, "--output_file", "does not exist"),
         ({"output_file": names[0]}, "--output_file", "is also an input"),
         ({"input_format": "tfrecord"}, "--text_column has no effect with --input_format=tfrecord"),
         ({**lines, "input_format": "csv"}, "--input_format has no effect without --text_column"),
         ({"max_seq_length": 5}, "--max_seq_length has no effect"),
+        ({"num_shards": 2, "input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3"),
     ):
+        if changes.get("num_shards"):  # of an earlier run; would be taken for a part of this one's
+            (tmp_path / "found-00000-of-00002.jsonl").write_text("{}\n")
         assert_refused(beam_predict.run, BeamPredictionConfig, {**flags, **changes}, *parts)
         assert not list(tmp_path.glob("found*"))
     monkeypatch.setitem(sys.modules, "apache_beam", None)
@@ -269,4 +272,4 @@ def test_a_mistake_found_by_a_pool_is_told_here(reviews, texts, tmp_path):
         flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"], beam_args=running.beam_args)
         result = run_script("tools/beam_predict.py", **{**flags, "text_b_column": "nothing"})
     assert_fails(result, "long.tsv", "no column 'nothing'; the columns are 'text', 'other'")
-    assert result.errors.count(" error: ") == 1 and "running" not in result.last_error_line
+    assert result.errors.count(".py: error: ") == 1 and "running" not in result.last_error_line

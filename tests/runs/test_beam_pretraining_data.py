@@ -1,8 +1,10 @@
 """`tools/beam_pretraining_data.py`: the files of `create_pretraining_data.py --sampling=sharded`, byte for byte."""
 
 import gzip
+import os
 import pathlib
 import random
+import signal
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.beam.cluster import (
     kill_a_busy_worker,
     started,
     wait_until,
+    workers_of,
 )
 from tests.conftest import ROOT, assert_fails, assert_refused, run_script
 
@@ -139,6 +142,15 @@ def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
     result = run_script(SCRIPT, **less(flags))
     assert result.code == 0, result
     assert contents(tmp_path / "beam") == made_locally(flags, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_before_it_computes_ends_the_job(flags, tmp_path):
+    with started(SCRIPT, tmp_path, **flags, beam_args=TWO_PROCESSES) as job:
+        wait_until(lambda: len(workers_of(job)) == 2)
+        os.kill(workers_of(job)[1], signal.SIGKILL)
+        assert_failed_for_a_lost_worker(job, tmp_path.glob("beam-*"))
+        wait_until(lambda: not job.children(), seconds=10)
 
 
 @pytest.mark.slow

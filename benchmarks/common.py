@@ -1,7 +1,9 @@
 """What the benchmarks share: alternating rounds of two sides, and the line that reports them."""
 
+import contextlib
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -37,3 +39,15 @@ def measure_in_process(script: str, *arguments: str) -> dict:
     if process.returncode:
         sys.exit(f"{script} {' '.join(arguments)} failed")
     return json.loads(process.stdout.splitlines()[-1])
+
+
+def process_tree_bytes(pid: int) -> int:
+    """Memory of a process and those it started (PSS, in bytes); 0 for what has ended."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            total += sum(process_tree_bytes(int(child)) for child in (task / "children").read_text().split())
+    return total

@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.corpus import CorpusOptions
+from official_bert.config.run_configs.corpus import CorpusOptions, SplitSentencesConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig, PretrainingConfig, RecordOptions
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
@@ -140,6 +140,11 @@ def check_strip_checkpoint(config: StripCheckpointConfig) -> None:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     else:
         find_checkpoint(config.checkpoint, "--checkpoint")
+
+
+def check_split_sentences(config: SplitSentencesConfig) -> None:
+    """Checks the files of `tools/split_sentences.py`; see `check_classifier`."""
+    _check_corpus(config)
 
 
 def check_build_vocab(config: VocabConfig) -> None:

@@ -129,6 +129,13 @@ STAND_INS = (
     StandIn("docs/classification.md", "nsmc", _make_nsmc),
     StandIn("docs/features.md", "encoder", _make_encoder),
     StandIn("docs/python.md", "encoder", _make_encoder),
+    StandIn("docs/scaling.md", "encoder", _make_encoder),
+    StandIn("docs/scaling.md", "corpus", _make_corpus),
+    StandIn(
+        "docs/scaling.md",
+        "--num_train_steps=100000 --num_warmup_steps=10000",
+        "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4",
+    ),
     StandIn("docs/serving.md", "encoder", _make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/squad.md", "encoder", _make_encoder),

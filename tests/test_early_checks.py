@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from official_bert.config.scripts import SCRIPTS
@@ -35,6 +37,15 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     (tmp_path / "short.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
     (tmp_path / "sst-2").mkdir()
     (tmp_path / "questions.json").write_text("{}")
+    table = str(tmp_path / "table.parquet")
+    pq.write_table(pa.table({"body": ["a"]}), table)
+    custom = {
+        "task_name": "custom",
+        "data_dir": str(tmp_path),
+        "train_file": "table.parquet",
+        "text_a_column": "body",
+        "label_column": "label",
+    }
     absent, short = str(tmp_path / "absent"), {"max_seq_length": 64, "max_query_length": 16, "doc_stride": 16}
     folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
     base = {
@@ -63,6 +74,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     no_checkpoint, bare = {"init_checkpoint": absent}, {"init_checkpoint": None}
     cases = [
         ("create_pretraining_data", {"input_file": absent}, "no file matches"),
+        ("create_pretraining_data", {"input_file": f"@{absent}"}, "cannot read"),
+        ("create_pretraining_data", {"input_file": table}, "no column 'text'; the columns are 'body'"),
+        ("create_pretraining_data", {"text_field": "body"}, "--text_field=body has no effect"),
         ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, "input_file": absent}, "no file matches"),
         ("run_pretraining", {**train, "dynamic_masking": True, "vocab_file": absent}, "cannot read"),
@@ -75,6 +89,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_classifier", {**evaluate, **bare}, "no checkpoint in --output_dir"),
         ("run_classifier", train, "sst-2/train.tsv"),
         ("run_classifier", {**train, "data_dir": absent}, "there is no folder"),
+        ("run_classifier", {**train, **custom}, "table.parquet: no column 'label'; the columns are 'body'"),
         ("run_ner", {**train, "train_file": absent}, "--train_file: there is no"),
         ("run_ner", train, "contains neither eng.train nor train.txt; check the folder, or give --train_file"),
         ("run_ner", {**evaluate, **bare}, "no checkpoint in --output_dir"),
@@ -83,6 +98,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_squad", {**predict, "ensemble_checkpoints": absent}, "no such checkpoint"),
         ("run_squad", predict, "nothing"),
         ("extract_features", {"input_file": absent}, "--input_file: there is no"),
+        ("extract_features", {"input_file": table, "text_column": "t"}, "no column 't'; the columns are 'body'"),
         ("extract_features", {"layers": "0,3"}, "--layers=0,3: there is no layer 3"),
         ("extract_features", no_checkpoint, "no such checkpoint"),
         ("extract_features", {"input_file": "-"}, "nothing"),
@@ -95,6 +111,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
         ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
+        ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
     return [(name, {**base[name], **changes}, part) for name, changes, part in cases]
 

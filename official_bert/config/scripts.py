@@ -8,6 +8,7 @@ import dataclasses
 
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig
+from official_bert.config.run_configs.corpus import SplitSentencesConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import (
     BeamPretrainingDataConfig,
@@ -214,6 +215,20 @@ task. WNLI is included only with --count_wnli: the GLUE website includes it, the
 included.
 """,
         run="official_bert.runs.glue_average:run",
+        uses_tensorflow=False,
+    ),
+    Script(
+        name="split_sentences",
+        config_class=SplitSentencesConfig,
+        summary="Splits running text into sentences: the input of create_pretraining_data.py.",
+        usage=r"""
+The sentences are written one per line, with a blank line between documents.
+
+  {command} --input_file=books/*.txt --one_document_per_file --output_file=corpus.txt
+  {command} --input_file=articles.jsonl.gz --text_field=body --output_file=corpus.txt.gz
+""",
+        check="official_bert.early_checks:check_split_sentences",
+        run="official_bert.runs.split_sentences:run",
         uses_tensorflow=False,
     ),
     Script(

@@ -1,4 +1,4 @@
-"""The files of a corpus: plain text, JSON lines or Parquet, whole or in parts that several processes read.
+"""The files of a corpus: plain text, lines, JSON lines or Parquet, whole or in parts that several processes read.
 
 All formats come out as the input of pretraining: one sentence a line, and a blank line where a document ends. An object
 of JSON lines or a row of Parquet is one document, and the lines of its text are its sentences.
@@ -16,7 +16,7 @@ from official_bert.support import compression, files
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader, line_number
 
-FORMATS = ("text", "jsonl", "parquet")
+FORMATS = ("text", "lines", "jsonl", "parquet")
 AUTO = "auto"
 DEFAULT_TEXT_FIELD = "text"
 _FORMAT_OF_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -26,13 +26,13 @@ class CorpusPart(NamedTuple):
     """A file of a corpus, or a stretch of one, that can be read by itself.
 
     In text, a document belongs to the part in which the last blank line before it begins, or to the first part if there
-    is none; an object of JSON lines to the part in which its line begins.
+    is none; a line or an object of JSON lines to the part in which its line begins.
 
     Attributes:
       path: the file.
       file_number: which of the corpus's files it is, from 0.
-      file_format: "text", "jsonl" or "parquet".
-      text_field: the key or column of the texts; None in text.
+      file_format: "text", "lines" (each is a document), "jsonl" or "parquet".
+      text_field: the key or column of the texts; None in text and lines.
       start: the first byte or, in Parquet, row group.
       stop: the byte or row group behind the last one; None for the end of the file.
     """
@@ -56,7 +56,7 @@ def corpus_parts(
 
     Args:
       paths: the files; those of one corpus may differ in format.
-      file_format: "text", "jsonl" or "parquet"; "auto" tells them by the files' names (before .gz and the like: .jsonl
+      file_format: one of `FORMATS`; "auto" tells them by the files' names (before .gz and the like: .jsonl
         and .json, .parquet), and Parquet also by content. Anything else is text.
       text_field: the key or column of the texts.
       part_bytes: about how many bytes a part has, but for compressed and remote files, which cannot be divided; None
@@ -72,7 +72,7 @@ def corpus_parts(
     parts = []
     for number, path in enumerate(paths):
         this_format = _format(path) if file_format == AUTO else file_format
-        part = CorpusPart(path, number, this_format, None if this_format == "text" else text_field)
+        part = CorpusPart(path, number, this_format, None if this_format in ("text", "lines") else text_field)
         is_compressed = compression.is_compressed(path)
         if this_format == "parquet" and is_compressed:
             raise UserError(f"{path} is a compressed Parquet file; unpack it (its columns may be compressed instead)")
@@ -130,20 +130,17 @@ class CorpusReader:
         is_ours = self._part.start == 0
         for position, line in self._file_lines():
             line = line.strip()
-            is_behind = position >= self._stop
-            if line and is_ours:
+            is_ours = is_ours or not line
+            if is_ours:
                 yield position, line
-            elif not line and (is_ours or not is_behind):
-                is_ours = True
-                yield position, line
-            if is_behind and not (line and is_ours):
+            if position >= self._stop and not (line and is_ours):
                 return
 
     def _lines_of_documents(self) -> Iterator[tuple[int, str]]:
         """The lines of the texts of objects or rows, with a blank line before the first and after each."""
-        texts = self._jsonl_texts() if self._part.file_format == "jsonl" else self._parquet_texts()
+        texts = {"lines": self._lines, "jsonl": self._jsonl_texts, "parquet": self._parquet_texts}
         is_first = True
-        for position, text in texts:
+        for position, text in texts[self._part.file_format]():
             if is_first:
                 yield position, ""  # ends the document of a file of text before this one
             is_first = False
@@ -152,15 +149,19 @@ class CorpusReader:
                     yield position, line
             yield position, ""
 
-    def _jsonl_texts(self) -> Iterator[tuple[int, str]]:
-        path = self._part.path
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """The lines that are not blank and begin in the part."""
         for position, line in self._file_lines():
             if position >= self._stop:
                 return
             if not position:
                 line = line.removeprefix("\ufeff")
-            if not line.strip():
-                continue
+            if line.strip():
+                yield position, line
+
+    def _jsonl_texts(self) -> Iterator[tuple[int, str]]:
+        path = self._part.path
+        for position, line in self._lines():
             try:
                 yield position, *json_cells(line, text_keys=[self._part.text_field])
             except UserError as error:

@@ -8,6 +8,7 @@ that the uninterrupted one would have drawn.
 import hashlib
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow as tf
 
 from official_bert.data.masking import MaskingVocabulary, number_to_predict
@@ -50,8 +51,6 @@ class GraphMasker:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
         pieces = MaskingVocabulary.of(vocabulary)
-        is_kept = [index in pieces.kept for index in range(vocabulary.size)]
-        continues_word = [index in pieces.continues_word for index in range(vocabulary.size)]
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         # Python itself rounds, so that the numbers are those of `Masker` at every length.
         numbers = [number_to_predict(length, **limits) for length in range(max_seq_length + 1)]
@@ -60,11 +59,12 @@ class GraphMasker:
         self._mask_id = pieces.mask
         self._max_predictions = max_predictions_per_seq
         self._whole_word = whole_word
-        with tf.init_scope():
-            self._is_kept = tf.constant(is_kept)  # [V]
-            self._continues_word = tf.constant(continues_word)  # [V]
-            self._replacements = tf.constant(pieces.replacements, tf.int32)
-            self._numbers = tf.constant(numbers, tf.int32)  # [S + 1]
+        # Arrays and not tensors, which would lie on a GPU, while the input is made on the CPU.
+        ids = range(vocabulary.size)
+        self._is_kept = np.array([index in pieces.kept for index in ids])  # [V]
+        self._continues_word = np.array([index in pieces.continues_word for index in ids])  # [V]
+        self._replacements = np.array(pieces.replacements, np.int32)
+        self._numbers = np.array(numbers, np.int32)  # [S + 1]
 
     def mask(self, batch: Mapping[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
         """Masks a batch of records.
@@ -93,8 +93,7 @@ class GraphMasker:
         positions = tf.where(is_used, positions, 0)
         labels = tf.where(is_used, tf.gather(ids, positions, batch_dims=1), 0)
 
-        num_pieces = tf.size(self._replacements, tf.float64)
-        random_pieces = tf.gather(self._replacements, tf.cast(replacement * num_pieces, tf.int32))
+        random_pieces = tf.gather(self._replacements, tf.cast(replacement * len(self._replacements), tf.int32))
         shown = tf.where(kind < 0.8, self._mask_id, tf.where(kind < 0.9, labels, random_pieces))
         change = tf.where(is_used, shown - labels, 0)  # unused slots add 0 to the id of position 0
         rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(positions))

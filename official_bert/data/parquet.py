@@ -9,8 +9,8 @@ from official_bert.support import files
 from official_bert.support.errors import UserError, listed
 
 MAGIC = b"PAR1"  # with which a file begins and ends
-_BATCH_ROWS = 1024
-_BUFFER_BYTES = 1 << 20  # for each column: a row group, which may be as large as the file, is not read as a whole
+_BATCH_ROWS = 64  # a text may be as long as a book
+_BUFFER_BYTES = 1 << 20  # of each column
 
 
 class ParquetReader:
@@ -118,7 +118,8 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
         with _explained(path, "at its end, where the schema stands"):
             if files.is_remote(path):  # which lacks what a file of Python has
                 source = pa.BufferReader(source.read())
-            file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES)
+            # With `pre_buffer`, whole row groups are read at once, which may be as large as the file.
+            file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         yield ParquetReader(path, file)
 
 

@@ -17,6 +17,8 @@ from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, wa
 from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
 from official_bert.tokenization import FullTokenizer
 
+_MANY_FILES = 4  # of which not all are named
+
 
 def run(config: PretrainingDataConfig) -> None:
     """Makes the records.
@@ -34,7 +36,9 @@ def run(config: PretrainingDataConfig) -> None:
     make = _make_sharded if config.sampling == "sharded" else _make_serial
     summary = make(config, input_files, tokenizer, maker)
     logging.info("%s", summary)
-    logging.info("wrote %s", ", ".join(config.output_files))
+    outputs = config.output_files
+    names = ", ".join(outputs) if len(outputs) < _MANY_FILES else f"{len(outputs)} files, {outputs[0]} to {outputs[-1]}"
+    logging.info("wrote %s", names)
 
 
 def record_maker(config: RecordOptions, tokenizer: FullTokenizer) -> RecordMaker:

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -86,9 +87,9 @@ class Workers:
         try:
             while True:
                 num_wanted = self.num_processes * (1 + _WAITING_ITEMS) - len(waiting)
-                waiting.extend(
-                    self._pool.submit(_apply, function, item) for item in itertools.islice(items, num_wanted)
-                )
+                with _no_interrupts():
+                    for item in itertools.islice(items, num_wanted):
+                        waiting.append(self._pool.submit(_apply, function, item))
                 if not waiting:
                     return
                 yield waiting.popleft().result()
@@ -96,6 +97,16 @@ class Workers:
             raise UserError(
                 f"the system ended a process that {self._name}, probably because memory ran out; {self._advice}"
             ) from error
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Keeps Ctrl-C waiting, also from a process that is started in the block, which would print a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # What a process needs for all its work is sent to it once, when it starts.
@@ -106,6 +117,7 @@ def _start(*settings: Any) -> None:
     global _settings
     _settings = settings
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first one has words for it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -36,7 +36,8 @@ class LineReader:
         Args:
           path: the file.
           source: an open file to read instead.
-          start: the first line to give out is the one that begins at this byte of the text, or the next one behind it.
+          start: the first line to give out is the one that begins at this byte, or the next one behind it; above 0 only
+            for a file that is not compressed.
         """
         self.path = path
         self._source = source

@@ -265,9 +265,11 @@ def test_one_large_row_group_is_read_in_little_memory(tmp_path):
         texts = [f"{number} {text}" for number in range(20_000)]
         writer.write_table(pa.table({"text": texts, "other": texts}, schema=schema), row_group_size=20_000)
     program = (
-        "import resource, sys, pyarrow.parquet\n"
+        "import re, sys, pyarrow.parquet\n"
         "from official_bert.data.corpus_files import CorpusReader, corpus_parts\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024\n"
+        # Not ru_maxrss, which after a fork counts the memory of the parent.
+        "def peak():\n"
+        "    return int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024\n"
         "before = peak()\n"
         "(part,) = corpus_parts(sys.argv[1:])\n"
         "lines = sum(bool(line) for _, line in CorpusReader(part))\n"

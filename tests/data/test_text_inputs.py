@@ -1,9 +1,12 @@
 """Texts from lines, as the reference's feature extraction reads them, and from columns of tables."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from official_bert.data.text_inputs import TextSource
 from official_bert.support.errors import UserError
+from tests.compressing import COMPRESS
 
 
 def source(path, content, **arguments):
@@ -42,6 +45,29 @@ def test_the_count_is_that_of_lines(tmp_path):
     assert source(tmp_path / "t.jsonl", '{"a": "b"}\n', text_columns=["a"]).count() == 1
     assert TextSource("-").count() is None
     assert TextSource("/dev/fd/3").count() is None
+
+
+def test_parquet_and_compressed_files(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"n": [1, 2], "a": ["one", " two "], "b": ["c", "d"]}), path)
+    texts = TextSource(str(path), text_columns=["b", "a"])
+    texts.check()
+    assert (list(texts), texts.count()) == ([("c", "one"), ("d", "two")], 2)
+    with pytest.raises(UserError, match=r"t\.parquet: no column 'z'; the columns are 'n', 'a', 'b'"):
+        TextSource(str(path), text_columns=["z"]).check()
+    with pytest.raises(UserError, match="Parquet cannot be read from a pipe"):
+        TextSource("-", text_columns=["a"], table_format="parquet").check()
+    for ending, compress in COMPRESS.items():
+        for name, content, columns in (
+            ("t", "a ||| b\n\nc", None),
+            ("t.csv", 'x,"y"\na,b\n\nc,', ["x", "y"]),
+            ("t.jsonl", '{"x": "a", "y": "b"}', ["x", "y"]),
+        ):
+            expected = list(source(tmp_path / name, content, text_columns=columns))
+            (tmp_path / f"{name}{ending}").write_bytes(compress(content.encode()))
+            texts = TextSource(str(tmp_path / f"{name}{ending}"), text_columns=columns)
+            texts.check()
+            assert (list(texts), texts.count()) == (expected, None)
 
 
 def test_reading_again_gives_the_same(tmp_path):

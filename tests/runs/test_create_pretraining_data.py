@@ -1,12 +1,17 @@
 """Mistakes that `create_pretraining_data.py` finds; the records are in tests/tasks, the process in test_scripts.py."""
 
+import json
 import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from official_bert.config.run_configs.pretraining import PretrainingDataConfig
-from official_bert.runs import create_pretraining_data
-from tests.conftest import assert_refused
+from official_bert.config.run_configs.tools import VocabConfig
+from official_bert.runs import build_vocab, create_pretraining_data
+from tests.compressing import COMPRESS
+from tests.conftest import assert_fails, assert_refused, run_script
 
 
 @pytest.fixture
@@ -37,6 +42,15 @@ def refuse(corpus_file, vocab_file, tmp_path):
             ["--do_whole_word_mask has no effect without --masking=static"],
         ),
         ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
+        ({"text_field": "body"}, ["--text_field=body has no effect on plain text", "give --input_format=jsonl or"]),
+        (
+            {"text_field": "body", "input_format": "text"},
+            ["--text_field has no effect without --input_format=auto or jsonl or parquet"],
+        ),
+        ({"input_format": "tsv"}, ["--input_format=tsv: must be one of auto, text, jsonl, parquet"]),
+        ({"input_format": "parquet"}, [".txt is not Parquet, or damaged"]),
+        ({"input_format": "jsonl"}, [".txt, line 1: not JSON"]),
+        ({"input_file": "@absent.txt"}, ["cannot read absent.txt: No such file"]),
     ],
 )
 def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
@@ -73,3 +87,70 @@ def test_bytes_that_are_not_utf8_are_located(refuse, tmp_path):
     text.write_bytes(b"good\n\nbad \xff line\n")
     refuse({"input_file": text}, "text.txt, line 3: byte 0xff")
     assert os.listdir(tmp_path) == ["text.txt"]
+
+
+def corpora(folder, text):
+    """The same corpus in every way that it can be given: the flags of each."""
+    data = text.encode()
+    documents = [document for document in text.split("\n\n") if document.strip()]
+    (folder / "corpus.txt").write_text(text)
+    yield {"input_file": folder / "corpus.txt"}
+    for ending, compress in COMPRESS.items():
+        (folder / f"corpus{ending}").write_bytes(compress(data[:1000]) + compress(data[1000:]))
+        yield {"input_file": folder / f"corpus{ending}"}
+
+    parts = folder / "parts"
+    (parts / "b").mkdir(parents=True)
+    (parts / ".hidden").write_text("This is not part of the corpus.")
+    cut = text.index("\n", 700) + 1  # within a document, which continues in the next file
+    (parts / "a.txt").write_text(text[:cut])
+    (parts / "b" / "c.gz").write_bytes(COMPRESS[".gz"](text[cut:].encode()))
+    yield {"input_file": parts}
+    (folder / "list").write_text(f"{parts}/a.txt\n\n{parts}/b\n")
+    yield {"input_file": f"@{folder}/list"}
+
+    # An editor's line ends, blank lines and other keys make no difference.
+    objects = [{"id": 7, "body": document.replace("\n", "\r\n\n") + "\n"} for document in documents]
+    lines = "".join(json.dumps(row) + "\n" for row in objects)
+    (folder / "corpus.jsonl").write_text(lines)
+    yield {"input_file": folder / "corpus.jsonl", "text_field": "body"}
+    (folder / "dump").write_bytes(COMPRESS[".xz"](lines.encode()))
+    yield {"input_file": folder / "dump", "text_field": "body", "input_format": "jsonl"}
+    pq.write_table(pa.table({"id": range(len(documents)), "text": documents}), folder / "table", row_group_size=3)
+    yield {"input_file": folder / "table"}
+    (folder / "half.txt").write_text("\n\n".join(documents[:4]))
+    pq.write_table(pa.table({"body": documents[4:]}), folder / "half.parquet")
+    yield {"input_file": f"{folder}/half.txt,{folder}/half.parquet", "text_field": "body"}
+
+
+def test_the_same_corpus_in_every_format_gives_the_same(corpus_file, vocab_file, tmp_path):
+    text = open(corpus_file).read()
+    settings = {"vocab_file": vocab_file, "max_seq_length": 64, "max_predictions_per_seq": 10, "dupe_factor": 2}
+    records, vocabularies = [], []
+    for flags in corpora(tmp_path, text):
+        flags = {name: str(value) for name, value in flags.items()}
+        out, vocab = tmp_path / "out.tfrecord", tmp_path / "vocab.out"
+        create_pretraining_data.run(PretrainingDataConfig(**flags, **settings, output_file=str(out)))
+        build_vocab.run(VocabConfig(**flags, vocab_file=str(vocab), vocab_size=300))
+        records.append(out.read_bytes())
+        vocabularies.append(vocab.read_bytes())
+        assert records[-1] == records[0], flags
+        assert vocabularies[-1] == vocabularies[0], flags
+    assert len(records) == 11
+    assert len(records[0]) > 10_000
+
+
+def test_a_process_reads_them_and_locates_mistakes(vocab_file, tmp_path):
+    rows = "".join(json.dumps({"body": f"A boat.\nIt leans {number}."}) + "\n" for number in range(5))
+    dump = tmp_path / "corpus" / "dump.jsonl.zst"
+    dump.parent.mkdir()
+    dump.write_bytes(COMPRESS[".zst"](rows.encode()))
+    flags = {"input_file": dump.parent, "vocab_file": vocab_file, "output_file": tmp_path / "out"}
+    result = run_script("create_pretraining_data.py", **flags, text_field="body")
+    assert result.code == 0, result
+    assert "5 documents gave" in result.errors
+    result = run_script("create_pretraining_data.py", **flags)
+    assert_fails(result, f"error: {dump}, line 1: no key 'text'; the keys are 'body'")
+    dump.write_bytes(dump.read_bytes()[:-5])
+    result = run_script("create_pretraining_data.py", **flags, text_field="body")
+    assert_fails(result, f"error: {dump}: the zstd file ends too early, after line 0 of its text")

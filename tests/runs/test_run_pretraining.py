@@ -1,6 +1,7 @@
 """What `run_pretraining.py` evaluates and refuses; how it trains is in tests/training and tests/test_scripts.py."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -52,6 +53,21 @@ def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order
     num_hits = 110 * scores[2]["next_sentence_accuracy"]  # each of 110 records counts once
     assert num_hits == pytest.approx(round(num_hits), abs=1e-3)
     assert scores[2]["masked_lm_loss"] != scores[0]["masked_lm_loss"]
+
+
+def test_a_folder_of_records_may_hold_other_files(flags, tmp_path, model_dir, records_file):
+    folder = tmp_path / "records" / "more"
+    folder.mkdir(parents=True)
+    shutil.copy(records_file, folder / "train.tfrecord")
+    (folder / "train.tfrecord.json").write_text("{}")
+    (folder / ".train.partial").write_text("half")
+    (tmp_path / "list").write_text(f"{tmp_path}/records\n")
+    checkpoint, scores = str(model_dir / "bert_model.ckpt"), []
+    for path in (records_file, str(tmp_path / "records"), f"@{tmp_path}/list"):
+        config = {**flags, "input_file": path, "max_eval_steps": 2}
+        run_pretraining.run(PretrainingConfig(**config, do_eval=True, init_checkpoint=checkpoint))
+        scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
+    assert scores[0] == scores[1] == scores[2]
 
 
 @pytest.mark.parametrize(

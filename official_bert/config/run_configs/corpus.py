@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from official_bert.config.options import option
+from official_bert.config.options import MAX_PARTS, check_options, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,3 +27,27 @@ class CorpusOptions:
         "JSON lines and Parquet: key or column of the text.",
         only_with={"input_format": ("auto", "jsonl", "parquet")},
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitSentencesConfig(CorpusOptions):
+    """Flags of `tools/split_sentences.py`."""
+
+    input_format: str = option(
+        "auto",
+        "text: paragraphs, blank lines between documents; lines: one document per line; jsonl, parquet: one document "
+        "per object or row, one paragraph per line of its text; auto: by the file names, otherwise text.",
+        choices=("auto", "text", "lines", "jsonl", "parquet"),
+    )
+    one_document_per_file: bool = option(
+        False,
+        "Plain text: blank lines only end paragraphs, and each file is one document, such as a book.",
+        only_with={"input_format": ("auto", "text")},
+    )
+    output_file: str | None = option(
+        None, "Text file to write; compressed with gzip if its name ends in .gz.", required=True, is_path=True
+    )
+    num_processes: int = option(0, "Number of processes; 0 for one per processor core.", minimum=0, maximum=MAX_PARTS)
+
+    def __post_init__(self):
+        check_options(self)

@@ -1,6 +1,8 @@
 """The records of sentence tasks: what one holds, and how a text or a pair of texts becomes one."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -9,9 +11,13 @@ from official_bert.config.tensor_names import ENCODER_INPUTS, FEATURES
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import fingerprint, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.support.processes import Workers, available_cores
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import join_texts, split_windows, truncate_pair
 from official_bert.tokenization.unknown import warn_of_unknown
+
+_EXAMPLES_WORTH_A_PROCESS = 30_000  # which one processes in a second or two
+_EXAMPLES_IN_A_BATCH = 500
 
 Ids = list[int]
 Texts = Sequence[tuple[str, str | None]]
@@ -135,6 +141,7 @@ def write_records(
     labels: Labels,
     *,
     compression: str = "none",
+    num_processes: int = 0,
 ) -> int:
     """Writes the records of examples, unless an existing file is up to date.
 
@@ -145,25 +152,48 @@ def write_records(
       texts: N texts or pairs.
       labels: N labels, as `Dataset.check_labels` gives them.
       compression: see `RecordFile`.
+      num_processes: maximum number of processes, 0 for one per processor core; few examples are the work of one.
 
     Returns:
       N.
     """
 
     def records() -> Iterator[bytes]:
-        joiner.num_shortened = joiner.num_pieces = joiner.num_unknown = 0
-        for (text_a, text_b), label in zip(texts, labels, strict=True):
-            yield schema.encode({**joiner.join(text_a, text_b), **_label_values(label)})
-        if joiner.num_shortened:
+        num_used = max(1, min(num_processes or available_cores(), len(texts) // _EXAMPLES_WORTH_A_PROCESS))
+        starts = range(0, len(texts), _EXAMPLES_IN_A_BATCH)
+        slices = (slice(start, start + _EXAMPLES_IN_A_BATCH) for start in starts)
+        batches = ((texts[part], labels[part]) for part in slices)
+        counts = Counter()
+        with Workers(num_used, joiner, schema, name="tokenizes texts") as workers:
+            for batch in workers.map(_encoded_batch, batches):
+                yield from batch.records
+                counts.update(batch.counts)
+        if counts["num_shortened"]:
             logging.info(
                 "%d of %d examples were truncated to %d wordpieces",
-                joiner.num_shortened,
+                counts["num_shortened"],
                 len(texts),
                 joiner.max_length,
             )
-        warn_of_unknown(path, joiner.tokenizer, num_unknown=joiner.num_unknown, num_pieces=joiner.num_pieces)
+        warn_of_unknown(path, joiner.tokenizer, num_unknown=counts["num_unknown"], num_pieces=counts["num_pieces"])
 
     return write_cached(path, joiner.fingerprint(schema, texts, labels), records, compression)
+
+
+class _Batch(NamedTuple):
+    """The records of some examples, and counts of their texts."""
+
+    records: list[bytes]
+    counts: dict[str, int]
+
+
+def _encoded_batch(batch: tuple[Texts, Labels], joiner: TextJoiner, schema: RecordSchema) -> _Batch:
+    joiner.num_shortened = joiner.num_pieces = joiner.num_unknown = 0
+    records = [
+        schema.encode({**joiner.join(text_a, text_b), **_label_values(label)})
+        for (text_a, text_b), label in zip(*batch, strict=True)
+    ]
+    return _Batch(records, {name: getattr(joiner, name) for name in ("num_shortened", "num_pieces", "num_unknown")})
 
 
 def write_feature_records(

@@ -1,16 +1,12 @@
 """Tokenizes the contexts of questions, each once, in several processes, which start fast without TensorFlow."""
 
 import itertools
-import multiprocessing
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.support.errors import UserError
+from official_bert.support.processes import Workers, available_cores
 from official_bert.support.progress import Progress
 from official_bert.tasks.question_answering.examples import split_words
 from official_bert.tokenization import FullTokenizer
@@ -57,17 +53,21 @@ def tokenize_contexts(
       UserError: a process died.
     """
     worth_starting = sum(map(len, contexts)) // _CHARACTERS_WORTH_A_PROCESS
-    num_processes = min(num_processes or os.cpu_count() or 1, worth_starting)
-    if num_processes > 1:
-        results = _map_in_processes(num_processes, contexts, tokenizer, answer_alignment)
-    else:
-        results = (tokenize_context(context, tokenizer, answer_alignment) for context in contexts)
+    num_processes = max(1, min(num_processes or available_cores(), worth_starting))
+    batches = [contexts[start : start + _CONTEXTS_IN_A_TASK] for start in range(0, len(contexts), _CONTEXTS_IN_A_TASK)]
     tokenized = []
-    with Progress("tokenizing", len(contexts), "contexts") as progress:
-        for context in results:
-            tokenized.append(context)
+    with (
+        Workers(num_processes, tokenizer, answer_alignment, name="tokenizes contexts") as workers,
+        Progress("tokenizing", len(contexts), "contexts") as progress,
+    ):
+        for batch in workers.map(_tokenize_batch, batches):
+            tokenized += batch
             progress.update(len(tokenized))
     return tokenized
+
+
+def _tokenize_batch(contexts: Sequence[str], tokenizer: FullTokenizer, answer_alignment: str) -> list[TokenizedContext]:
+    return [tokenize_context(context, tokenizer, answer_alignment) for context in contexts]
 
 
 def tokenize_context(context: str, tokenizer: FullTokenizer, answer_alignment: str) -> TokenizedContext:
@@ -86,30 +86,3 @@ def tokenize_context(context: str, tokenizer: FullTokenizer, answer_alignment: s
 
 def _integers(numbers: Iterable[int]) -> np.ndarray:
     return np.fromiter(numbers, np.int32)
-
-
-# What a process needs for all its work is sent to it once, when it starts.
-_worker_settings: tuple[FullTokenizer, str] | None = None
-
-
-def _start_worker(*settings) -> None:
-    global _worker_settings
-    _worker_settings = settings
-
-
-def _tokenize_in_worker(context: str) -> TokenizedContext:
-    return tokenize_context(context, *_worker_settings)
-
-
-def _map_in_processes(num_processes: int, contexts: Sequence[str], *settings) -> Iterator[TokenizedContext]:
-    """Applies `tokenize_context` with these settings."""
-    # Not by forking: a copy of a process in which TensorFlow's threads run may hang.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_processes, mp_context=spawn, initializer=_start_worker, initargs=settings) as pool:
-        try:
-            yield from pool.map(_tokenize_in_worker, contexts, chunksize=_CONTEXTS_IN_A_TASK)
-        except BrokenProcessPool as error:
-            raise UserError(
-                "a process that tokenizes contexts ended before its work was done, perhaps because memory ran out; "
-                "try again with fewer processes"
-            ) from error

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from official_bert.metrics.classification import METRICS
@@ -11,6 +13,7 @@ from official_bert.tasks.classification.datasets.custom import custom_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import Split, TextExample
 from official_bert.tasks.classification.datasets.published import DATASETS, xnli
+from tests.compressing import COMPRESS
 
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")
 XNLI_COLUMNS = ("language", "gold_label", "b1", "b2", "p1", "p2", "sentence1", "sentence2", "promptID", "pairID")
@@ -373,6 +376,8 @@ def write(path, content):
 @pytest.fixture
 def boats(tmp_path):
     """The same two examples in every format."""
+    columns = {"more": ["A.", "B, b."], "n": [1, 2], "text": ['It "smokes.', "It leans."], "kind": ["steam", "sail"]}
+    pq.write_table(pa.table(columns), tmp_path / "boats.parquet")
     return {
         ".tsv": write(tmp_path / "boats.tsv", 'kind\ttext\tmore\nsteam\tIt "smokes.\tA.\nsail\tIt leans.\tB, b.\n'),
         ".csv": write(
@@ -383,6 +388,7 @@ def boats(tmp_path):
             '{"text": "It \\"smokes.", "kind": "steam", "more": "A."}\n'
             '{"more": "B, b.", "kind": "sail", "text": "It leans."}\n',
         ),
+        ".parquet": str(tmp_path / "boats.parquet"),
     }
 
 
@@ -394,6 +400,7 @@ def boats(tmp_path):
         (".csv", ("text", "more", "kind")),
         (".csv", (1, 2, 0)),
         (".jsonl", ("text", "more", "kind")),
+        (".parquet", ("text", "more", "kind")),
     ],
 )
 def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns):
@@ -405,12 +412,51 @@ def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns
     assert dataset.labels == ("sail", "steam")
     examples = dataset.examples(None, "train")
     assert [example[1:4] for example in examples] == [('It "smokes.', "A.", "steam"), ("It leans.", "B, b.", "sail")]
-    assert [example.where for example in examples] == [
-        f"{path}, line {number}" for number in ((1, 2) if extension == ".jsonl" else (2, 3))
-    ]
+    places = {".jsonl": ["line 1", "line 2"], ".parquet": ["row 0", "row 1"]}.get(extension, ["line 2", "line 3"])
+    assert [example.where for example in examples] == [f"{path}, {place}" for place in places]
     assert dataset.check_labels(examples) == [1, 0]
     assert [example.label for example in dataset.examples(None, "test")] == [None, None]
     assert (list(dataset.splits), dataset.eval_splits, dataset.metrics) == (["train", "test"], (), ("accuracy", "f1"))
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+def test_own_data_that_is_compressed(boats, ending):
+    expected = None
+    for path in (boats[".tsv"], boats[".csv"], boats[".jsonl"]):
+        with open(path, "rb") as source, open(path + ending, "wb") as sink:
+            sink.write(COMPRESS[ending](source.read()))
+        dataset = custom_dataset(text_a_column="text", label_column="kind", train_file=path + ending)
+        examples = [example[1:4] for example in dataset.examples(None, "train")]
+        expected = expected or examples
+        assert examples == expected
+        assert len(examples) == 2
+
+
+def test_labels_of_parquet_are_strings_numbers_and_lists(tmp_path):
+    path = str(tmp_path / "p.parquet")
+    columns = {
+        "t": ["a", "b"],
+        "n": [3, 4],
+        "x": [1.5, -2.0],
+        "l": [["p", "q"], []],
+        "none": ["p", None],
+        "d": [b"p", b"q"],
+    }
+    pq.write_table(pa.table(columns), path)
+    found = {}
+    for column, problem in (("n", "single_label"), ("x", "regression"), ("l", "multi_label")):
+        dataset = custom_dataset(text_a_column="t", label_column=column, train_file=path, problem=problem)
+        found[column] = [example.label for example in dataset.examples(None, "train")]
+    assert found == {"n": ["3", "4"], "x": ["1.5", "-2.0"], "l": ["p,q", ""]}
+    for column, message in (
+        ("none", "row 1: the label is None"),
+        ("d", "row 0: the label is b'p'"),
+        ("z", "no column"),
+    ):
+        with pytest.raises(UserError, match=message):
+            custom_dataset(text_a_column="t", label_column=column, train_file=path)
+    with pytest.raises(UserError, match="the column 'n' holds int64; a text must be a string"):
+        custom_dataset(text_a_column="n", label_column="x", train_file=path)
 
 
 def test_own_data_without_header(tmp_path):
@@ -480,7 +526,7 @@ def test_bad_rows_of_jsonl_are_counted(tmp_path):
         ({"labels": ["steam", "sail", "steam"]}, "the labels 'steam', 'sail', 'steam' name a class twice"),
         (
             {"train_file": "boats.xml"},
-            r"boats\.xml: the file name must end in one of \.tsv, \.txt, \.csv, \.jsonl, \.json",
+            r"boats\.xml: the file name must end in one of \.tsv, \.txt, \.csv, \.jsonl, \.json, \.parquet",
         ),
         (
             {"train_file": None, "predict_file": "boats.tsv"},

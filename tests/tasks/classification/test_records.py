@@ -1,12 +1,14 @@
 """Records of sentence tasks: against the reference's, and in windows."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.data.records import fingerprint
+from official_bert.tasks.classification import records
 from official_bert.tasks.classification.records import TextJoiner, classification_schema, write_records
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
@@ -157,3 +159,20 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
     assert write()
     (tmp_path / "r.json").write_text("{")
     assert write()
+
+
+def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(records, "_EXAMPLES_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(records, "_EXAMPLES_IN_A_BATCH", 7)
+    texts = [(words(number % 30), words(number % 4) if number % 3 else None) for number in range(100)]
+    labels = [number % 2 for number in range(100)]
+    schema = classification_schema("single_label").sized(S=16, V=tokenizer.vocabulary.size, T=2, C=2)
+    caplog.set_level("INFO", logger="absl")
+    written = []
+    for num_processes in (1, 3):
+        path, joiner = tmp_path / str(num_processes), TextJoiner(tokenizer, max_seq_length=16)
+        assert write_records(str(path), schema, joiner, texts, labels, num_processes=num_processes) == 100
+        written.append(path.read_bytes())
+    assert written[0] == written[1]
+    assert caplog.text.count("of 100 examples were truncated to 16 wordpieces") == 2
+    assert len(set(re.findall(r"\d+ of 100 examples were truncated", caplog.text))) == 1

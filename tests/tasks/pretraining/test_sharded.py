@@ -43,6 +43,17 @@ WORDS = [
 ]
 
 
+_WITH_SMALL_GROUPS = """
+if __name__ == "__main__":
+    import runpy
+    from official_bert.runs import create_pretraining_data
+    from official_bert.tasks.pretraining import sharded
+
+    create_pretraining_data.PART_BYTES, sharded.GROUP_IDS = 200_000, 20_000
+    runpy.run_path("create_pretraining_data.py", run_name="__main__")
+"""
+
+
 def make_corpus(path, num_documents, seed=1):
     rng = random.Random(seed)
     sentences = lambda count: [" ".join(rng.choices(WORDS, k=rng.randint(3, 14))) + " ." for _ in range(count)]  # noqa: E731
@@ -221,10 +232,7 @@ class TestInterrupted:
     @pytest.fixture
     def start(self, tmp_path, vocab_file):
         corpus = make_corpus(tmp_path / "corpus.txt", 20_000)
-        small = "from official_bert.tasks.pretraining import sharded; sharded.GROUP_IDS = 20_000"
-        small += "; from official_bert.runs import create_pretraining_data as run; run.PART_BYTES = 200_000"
-        main = f"if __name__ == '__main__':\n import runpy; {small}; runpy.run_path('create_pretraining_data.py', run_name='__main__')"
-        (tmp_path / "main.py").write_text(main)
+        (tmp_path / "main.py").write_text(_WITH_SMALL_GROUPS)
 
         def start(**flags):
             flags = {"sampling": "sharded", "num_processes": 2, "dupe_factor": 2, "max_seq_length": 48, **flags}

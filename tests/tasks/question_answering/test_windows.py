@@ -1,5 +1,6 @@
 """Windows and their records: against the reference's, against the plain rules, and at the edges."""
 
+import concurrent.futures
 import itertools
 import json
 import os
@@ -343,12 +344,12 @@ class Deadly:
 
 def test_a_process_that_dies_is_reported(monkeypatch):
     monkeypatch.setattr(contexts, "_CHARACTERS_WORTH_A_PROCESS", 1)
-    with pytest.raises(UserError, match="ended before its work was done"):
+    with pytest.raises(UserError, match="the system ended a process that tokenizes contexts, probably because memory"):
         tokenize_contexts(["a b"] * 9, Deadly(), answer_alignment="reference", num_processes=2)
 
 
 def test_few_contexts_start_no_process_and_processes_import_no_tensorflow(tokenizer, monkeypatch):
-    monkeypatch.setattr(contexts, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", None)
     assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference")) == 9
     code = "import sys, official_bert.tasks.question_answering.contexts; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=script_environment())

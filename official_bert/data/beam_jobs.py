@@ -24,7 +24,11 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo, FnApiRunner
-from apache_beam.runners.portability.fn_api_runner.worker_handlers import SubprocessSdkWorkerHandler, WorkerHandler
+from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
+    BeamFnControlServicer,
+    SubprocessSdkWorkerHandler,
+    WorkerHandler,
+)
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from official_bert.support import files
@@ -153,6 +157,7 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
     def close(self) -> None:
         """Ends it."""
         self._is_closed.set()
+        self.control_conn.push(BeamFnControlServicer._DONE_MARKER)  # ends a process that will connect only now, too
         super().close()
 
     def _watch(self) -> None:

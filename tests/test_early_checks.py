@@ -50,6 +50,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
     base = {
         "create_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
+        "beam_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
+        "beam_predict": {"model_dir": str(tmp_path), "input_file": corpus_file, "output_file": absent},
         "run_pretraining": {"bert_config_file": files_of_model["bert_config_file"], "input_file": corpus_file},
         "run_classifier": {**files_of_model, **folders, "task_name": "sst-2", "max_seq_length": 16},
         "run_ner": {**files_of_model, **folders, "max_seq_length": 16},
@@ -78,6 +80,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("create_pretraining_data", {"input_file": table}, "no column 'text'; the columns are 'body'"),
         ("create_pretraining_data", {"text_field": "body"}, "--text_field=body has no effect"),
         ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
+        ("beam_pretraining_data", {"input_file": absent}, "no file matches"),
+        ("beam_predict", {"model_dir": absent}, "--model_dir: there is no folder"),
+        ("beam_predict", {"input_file": absent}, "no file matches"),
         ("run_pretraining", {**train, "input_file": absent}, "no file matches"),
         ("run_pretraining", {**train, "dynamic_masking": True, "vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, **no_checkpoint}, "no such checkpoint"),

@@ -263,7 +263,7 @@ The records are those of create_pretraining_data.py --sampling=sharded with the 
   {command} --input_file='corpus/*.txt' --output_file=records.tfrecord --vocab_file=vocab.txt --num_shards=64 \
       --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
 
-Needs the extra "beam". The workers read and write the same paths as this process. docs/beam.md has the options for
+Needs the extra "beam". The workers read and write the same paths as this process. docs/scaling.md has the options for
 clusters.
 """,
         check="official_bert.early_checks:check_beam_pretraining_data",
@@ -279,7 +279,7 @@ clusters.
       --num_shards=8 --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
 
 Needs the extra "beam". Each line of the output has the file and the number of its text there, counted from 0. The
-workers read and write the same paths as this process. docs/beam.md has the options for clusters.
+workers read and write the same paths as this process. docs/scaling.md has the options for clusters.
 """,
         check="official_bert.early_checks:check_beam_predict",
         run="official_bert.runs.beam_predict:run",

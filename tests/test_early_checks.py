@@ -67,6 +67,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "fill_mask": {**files_of_model, "text": "[MASK]"},
         "convert_hf_checkpoint": {"output_dir": absent},
         "strip_checkpoint": {"output": absent},
+        "split_sentences": {"output_file": absent},
         "build_vocab": {"vocab_file": absent},
     }
     for name in ("run_pretraining", "run_squad"):
@@ -115,6 +116,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
         ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
         ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
+        ("split_sentences", {"input_file": absent}, "no file matches"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]

@@ -163,6 +163,7 @@ SMALLEST = {
     "sweep": CLASSIFIER,
     "sweep_ner": TAGGING,
     "glue_average": {"output_dirs": "a"},
+    "split_sentences": {"input_file": "a", "output_file": "b"},
     "build_vocab": {"input_file": "a", "vocab_file": "b"},
     "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},

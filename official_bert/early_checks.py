@@ -8,10 +8,11 @@ import os
 from official_bert.checkpoints.state_file import find_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
+from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.corpus import CorpusOptions, SplitSentencesConfig
 from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig, PretrainingConfig, RecordOptions
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
@@ -25,6 +26,7 @@ from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.text_inputs import TextSource
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.extras import require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
@@ -34,7 +36,7 @@ from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.run_folder import check_has_checkpoint
 
 
-def check_pretraining_data(config: PretrainingDataConfig) -> None:
+def check_pretraining_data(config: RecordOptions) -> None:
     """Checks the files of `create_pretraining_data.py`; see `check_classifier`."""
     _check_corpus(config)
     FullTokenizer(config.vocab_file, **config.text_settings._asdict())
@@ -152,6 +154,20 @@ def check_build_vocab(config: VocabConfig) -> None:
 
 def _check_corpus(config: CorpusOptions) -> None:
     corpus_parts(find_inputs(config.input_file), file_format=config.input_format, text_field=config.text_field)
+
+
+def check_beam_pretraining_data(config: BeamPretrainingDataConfig) -> None:
+    """Checks the files of `tools/beam_pretraining_data.py`; see `check_classifier`."""
+    check_pretraining_data(config)
+    require("apache_beam", extra="beam")
+
+
+def check_beam_predict(config: BeamPredictionConfig) -> None:
+    """Checks the files of `tools/beam_predict.py`; see `check_classifier`."""
+    if not files.is_folder(config.model_dir):
+        raise UserError(f"--model_dir: there is no folder {config.model_dir}; check the path")
+    find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
+    require("apache_beam", extra="beam")
 
 
 def _check_finetuning(config: FinetuningOptions) -> None:

@@ -50,6 +50,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     folders = {"output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path / "sst-2")}
     base = {
         "create_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
+        "beam_pretraining_data": {"input_file": corpus_file, "output_file": absent, "vocab_file": vocab_file},
+        "beam_predict": {"model_dir": str(tmp_path), "input_file": corpus_file, "output_file": absent},
         "run_pretraining": {"bert_config_file": files_of_model["bert_config_file"], "input_file": corpus_file},
         "run_classifier": {**files_of_model, **folders, "task_name": "sst-2", "max_seq_length": 16},
         "run_ner": {**files_of_model, **folders, "max_seq_length": 16},
@@ -65,6 +67,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "fill_mask": {**files_of_model, "text": "[MASK]"},
         "convert_hf_checkpoint": {"output_dir": absent},
         "strip_checkpoint": {"output": absent},
+        "split_sentences": {"output_file": absent},
         "build_vocab": {"vocab_file": absent},
     }
     for name in ("run_pretraining", "run_squad"):
@@ -78,6 +81,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("create_pretraining_data", {"input_file": table}, "no column 'text'; the columns are 'body'"),
         ("create_pretraining_data", {"text_field": "body"}, "--text_field=body has no effect"),
         ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
+        ("beam_pretraining_data", {"input_file": absent}, "no file matches"),
+        ("beam_predict", {"model_dir": absent}, "--model_dir: there is no folder"),
+        ("beam_predict", {"input_file": absent}, "no file matches"),
         ("run_pretraining", {**train, "input_file": absent}, "no file matches"),
         ("run_pretraining", {**train, "dynamic_masking": True, "vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, **no_checkpoint}, "no such checkpoint"),
@@ -110,6 +116,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
         ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
         ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
+        ("split_sentences", {"input_file": absent}, "no file matches"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]

@@ -6,10 +6,15 @@ imported when it runs, so that `--help` never imports TensorFlow.
 
 import dataclasses
 
+from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig
 from official_bert.config.run_configs.corpus import SplitSentencesConfig
 from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import (
+    BeamPretrainingDataConfig,
+    PretrainingConfig,
+    PretrainingDataConfig,
+)
 from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
@@ -247,6 +252,37 @@ The sentences are written one per line, with a blank line between documents.
 """,
         check="official_bert.early_checks:check_fill_mask",
         run="official_bert.runs.fill_mask:run",
+    ),
+    Script(
+        name="beam_pretraining_data",
+        config_class=BeamPretrainingDataConfig,
+        summary="Makes TFRecord files for BERT pretraining on this machine or a cluster: an Apache Beam pipeline.",
+        usage=r"""
+The records are those of create_pretraining_data.py --sampling=sharded with the same flags, file by file.
+
+  {command} --input_file='corpus/*.txt' --output_file=records.tfrecord --vocab_file=vocab.txt --num_shards=64 \
+      --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
+
+Needs the extra "beam". The workers read and write the same paths as this process. docs/scaling.md has the options for
+clusters.
+""",
+        check="official_bert.early_checks:check_beam_pretraining_data",
+        run="official_bert.runs.beam_pretraining_data:run",
+        uses_tensorflow=False,
+    ),
+    Script(
+        name="beam_predict",
+        config_class=BeamPredictionConfig,
+        summary="Predicts large files with a trained model, on this machine or a cluster: an Apache Beam pipeline.",
+        usage=r"""
+  {command} --model_dir=serving/reviews --input_file='reviews/*.txt' --output_file=predictions.jsonl \
+      --num_shards=8 --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
+
+Needs the extra "beam". Each line of the output has the file and the number of its text there, counted from 0. The
+workers read and write the same paths as this process. docs/scaling.md has the options for clusters.
+""",
+        check="official_bert.early_checks:check_beam_predict",
+        run="official_bert.runs.beam_predict:run",
     ),
     Script(
         name="strip_checkpoint",

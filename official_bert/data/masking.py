@@ -109,8 +109,8 @@ class Masker:
         return MaskedSequence(masked, positions, [ids[position] for position in positions])
 
     def _choose(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
-        kept = self._kept
-        candidates = [position for position, index in enumerate(ids) if index not in kept]
+        cls_id, sep_id = self._kept
+        candidates = [position for position, index in enumerate(ids) if index != cls_id and index != sep_id]
         shuffle(candidates, rng)
         return candidates[:num_to_predict]
 

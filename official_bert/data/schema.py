@@ -220,8 +220,11 @@ class RecordSchema:
 # 2: Feature}, a Feature is {2: FloatList} or {3: Int64List}, and a list is {1: packed values}.
 
 
+_VARINT_OF = VARINTS.__getitem__
+
+
 def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
-    serialized = numbers if isinstance(numbers, bytes) else b"".join([VARINTS[number] for number in numbers])
+    serialized = numbers if isinstance(numbers, bytes) else b"".join(map(_VARINT_OF, numbers))
     return serialized + bytes(padding)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.inference import exports, finished_runs
-from official_bert.serving.servable import TEXT, Servable
-from official_bert.support.errors import UserError, listed
+from official_bert.serving.servable import EXAMPLES, TEXT, Servable
+from official_bert.support.errors import UserError, listed, plain_message
 from official_bert.tasks.registry import TASKS
 
 _BATCH_SIZE = 32
@@ -98,6 +98,12 @@ class Predictor:
     _task = None
     _text_encoder = None
     _load_text_encoder = None
+    _names: Sequence[str] = ()
+
+    @property
+    def text_names(self) -> list[str]:
+        """The names of the texts that an example has; none of an encoder without a task."""
+        return list(self._names)
 
     def _use(self, servable: Servable) -> None:
         self._source = servable  # holds the weights and tables
@@ -137,6 +143,35 @@ class Predictor:
             outputs = self._predict(**inputs)
             results += self._task.results({name: values.numpy() for name, values in outputs.items()})
         return results
+
+    def predict_records(self, records: Sequence[bytes]) -> list[Any]:
+        """Predicts records as the runs of this model's task write them.
+
+        Args:
+          records: serialized tf.Examples, of the length that the model was trained with; labels are not needed.
+
+        Returns:
+          A list in the same order: what a call gives for texts or, where that takes more than the model (the answers to
+          questions, the words of a text), a dict of the arrays that the signature `examples` gives.
+
+        Raises:
+          UserError: a record does not fit the model, or this is an encoder without a task.
+        """
+        if self._task is None:
+            raise UserError("this is an encoder without a task, which predicts nothing; for vectors call embed(texts)")
+        try:
+            outputs = self._predict_examples(examples=tf.constant(list(records), tf.string))
+        except tf.errors.InvalidArgumentError as error:
+            raise UserError(f"it does not fit the model: {plain_message(error)}") from error
+        arrays = {name: values.numpy() for name, values in outputs.items()}
+        if set(arrays) == set(self._predict.structured_outputs):
+            return self._task.results(arrays)
+        return [{name: values[row] for name, values in arrays.items()} for row in range(len(records))]
+
+    @functools.cached_property
+    def _predict_examples(self) -> Any:
+        is_export = not isinstance(self._source, Servable)
+        return self._source.signatures[EXAMPLES] if is_export else self._source.signature(EXAMPLES)
 
     def embed(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from official_bert.config.run_configs.pretraining import PretrainingDataConfig
+from official_bert.config.run_configs.pretraining import PretrainingDataConfig, RecordOptions
 from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.records import RecordSpool, RecordWriter, fingerprint
 from official_bert.support import files
@@ -41,7 +41,7 @@ def run(config: PretrainingDataConfig) -> None:
     logging.info("wrote %s", names)
 
 
-def record_maker(config: PretrainingDataConfig, tokenizer: FullTokenizer) -> RecordMaker:
+def record_maker(config: RecordOptions, tokenizer: FullTokenizer) -> RecordMaker:
     """What makes records as the flags say."""
     return RecordMaker(
         tokenizer,

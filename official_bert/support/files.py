@@ -50,6 +50,11 @@ def is_own_descriptor(path: str) -> bool:
     return _OWN_DESCRIPTOR.fullmatch(path) is not None
 
 
+def absolute(path: str) -> str:
+    """The path as a process in another folder finds the file."""
+    return path if is_remote(path) else os.path.abspath(path)
+
+
 @contextlib.contextmanager
 def _remote(path: str) -> Iterator[Any]:
     """Gives `tf.io.gfile` for work with a remote path.

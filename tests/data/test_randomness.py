@@ -6,8 +6,7 @@ from official_bert.data.randomness import shuffle
 
 
 def test_shuffle_is_random_shuffle_bit_for_bit():
-    for seed in range(200):
-        length = random.Random(seed).randrange(0, 300)
+    for seed, length in enumerate([*range(100), *range(505, 520), 2000]):
         expected, ours = list(range(length)), list(range(length))
         first, second = random.Random(seed), random.Random(seed)
         first.shuffle(expected)

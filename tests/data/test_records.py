@@ -16,6 +16,7 @@ from official_bert.data.records import (
     write_cached,
 )
 from official_bert.data.schema import Field, RecordSchema
+from official_bert.data.tfrecord import compression_type
 from official_bert.support.errors import UserError
 from tests.recording import recorded
 
@@ -226,3 +227,21 @@ def test_the_first_record_tells_other_flags(tmp_path):
     write(path, [RecordSchema(Field("ids", (6,), "int32")).encode({"ids": [1]})])
     with pytest.raises(UserError, match="record 0.*ids has 6 values, expected 4"):
         check_first_record(str(path), SCHEMA)
+
+
+def test_a_compressed_file_is_reused_like_any_other(tmp_path):
+    path = str(tmp_path / "train.tf_record")
+    records = [SCHEMA.encode({"ids": [number]}) for number in range(50)]
+    assert write_cached(path, "settings", lambda: records, "gzip") == 50
+    assert compression_type(path) == "GZIP"
+    assert os.path.getsize(path) < sum(map(len, records))
+    assert write_cached(path, "settings", lambda: pytest.fail("made again")) == 50
+    check_first_record(path, SCHEMA)
+    data = bytearray(open(path, "rb").read())
+    data[-20] ^= 0xFF
+    open(path, "wb").write(data)
+    with (
+        pytest.raises(UserError, match=r"record \d+ .* is damaged or truncated; delete it; it will be created again"),
+        explained_damage([path]),
+    ):
+        list(tf.data.TFRecordDataset([path], "GZIP"))

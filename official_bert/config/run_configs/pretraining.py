@@ -4,6 +4,7 @@ import dataclasses
 from typing import ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, UNLIMITED, check_options, option
+from official_bert.config.run_configs.beam import BeamOptions
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import (
     EXPORT,
@@ -25,8 +26,8 @@ def shard_names(name: str, num_shards: int) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingDataConfig(CorpusOptions, TextOptions):
-    """Flags of `create_pretraining_data.py`."""
+class RecordOptions(CorpusOptions, TextOptions):
+    """Flags of the scripts that make records of a corpus."""
 
     output_file: str | None = option(
         None,
@@ -61,6 +62,32 @@ class PretrainingDataConfig(CorpusOptions, TextOptions):
         maximum=10**5,
     )
 
+    masking: str = option(
+        "static",
+        "static masks each record once; none leaves the masks to run_pretraining.py --dynamic_masking, which draws new "
+        "ones each time it uses a record (--dupe_factor=1 is then enough).",
+        choices=("static", "none"),
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if "" in self.output_files:
+            raise UserError(f"--output_file={self.output_file} contains an empty name")
+        if self.num_shards and "," in self.output_file:
+            raise UserError("--num_shards makes the names of the files from one name; give only one --output_file")
+
+    @property
+    def output_files(self) -> list[str]:
+        """The TFRecord files to write."""
+        if self.num_shards:
+            return shard_names(self.output_file.strip(), self.num_shards)
+        return [name.strip() for name in self.output_file.split(",")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingDataConfig(RecordOptions):
+    """Flags of `create_pretraining_data.py`."""
+
     sampling: str = option(
         "serial",
         "serial: one stream of random numbers, whose records are those of the original BERT scripts; sharded: several "
@@ -84,26 +111,14 @@ class PretrainingDataConfig(CorpusOptions, TextOptions):
         only_with=_SHARDED,
     )
 
-    masking: str = option(
-        "static",
-        "static masks each record once; none leaves the masks to run_pretraining.py --dynamic_masking, which draws new "
-        "ones each time it uses a record (--dupe_factor=1 is then enough).",
-        choices=("static", "none"),
-    )
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamPretrainingDataConfig(RecordOptions, BeamOptions):
+    """Flags of `tools/beam_pretraining_data.py`."""
 
     def __post_init__(self):
-        check_options(self)
-        if "" in self.output_files:
-            raise UserError(f"--output_file={self.output_file} contains an empty name")
-        if self.num_shards and "," in self.output_file:
-            raise UserError("--num_shards makes the names of the files from one name; give only one --output_file")
-
-    @property
-    def output_files(self) -> list[str]:
-        """The TFRecord files to write."""
-        if self.num_shards:
-            return shard_names(self.output_file.strip(), self.num_shards)
-        return [name.strip() for name in self.output_file.split(",")]
+        super().__post_init__()
+        _ = self.beam_arguments
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

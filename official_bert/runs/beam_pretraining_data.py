@@ -1,0 +1,71 @@
+"""`tools/beam_pretraining_data.py`: the records of sharded sampling, made on one machine or a cluster."""
+
+import time
+
+from absl import logging
+
+from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig
+from official_bert.data.corpus_files import corpus_parts
+from official_bert.runs.create_pretraining_data import record_maker
+from official_bert.support import files
+from official_bert.support.extras import require
+from official_bert.support.input_files import find_inputs
+from official_bert.tasks.pretraining.records import RecordCounts, warn_about_corpus
+from official_bert.tasks.pretraining.sharded import PART_BYTES
+from official_bert.tokenization import FullTokenizer
+
+
+def run(config: BeamPretrainingDataConfig) -> None:
+    """Makes the records.
+
+    Raises:
+      UserError: an input is missing or unreadable, an option is unknown, a worker ended, or an output cannot be
+        written.
+    """
+    require("apache_beam", extra="beam")
+    from official_bert.data import beam_jobs
+    from official_bert.tasks.pretraining import beam_records
+
+    options = beam_jobs.pipeline_options(config.beam_arguments)
+    input_files = find_inputs(config.input_file)
+    for path in config.output_files:
+        files.check_writable_folder(path, name="output_file")
+    files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], name="output_file")
+    tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
+    parts = corpus_parts(
+        [files.absolute(path) for path in input_files],
+        file_format=config.input_format,
+        text_field=config.text_field,
+        part_bytes=PART_BYTES,
+    )
+    steps = beam_records.MakeRecords(
+        parts,
+        tokenizer,
+        record_maker(config, tokenizer),
+        beam_records.Copies(config.random_seed, config.dupe_factor),
+        [files.absolute(path) for path in config.output_files],
+        config.compression,
+    )
+    logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
+    beam_jobs.remove_earlier(config.output_files)
+    began = time.monotonic()
+    counters = beam_jobs.run_job(steps, options)
+    seconds = time.monotonic() - began
+    counts = RecordCounts(**{name: counters[name] for name in vars(RecordCounts())})
+    num_documents = counters[beam_records.NUM_DOCUMENTS]
+    unknown_share = counters[beam_records.NUM_UNKNOWN] / counters[beam_records.NUM_IDS]
+    warn_about_corpus(
+        num_documents=num_documents,
+        num_single=counters[beam_records.NUM_SINGLE],
+        unknown_share=unknown_share,
+        settings=tokenizer.settings,
+    )
+    is_masked = config.masking == "static"
+    logging.info("%s", counts.summary(num_documents=num_documents, unknown_share=unknown_share, is_masked=is_masked))
+    logging.info(
+        "%s wordpieces of text in %.0f seconds, %s records/s",
+        f"{counters[beam_records.NUM_IDS]:,}",
+        seconds,
+        f"{counts.num_records / seconds:,.0f}",
+    )
+    logging.info("wrote %s", ", ".join(config.output_files))

@@ -1,0 +1,196 @@
+"""Pretraining records as an Apache Beam pipeline: those of `sharded`, file by file, made by the workers of a cluster.
+
+    parts of the corpus -> documents -> (copy, group) of documents -> records with random keys -> sorted shards
+
+Documents travel as tuples of numbers and bytes, which are cheap to encode.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+import numpy as np
+
+from official_bert.data import beam_jobs
+from official_bert.data.beam_shards import WriteShards
+from official_bert.data.corpus_files import CorpusPart
+from official_bert.data.documents import Document, tokenized_documents
+from official_bert.data.record_runs import KEY_BITS, shard_of
+from official_bert.data.records import RecordWriter
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.records import RecordCounts, RecordMaker
+from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records
+from official_bert.tokenization import FullTokenizer
+
+# What is counted, beside the counts of the records.
+NUM_DOCUMENTS, NUM_SINGLE, NUM_IDS, NUM_UNKNOWN = "num_documents", "num_single", "num_ids", "num_unknown"
+
+# A document: file number, position, and the bytes of its sentence lengths and ids; see `Document`.
+_Packed = tuple[int, int, bytes, bytes]
+_ID_BYTES = 4
+
+
+class Copies(NamedTuple):
+    """How often the corpus is used, and what its random numbers follow from.
+
+    Attributes:
+      seed: any number.
+      dupe_factor: number of copies of the data.
+    """
+
+    seed: int
+    dupe_factor: int
+
+
+class MakeRecords(beam.PTransform):
+    """Makes the records of a corpus, the pipeline's beginning, and writes them; gives the paths of the shards."""
+
+    def __init__(
+        self,
+        parts: Sequence[CorpusPart],
+        tokenizer: FullTokenizer,
+        maker: RecordMaker,
+        copies: Copies,
+        outputs: Sequence[str],
+        compression: str,
+    ):
+        """Says what to do.
+
+        Args:
+          parts: the corpus; how it is divided decides nothing but who reads what.
+          tokenizer: turns its lines into ids.
+          maker: makes the records.
+          copies: of the data.
+          outputs: TFRecord files.
+          compression: one of `tfrecord.COMPRESSIONS`.
+        """
+        super().__init__()
+        self._parts, self._tokenizer, self._maker, self._copies = list(parts), tokenizer, maker, copies
+        self._outputs, self._compression = list(outputs), compression
+
+    def expand(self, pipeline):
+        """Adds the steps."""
+        documents = (
+            pipeline
+            | "list the parts" >> beam.Create([tuple(part) for part in self._parts], reshuffle=False)
+            | "spread the parts" >> beam.Reshuffle()
+            | "tokenize" >> beam.ParDo(_Tokenize(self._tokenizer))
+        )
+        paths = list(dict.fromkeys(part.path for part in self._parts))
+        num_groups = (
+            documents
+            | "measure" >> beam.Map(_size)
+            | "add up" >> beam.CombineGlobally(_Sums())
+            | "count the groups" >> beam.Map(_num_groups, paths)
+        )
+        write = functools.partial(write_records, compression=self._compression)
+        return (
+            documents
+            | "choose the groups" >> beam.FlatMap(_with_groups, self._copies, beam.pvalue.AsSingleton(num_groups))
+            | "gather the groups" >> beam.GroupByKey()
+            | "make records" >> beam.ParDo(_MakeGroup(self._maker, len(self._outputs)))
+            | "write" >> WriteShards(self._outputs, write)
+        )
+
+
+class _Tokenize(beam.DoFn):
+    def __init__(self, tokenizer: FullTokenizer):
+        self._tokenizer = tokenizer
+
+    def process(self, part: tuple) -> Iterator[_Packed]:
+        num_documents = num_single = num_ids = num_unknown = 0
+        for document in tokenized_documents(CorpusPart(*part), self._tokenizer):
+            num_documents += 1
+            num_single += len(document.sentence_lengths) == 1
+            num_ids += len(document.ids)
+            num_unknown += int(np.count_nonzero(document.ids == self._tokenizer.unk_id))
+            lengths, ids = document.sentence_lengths.tobytes(), document.ids.tobytes()
+            yield document.file_number, document.position, lengths, ids
+        beam_jobs.counter(NUM_DOCUMENTS).inc(num_documents)
+        beam_jobs.counter(NUM_SINGLE).inc(num_single)
+        beam_jobs.counter(NUM_IDS).inc(num_ids)
+        beam_jobs.counter(NUM_UNKNOWN).inc(num_unknown)
+
+
+class _Sums(beam.CombineFn):
+    """Adds up pairs of numbers."""
+
+    def create_accumulator(self):
+        return 0, 0
+
+    def add_input(self, accumulator, pair):
+        return accumulator[0] + pair[0], accumulator[1] + pair[1]
+
+    def merge_accumulators(self, accumulators):
+        first, second = zip(*accumulators, strict=True)
+        return sum(first), sum(second)
+
+    def extract_output(self, accumulator):
+        return accumulator
+
+
+def _size(document: _Packed) -> tuple[int, int]:
+    """A document, and its number of wordpieces."""
+    return 1, len(document[3]) // _ID_BYTES
+
+
+def _num_groups(sizes: tuple[int, int], paths: Sequence[str]) -> int:
+    num_documents, num_ids = sizes
+    if not num_documents:
+        raise UserError(f"no text in {', '.join(paths)}")
+    return count_groups(num_documents, num_ids)
+
+
+def _with_groups(
+    document: _Packed, copies: Copies, num_groups: int
+) -> Iterator[tuple[tuple[int, int], tuple[bytes, _Packed]]]:
+    """For each copy its number and the group of a document there, with the document's key."""
+    file_number, position = np.array([document[0]]), np.array([document[1]])
+    for copy in range(copies.dupe_factor):
+        keys = document_keys(copies.seed, copy, file_number, position)
+        yield (copy, int(group_numbers(keys, num_groups)[0])), (_as_bytes(int(keys[0])), document)
+
+
+def _as_bytes(key: int) -> bytes:
+    """A key as bytes of the same order; Beam encodes larger integers than 63 bits slowly."""
+    return key.to_bytes(KEY_BITS // 8, "big")
+
+
+class _MakeGroup(beam.DoFn):
+    """Makes the records of a group, and gives those of each shard together."""
+
+    def __init__(self, maker: RecordMaker, num_shards: int):
+        self._maker, self._num_shards = maker, num_shards
+
+    def process(
+        self, group: tuple[tuple[int, int], Iterable[tuple[bytes, _Packed]]]
+    ) -> Iterator[tuple[int, list[tuple[bytes, bytes]]]]:
+        members = sorted(group[1], key=lambda member: member[1][:2])
+        keys = [int.from_bytes(key, "big") for key, _ in members]
+        documents = (
+            Document(file_number, position, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
+            for _, (file_number, position, lengths, ids) in members
+        )
+        self._maker.counts = RecordCounts()
+        shards: dict[int, list[tuple[bytes, bytes]]] = {}
+        for key, record in group_records(documents, keys, self._maker):
+            shards.setdefault(shard_of(key, self._num_shards), []).append((_as_bytes(key), record))
+        for name, count in vars(self._maker.counts).items():
+            beam_jobs.counter(name).inc(count)
+        yield from shards.items()
+
+
+def write_records(path: str, records: Iterable[bytes], compression: str) -> None:
+    """Writes a TFRecord file.
+
+    Raises:
+      UserError: it would have no records, or cannot be written.
+    """
+    is_empty = True
+    with RecordWriter([path], compression) as writer:
+        for record in records:
+            writer.write(record)
+            is_empty = False
+        if is_empty:
+            raise UserError(f"{path} would have no records; write fewer files or use more text")

@@ -1,0 +1,169 @@
+"""A small cluster on this machine: Beam's job service and its worker pools, each a process of its own."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from tests.conftest import Result, assert_fails, script_command, script_environment
+
+JOB_SERVICE = pathlib.Path(__file__).parent / "job_service.py"
+SECONDS_TO_START = 300  # on a busy machine
+TWO_PROCESSES = "--direct_running_mode=multi_processing --direct_num_workers=2"
+
+
+class Process:
+    """A process with all that it starts, which are killed together."""
+
+    def __init__(self, command, log):
+        environment = script_environment()
+        # A pool starts its workers as "python".
+        environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), environment["PATH"]])
+        with open(log, "w") as sink:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=sink, text=True, env=environment, start_new_session=True
+            )
+        self._log = pathlib.Path(log)
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def children(self):
+        """Numbers of the processes that it has started."""
+        found = subprocess.run(["ps", "-eo", "pid,sid"], capture_output=True, text=True, check=True).stdout
+        pairs = [tuple(map(int, line.split())) for line in found.splitlines()[1:]]
+        return [pid for pid, session in pairs if session == self._process.pid != pid]
+
+    def first_line(self):
+        return self._process.stdout.readline()
+
+    def result(self, timeout):
+        """How it ended."""
+        self._process.stdout_text, _ = self._process.communicate(timeout=timeout)
+        return Result(Ended(self._process.returncode, self._process.stdout_text, self._log.read_text()))
+
+
+class Ended:
+    def __init__(self, returncode, stdout, stderr):
+        self.returncode, self.stdout, self.stderr = returncode, stdout, stderr
+
+
+class Cluster:
+    """Its addresses, and its pools, each of which runs one worker of a job.
+
+    Attributes:
+      beam_args: the options of a pipeline that runs here.
+      pools: the processes.
+    """
+
+    def __init__(self, folder, num_pools):
+        ports = [_free_port() for _ in range(num_pools)]
+        module = "apache_beam.runners.worker.worker_pool_main"
+        self.pools = [
+            Process([sys.executable, "-m", module, f"--service_port={port}"], folder / f"pool-{port}.log")
+            for port in ports
+        ]
+        addresses = [f"localhost:{port}" for port in ports]
+        self._service = Process([sys.executable, str(JOB_SERVICE), *addresses], folder / "job_service.log")
+        try:
+            for port in ports:
+                _wait_for(port)
+            found = json.loads(self._service.first_line())
+        except BaseException:
+            self.kill()
+            raise
+        self.beam_args = (
+            f"--runner=PortableRunner --job_endpoint={found['jobs']} --environment_type=EXTERNAL "
+            f"--environment_config={found['pools']}"
+        )
+
+    def kill_a_busy_pool(self):
+        """Kills the second pool once the workers of both have computed for a while."""
+        wait_until(lambda: all(any(map(is_busy, pool.children())) for pool in self.pools))
+        self.pools[1].kill()
+
+    def kill(self):
+        for process in (*self.pools, self._service):
+            process.kill()
+
+
+@contextlib.contextmanager
+def cluster(folder, num_pools=2):
+    running = Cluster(folder, num_pools)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+@contextlib.contextmanager
+def started(script, folder, **flags):
+    """A script in a process of its own, killed with all its children at the end of the block."""
+    process = Process(script_command(script, flags), folder / "script.log")
+    try:
+        yield process
+    finally:
+        process.kill()
+        print((folder / "script.log").read_text())  # of a test that fails
+
+
+def wait_until(condition, seconds=SECONDS_TO_START):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def is_busy(pid):
+    """Whether a process has computed for longer than a worker takes to start."""
+    with contextlib.suppress(OSError):
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") > 8
+    return False
+
+
+def kill_a_busy_worker(job):
+    """Kills one of the two worker processes of a local job once both have computed for a while."""
+    wait_until(lambda: all(map(is_busy, workers_of(job))) and len(workers_of(job)) == 2)
+    os.kill(workers_of(job)[1], signal.SIGKILL)
+
+
+def workers_of(job):
+    return [pid for pid in job.children() if is_worker(pid)]
+
+
+def is_worker(pid):
+    with contextlib.suppress(OSError):
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        return "apache_beam.runners.worker.sdk_worker_main" in words  # not within the words of its shell
+    return False
+
+
+def assert_failed_for_a_lost_worker(job, outputs):
+    """The script ended with one line about it, and none of its outputs is there."""
+    result = job.result(60)
+    assert_fails(result, "the job failed: it lost a worker process", "run the same command again")
+    assert result.errors.count(".py: error: ") == 1
+    assert not list(outputs)
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+def _wait_for(port):
+    def answers():
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
+            return True
+        return False
+
+    wait_until(answers)

@@ -1,0 +1,94 @@
+"""Items that several processes work at: order, errors, large results, and processes that end."""
+
+import os
+import signal
+
+import pytest
+
+from official_bert.data.tfrecord import DamagedRecordError
+from official_bert.support.errors import UserError
+from official_bert.support.processes import Workers
+
+
+def add(item, *settings):
+    return item + sum(settings)
+
+
+def repeated(item):
+    return item[:1] * len(item)
+
+
+def fail_at_three(item):
+    if item == 3:
+        raise DamagedRecordError("path", item)
+    if item == 5:
+        raise ZeroDivisionError("five")
+    return item
+
+
+def end(item):
+    if item == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return bytes(3_000_000)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2, 3])
+def test_results_are_in_order_and_workers_can_be_used_again(num_processes):
+    with Workers(num_processes, 10, 100, name="adds") as workers:
+        assert list(workers.map(add, range(50))) == [number + 110 for number in range(50)]
+        assert list(workers.map(add, [])) == []
+        assert list(workers.map(add, [1])) == [111]
+
+
+def test_large_items_and_results_do_not_wait_for_each_other():
+    items = [bytes([number]) * 3_000_000 for number in range(12)]
+    with Workers(2, name="repeats") as workers:
+        assert list(workers.map(repeated, items)) == items
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_the_first_error_is_raised_and_the_workers_can_be_used_again(num_processes):
+    with Workers(num_processes, name="fails") as workers:
+        results = workers.map(fail_at_three, range(9))
+        assert [next(results) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(UserError, match="path: record 3 .* is damaged or truncated"):
+            next(results)
+        with pytest.raises(ZeroDivisionError, match="five"):
+            list(workers.map(fail_at_three, [5, 3]))
+        assert list(workers.map(fail_at_three, [1, 2])) == [1, 2]
+
+
+def test_an_error_says_where_it_was_raised():
+    with Workers(2, name="fails") as workers, pytest.raises(ZeroDivisionError) as caught:
+        list(workers.map(fail_at_three, [5]))
+    assert "in fail_at_three" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("num_processes", [2, 3])
+def test_a_process_that_ends_is_told(num_processes):
+    with (
+        Workers(num_processes, name="adds", advice="lower it") as workers,
+        pytest.raises(UserError, match="the system ended a process that adds, .*; lower it"),
+    ):
+        list(workers.map(end, range(9)))
+
+
+def test_a_process_that_ends_while_it_sends_is_told():
+    """The others must not wait for the rest of what it sent."""
+    with (
+        Workers(2, name="repeats") as workers,
+        pytest.raises(UserError, match="the system ended a process that repeats"),
+    ):
+        for number, _ in enumerate(workers.map(repeated, [b"x" * 10_000_000] * 9)):
+            if number == 0:
+                (first, *_) = [worker.process.pid for worker in workers._processes]
+                os.kill(first, signal.SIGKILL)
+
+
+def test_what_makes_items_may_fail():
+    def items():
+        yield from range(4)
+        raise UserError("no more")
+
+    with Workers(2, name="adds") as workers, pytest.raises(UserError, match="no more"):
+        list(workers.map(add, items()))

@@ -116,7 +116,8 @@ def test_the_number_of_processes_changes_nothing(split, inputs, monkeypatch, tmp
     assert (tmp_path / "three").read_bytes() == (tmp_path / "one").read_bytes()
 
 
-def test_one_document_per_file(split, tmp_path, monkeypatch):
+def test_one_document_per_file(split, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
     for number, document in enumerate(_DOCUMENTS):
         (tmp_path / f"{number}.txt").write_text("\n\n" * number + as_book([document]))
     (tmp_path / "2.txt").rename(tmp_path / "2.txt.gz")
@@ -129,6 +130,7 @@ def test_one_document_per_file(split, tmp_path, monkeypatch):
         for num_processes in (1, 2) if part_bytes == 30 else (1,):
             found = split(*paths, one_document_per_file=True, num_processes=num_processes)
             assert found == _EXPECTED * 2, part_bytes  # an object of JSON lines is a document in any case
+            assert caplog.messages[-1].split(", ")[0].endswith(f" sentences in {2 * len(_EXPECTED)} documents")
     text = as_book(_DOCUMENTS)
     (tmp_path / "all.txt").write_text(text)
     assert split(tmp_path / "all.txt", one_document_per_file=True) == [[*itertools.chain(*_EXPECTED)]]

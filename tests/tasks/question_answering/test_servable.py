@@ -43,8 +43,8 @@ def tokenizer(vocab_file):
 
 
 @pytest.fixture(scope="module")
-def config(model_dir):
-    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+def config(one_layer_config_file):
+    return BertConfig.from_json_file(one_layer_config_file)
 
 
 @pytest.fixture(scope="module")

@@ -24,25 +24,34 @@ ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 UNMASKED_RECORDS = 102  # of the golden corpus, as `unmasked_records_file()` makes them
 LONG_FILES = (  # the longest first
+    "test_scripts.py",
+    "modeling/test_keras_contract.py",
+    "runs/test_run_classifier.py",
     "runs/test_run_squad.py",
     "runs/test_run_ner.py",
-    "tasks/tagging/test_servable.py",
-    "inference/test_trained.py",
-    "runs/test_run_classifier.py",
-    "test_scripts.py",
+    "tasks/pretraining/test_sharded.py",
+    "tasks/question_answering/test_servable.py",
     "serving/test_saved_model.py",
+    "tasks/tagging/test_servable.py",
+    "data/test_pipeline.py",
+    "inference/test_features.py",
+    "optimization/test_adam_weight_decay.py",
+    "tokenization/test_graph_tokenizer.py",
+    "tasks/pretraining/test_servable.py",
+    "tasks/pretraining/test_dynamic_masking.py",
     "training/test_runs.py",
     "training/test_step.py",
-    "tokenization/test_graph_tokenizer.py",
-    "runs/test_sweep.py",
-    "serving/test_c_program.py",
-    "tasks/question_answering/test_servable.py",
-    "tasks/pretraining/test_servable.py",
     "inference/test_predictor.py",
+    "data/test_graph_joining.py",
+    "training/test_interruptions.py",
     "training/test_loop.py",
-    "test_demo.py",
+    "serving/test_c_program.py",
+    "runs/test_sweep.py",
+    "inference/test_trained.py",
+    "tokenization/test_alignment.py",
+    "runs/test_resume.py",
     "modeling/test_encoder.py",
-    "tokenization/test_wordpiece.py",
+    "test_demo.py",
 )
 
 
@@ -127,17 +136,50 @@ def script_environment():
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def run_script(script, *arguments, **flags):
-    """Runs a script in a process of its own, to its end; `run_cold()` says what that process may not show."""
+def run_script(script, *arguments, piped=None, **flags):
+    """Runs a script in a process of its own, to its end; `run_cold()` says what that process may not show.
+
+    Args:
+      script: path of its file; a relative one begins at the folder of the project.
+      *arguments: strings that come after the flags.
+      piped: bytes that come to its standard input through a pipe, at most 4096; None for the input of the tests.
+      **flags: name to value.
+    Returns:
+      A `Result`.
+    """
     command = [*script_command(script, flags), *arguments]
-    process = warm_start.run(command, script_environment(), timeout=300)
-    return Result(process) if process else run_cold(script, *arguments, **flags)
+    with _input_of(piped) as stdin:
+        process = warm_start.run(command, script_environment(), timeout=300, stdin=stdin)
+    return Result(process) if process else run_cold(script, *arguments, piped=piped, **flags)
 
 
-def run_cold(script, *arguments, **flags):
+def run_cold(script, *arguments, piped=None, **flags):
     """As `run_script()`, in a new Python: for tests of how a script starts, and one whole run of every script."""
     command = [*script_command(script, flags), *arguments]
-    return Result(subprocess.run(command, capture_output=True, text=True, env=script_environment(), timeout=300))
+    options = {"capture_output": True, "text": True, "env": script_environment(), "timeout": 300}
+    with _input_of(piped) as stdin:
+        return Result(subprocess.run(command, stdin=stdin, **options))
+
+
+@contextlib.contextmanager
+def _input_of(piped):
+    """The descriptor of a pipe that holds the bytes and has no writer, or of this process's standard input."""
+    if piped is None:
+        yield 0
+        return
+    read_end, write_end = os.pipe()
+    try:
+        os.write(write_end, piped)
+        os.close(write_end)
+        yield read_end
+    finally:
+        os.close(read_end)
+
+
+# Whole runs of scripts: in every test run by the quick way, with the slow tests also as a user starts them.
+WARM_AND_COLD = pytest.mark.parametrize(
+    "start", [run_script, pytest.param(run_cold, marks=pytest.mark.slow)], ids=["warm", "cold"]
+)
 
 
 def assert_fails(result, *parts):
@@ -186,6 +228,15 @@ def vocab_file():
 @pytest.fixture(scope="session")
 def model_dir():
     return GOLDEN / "pretraining_model"
+
+
+@pytest.fixture(scope="session")
+def one_layer_config_file(tmp_path_factory, model_dir):
+    """The golden architecture with the first of its three layers alone, for what does not depend on their number."""
+    config = json.loads((model_dir / "bert_config.json").read_text())
+    path = tmp_path_factory.mktemp("one_layer") / "bert_config.json"
+    path.write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    return str(path)
 
 
 @pytest.fixture

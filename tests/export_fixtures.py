@@ -30,7 +30,7 @@ def write_reviews(path, rng, count):
 
 
 @pytest.fixture(scope="session")
-def reviews(tmp_path_factory, files_of_model):
+def reviews(tmp_path_factory, files_of_model, one_layer_config_file):
     """Flags of a run on pairs of texts that trained, predicted and exported, by the real script."""
     from official_bert.serving.servable import SIGNATURES
 
@@ -41,7 +41,8 @@ def reviews(tmp_path_factory, files_of_model):
     with open(folder / "test.tsv", "a") as sink:
         sink.writelines(f"{text}\t{text[:20]}\tgood\n" for text in AWKWARD_TEXTS[:3])
     flags = {
-        **files_of_model, "task_name": "custom", "data_dir": str(folder), "text_a_column": "text",
+        **files_of_model, "bert_config_file": one_layer_config_file, "task_name": "custom", "data_dir": str(folder),
+        "text_a_column": "text",
         "text_b_column": "other", "label_column": "label", "train_file": "train.tsv", "predict_file": "test.tsv",
         "output_dir": str(folder / "out"), "max_seq_length": 32, "train_batch_size": 8, "learning_rate": 1e-3,
         "export_dir": str(folder / "serving" / "reviews"),

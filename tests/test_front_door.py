@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import official_bert
-from tests.conftest import script_environment
+from tests.conftest import run_script, script_environment
 
 NAMES = {
     "AdamWeightDecay",
@@ -60,8 +60,9 @@ def test_another_name_is_refused_as_python_refuses_it():
         exec("from official_bert import BertModel")
 
 
-def test_help_lists_the_classes_and_begins_with_an_example():
-    page = run("import official_bert; help(official_bert)")
+def test_help_lists_the_classes_and_begins_with_an_example(tmp_path):
+    (tmp_path / "program.py").write_text("import official_bert; help(official_bert)")
+    page = run_script(tmp_path / "program.py").output
     beginning = page[: page.index("\nCLASSES")]
     assert "official_bert.BertEncoder.from_checkpoint(" in beginning
     for name in NAMES - {"__version__"}:

@@ -22,7 +22,7 @@ from official_bert.runs import build_vocab, strip_checkpoint
 from tests.conftest import (
     GOLDEN,
     ROOT,
-    Result,
+    WARM_AND_COLD,
     assert_fails,
     assert_refused,
     run_cold,
@@ -100,6 +100,17 @@ def test_an_unknown_flag_is_refused(corpus_file, vocab_file, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def limited(script, num_bytes, tmp_path_factory):
+    """A program that is the script on a disk where no file can have more than some bytes."""
+    program = tmp_path_factory.mktemp("limited") / os.path.basename(script)
+    program.write_text(
+        "import resource, runpy\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({num_bytes}, {num_bytes}))\n"
+        f"runpy.run_path({str(ROOT / script)!r}, run_name='__main__')\n"
+    )
+    return program
+
+
 class TestCreatePretrainingData:
     """Mistakes that only a process shows; the records themselves are in tests/tasks."""
 
@@ -121,21 +132,15 @@ class TestCreatePretrainingData:
         result = run_script("create_pretraining_data.py", **{**flags, "input_file": "absent*.txt"})
         assert_fails(result, "create_pretraining_data.py: error: no file matches 'absent*.txt'")
 
-    def test_a_full_disk_leaves_the_old_file(self, flags, tmp_path):
+    def test_a_full_disk_leaves_the_old_file(self, flags, tmp_path, tmp_path_factory):
         out = tmp_path / "out.tfrecord"
         out.write_bytes(b"good")
-        limit = (20_000, 20_000)  # bytes a file may have
-        process = subprocess.run(
-            script_command("create_pretraining_data.py", flags),
-            capture_output=True,
-            text=True,
-            env=script_environment(),
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
-        )
-        assert_fails(Result(process), "cannot write", "File too large")
+        result = run_script(limited("create_pretraining_data.py", 20_000, tmp_path_factory), **flags)
+        assert_fails(result, "cannot write", "File too large")
         assert out.read_bytes() == b"good"
         assert os.listdir(tmp_path) == ["out.tfrecord"]
 
+    @pytest.mark.slow
     def test_a_killed_run_leaves_nothing_that_looks_complete(self, flags, tmp_path, corpus_file):
         flags.update(dupe_factor=100_000)
         command = [sys.executable, str(ROOT / "create_pretraining_data.py")]
@@ -154,25 +159,24 @@ class TestExtractFeatures:
     """Pipes, which only a process has; the features themselves are in tests/runs and tests/inference."""
 
     @pytest.fixture
-    def command(self, files_of_model):
+    def flags(self, files_of_model):
         flags = {"input_file": "-", "output_file": "-", "layers": "-1", "max_seq_length": 64, "pooling": "cls"}
-        return script_command("extract_features.py", {**files_of_model, **flags})
+        return {**files_of_model, **flags}
 
-    def test_a_pipe_carries_features_and_nothing_else(self, command):
-        process = subprocess.run(
-            command, input="the town\nthe harbour ||| woke\n", capture_output=True, text=True, env=script_environment()
-        )
-        assert process.returncode == 0, process.stderr
-        lines = [json.loads(line) for line in process.stdout.splitlines()]
+    @WARM_AND_COLD
+    def test_a_pipe_carries_features_and_nothing_else(self, flags, start):
+        result = start("extract_features.py", piped=b"the town\nthe harbour ||| woke\n", **flags)
+        assert result.code == 0, result
+        lines = [json.loads(line) for line in result.output.splitlines()]
         assert [line["linex_index"] for line in lines] == [0, 1]
         assert all(len(line["layers"][0]["values"]) == 32 for line in lines)
-        assert "standard output: 2 texts" in process.stderr
-        assert all(line[2] == ":" for line in process.stderr.splitlines()), process.stderr  # our own log alone
+        assert "standard output: 2 texts" in result.errors
+        assert all(line[2] == ":" for line in result.errors.splitlines()), result  # our own log alone
 
-    def test_a_pipe_that_brings_nothing_is_a_mistake(self, command):
-        process = subprocess.run(command, input="", capture_output=True, text=True, env=script_environment())
-        assert_fails(Result(process), "extract_features.py: error: /dev/stdin is empty; give a text a line")
-        assert process.stdout == ""
+    def test_a_pipe_that_brings_nothing_is_a_mistake(self, flags):
+        result = run_script("extract_features.py", piped=b"", **flags)
+        assert_fails(result, "extract_features.py: error: /dev/stdin is empty; give a text a line")
+        assert result.output == ""
 
 
 class TestRunPretraining:
@@ -193,9 +197,10 @@ class TestRunPretraining:
             "log_steps": 4,
         }
 
-    def test_train_and_evaluate(self, flags, tmp_path, model_dir):
+    @WARM_AND_COLD
+    def test_train_and_evaluate(self, flags, tmp_path, model_dir, start):
         out = tmp_path / "out"
-        result = run_cold(
+        result = start(
             "run_pretraining.py",
             "--do_train",
             "--do_eval",
@@ -267,18 +272,13 @@ class TestRunPretraining:
     def test_mistakes_about_devices(self, flags, changes, parts):
         assert_fails(run_script("run_pretraining.py", "--do_train", **{**flags, **changes}), *parts)
 
-    def test_a_full_disk_is_named(self, flags, tmp_path):
-        process = subprocess.run(
-            [*script_command("run_pretraining.py", flags), "--do_train"],
-            capture_output=True,
-            text=True,
-            env=script_environment(),
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
-        )
-        assert_fails(Result(process), "cannot write the checkpoint", "model.ckpt-0", "File too large")
-        assert not re.search(r"\{\{|\[Op:", process.stderr)  # TensorFlow's own names
+    def test_a_full_disk_is_named(self, flags, tmp_path, tmp_path_factory):
+        result = run_script(limited("run_pretraining.py", 100_000, tmp_path_factory), "--do_train", **flags)
+        assert_fails(result, "cannot write the checkpoint", "model.ckpt-0", "File too large")
+        assert not re.search(r"\{\{|\[Op:", result.errors)  # TensorFlow's own names
         assert not any("ckpt" in name for name in os.listdir(tmp_path / "out"))
 
+    @pytest.mark.slow
     def test_a_damaged_record_is_located(self, flags, tmp_path):
         data = bytearray(open(flags["input_file"], "rb").read())
         data[-100] ^= 1
@@ -312,8 +312,9 @@ class TestTools:
         assert_refused(build_vocab.run, VocabConfig, flags, "--vocab_size=20 is too small")
         assert os.listdir(tmp_path) == []
 
-    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file):
-        result = run_cold(
+    @WARM_AND_COLD
+    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file, start):
+        result = start(
             "tools/fill_mask.py",
             bert_config_file=model_dir / "bert_config.json",
             vocab_file=vocab_file,
@@ -327,9 +328,10 @@ class TestTools:
         assert len(lines) == 4
         assert all(0 < float(line.split()[-1]) < 1 for line in lines[1:])
 
-    def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
+    @WARM_AND_COLD
+    def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path, start):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = run_cold("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)
+        result = start("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)
         assert result.code == 0, result
         before, after = CheckpointReader(source), CheckpointReader(target)
         assert len(after.shapes) == 62
@@ -351,7 +353,8 @@ class TestTools:
         ):
             assert_refused(strip_checkpoint.run, StripCheckpointConfig, flags, message)
 
-    def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path):
+    @WARM_AND_COLD
+    def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path, start):
         result = run_script(
             "tools/convert_hf_checkpoint.py",
             "--to_hf",
@@ -363,7 +366,7 @@ class TestTools:
         assert result.code == 0, result
         assert "a BertForPreTraining with 62 tensors" in result.errors
         flags = {"hf_dir": tmp_path / "hf", "output_dir": tmp_path / "out"}
-        result = run_cold("tools/convert_hf_checkpoint.py", **flags)
+        result = start("tools/convert_hf_checkpoint.py", **flags)
         assert result.code == 0, result
         assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
 
@@ -386,7 +389,8 @@ class TestAnswer:
             "doc_stride": 24,
         }
 
-    def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path):
+    @WARM_AND_COLD
+    def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path, start):
         shared = {name: value for name, value in flags.items() if name != "context_file"}
         result = run_script(
             "run_squad.py",
@@ -401,16 +405,11 @@ class TestAnswer:
         expected = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
         content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
         questions = content["data"][1]["paragraphs"][0]["qas"]
-        process = subprocess.run(
-            script_command("tools/answer.py", {**flags, "top_k": 20}),
-            input="".join(f"{question['question']}\n\n" for question in questions),
-            capture_output=True,
-            text=True,
-            env=script_environment(),
-        )
-        assert process.returncode == 0, process.stderr
-        assert process.stderr.count("\n") == process.stderr.count("truncated to --max_query_length=16\n") == 1
-        lines = iter(process.stdout.splitlines())
+        piped = "".join(f"{question['question']}\n\n" for question in questions).encode()
+        result = start("tools/answer.py", piped=piped, **flags, top_k=20)
+        assert result.code == 0, result
+        assert result.errors.count("\n") == result.errors.count("truncated to --max_query_length=16\n") == 1
+        lines = iter(result.output.splitlines())
         context = flags["context_file"].read_text()
         assert len(questions) == 5
         for question in questions:
@@ -422,6 +421,7 @@ class TestAnswer:
                 assert context[slice(*map(int, place.split("-")))] == text
         assert next(lines, None) is None
 
+    @pytest.mark.slow
     def test_a_question_is_answered_before_the_next_one_comes(self, flags):
         environment = {name: value for name, value in script_environment().items() if name != "PYTHONUNBUFFERED"}
         with subprocess.Popen(
@@ -446,9 +446,6 @@ class TestAnswer:
             watchdog.cancel()
 
     def test_input_that_is_not_utf8_is_a_mistake(self, flags):
-        process = subprocess.run(
-            script_command("tools/answer.py", flags), input=b"wh\xff\n", capture_output=True, env=script_environment()
-        )
-        process.stdout, process.stderr = process.stdout.decode(), process.stderr.decode()
-        assert_fails(Result(process), "standard input, line 1: byte 0xff at byte 3 of the line is not UTF-8")
-        assert process.stdout == ""
+        result = run_script("tools/answer.py", piped=b"wh\xff\n", **flags)
+        assert_fails(result, "standard input, line 1: byte 0xff at byte 3 of the line is not UTF-8")
+        assert result.output == ""

@@ -67,13 +67,14 @@ class Server:
         self._folder.cleanup()
 
 
-def run(command, environment, timeout):
+def run(command, environment, timeout, stdin=0):
     """Runs `[python, script, *arguments]` in a forked child.
 
     Args:
       command: list of strings.
       environment: dict of the variables.
       timeout: seconds after which the child is killed.
+      stdin: descriptor of the child's standard input.
     Returns:
       A `subprocess.CompletedProcess` with text, or None if there is no server that could fork what is asked for.
     Raises:
@@ -93,7 +94,7 @@ def run(command, environment, timeout):
     ):
         try:
             connection.connect(address)
-            files = [0, output.fileno(), errors.fileno()]
+            files = [stdin, output.fileno(), errors.fileno()]
             socket.send_fds(connection, [len(content).to_bytes(4, "big")], files)
             connection.sendall(content)
             answers = connection.makefile()

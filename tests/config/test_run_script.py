@@ -173,7 +173,7 @@ def test_termination_at_the_start_is_quiet():
 
 @pytest.mark.parametrize(
     "take_too_much",
-    [lambda: bytearray(2**60), lambda: tf.fill([2**44], 1.0)],
+    [lambda: bytearray(2**60), pytest.param(lambda: tf.fill([2**44], 1.0), marks=pytest.mark.slow)],
     ids=["Python", "TensorFlow"],
 )
 def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import pathlib
 import pkgutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.support.errors import UserError
-from tests.conftest import script_environment
+from tests.conftest import run_script, script_environment
 from tests.modeling import layer_cases
 from tests.modeling.layer_cases import CASES, CONFIG
 
@@ -25,7 +24,16 @@ NUM_EXAMPLES, LENGTH, CLASSES = 6, 8, 3
 LOGITS_LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-@pytest.mark.parametrize("name", CASES)
+VARIANTS = (
+    "ClassificationModel, weighted sum",
+    "ClassificationModel, windows",
+    "TaggingModel, BiLSTM on a weighted sum",
+)  # of models that are checked in every run
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in VARIANTS else []) for name in CASES]
+)
 def test_a_layer_keeps_the_contract_of_keras(name, tmp_path):
     layer_cases.check(CASES[name], tmp_path)
 
@@ -191,6 +199,7 @@ def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, label
     np.testing.assert_allclose(clone.predict(arrays, verbose=0), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
     import tensorflow as tf
 
@@ -204,7 +213,8 @@ def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
     )
 
 
-def test_every_model_is_fitted_with_losses_of_keras(batch, labels):
+@pytest.mark.parametrize("model_class", [SpanModel, pytest.param(PretrainingModel, marks=pytest.mark.slow)])
+def test_every_model_is_fitted_with_losses_of_keras(batch, labels, model_class):
     positions = np.array([[1, 2]] * NUM_EXAMPLES)
     cases = {
         SpanModel: (batch, dict.fromkeys(("start_logits", "end_logits"), labels)),
@@ -213,14 +223,15 @@ def test_every_model_is_fitted_with_losses_of_keras(batch, labels):
             {"masked_lm_logits": positions, "next_sentence_logits": labels % 2},
         ),
     }
-    for model_class, (inputs, targets) in cases.items():
-        model = model_class(BertEncoder(CONFIG))
-        model.compile("adam", dict.fromkeys(targets, LOGITS_LOSS), jit_compile=False)
-        losses = model.fit(inputs, targets, epochs=3, verbose=0).history["loss"]
-        assert losses[-1] < losses[0]
+    inputs, targets = cases[model_class]
+    model = model_class(BertEncoder(CONFIG))
+    model.compile("adam", dict.fromkeys(targets, LOGITS_LOSS), jit_compile=False)
+    losses = model.fit(inputs, targets, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", layer_cases.MIXED_POLICIES)
 def test_a_model_is_trained_and_loaded_under_a_mixed_policy(policy, batch, labels, tmp_path):
     model = ClassificationModel(BertEncoder(CONFIG, dtype=policy), num_outputs=CLASSES, dtype=policy)
     model.compile("adam", LOGITS_LOSS, jit_compile=False)
@@ -289,9 +300,7 @@ def test_models_take_another_encoder(batch):
 def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):
     """In a new process, importing the package is all that loading takes."""
     model.save(tmp_path / "model.keras")
-    program = "import sys, keras, official_bert; print(type(keras.models.load_model(sys.argv[1])).__module__)"
-    path = pathlib.Path(tmp_path / "model.keras")
-    process = subprocess.run(
-        [sys.executable, "-c", program, str(path)], env=script_environment(), capture_output=True, text=True
-    )
-    assert process.stdout == "official_bert.modeling.classifier\n", process.stderr
+    program = tmp_path / "load.py"
+    program.write_text("import sys, keras, official_bert; print(type(keras.models.load_model(sys.argv[1])).__module__)")
+    result = run_script(program, str(tmp_path / "model.keras"))
+    assert result.output == "official_bert.modeling.classifier\n", result

@@ -230,6 +230,7 @@ np.savez(sys.argv[2], *model.get_weights())
 """
 
 
+@pytest.mark.slow
 def test_jax_takes_the_same_steps(twelve_small_steps, tmp_path):
     numbers, sums = small_batches()
     weights = {f"weights{number}": values for number, values in enumerate(small_model().get_weights())}

@@ -19,7 +19,7 @@ WORDS = ("bright", "empty", "harbour", "town", "snow")
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory, model_dir, vocab_file):
+def given(tmp_path_factory, one_layer_config_file, vocab_file):
     """Data and the model's files, in a place of their own."""
     folder = tmp_path_factory.mktemp("given")
     rng = random.Random(3)
@@ -27,7 +27,7 @@ def given(tmp_path_factory, model_dir, vocab_file):
         lines = [f"{' '.join(rng.choices(WORDS, k=5))}\t{rng.randrange(2)}\n" for _ in range(40)]
         (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
     (folder / "test.tsv").write_text("index\tsentence\n0\tthe harbour\n1\tthe empty town\n")
-    shutil.copy(model_dir / "bert_config.json", folder)
+    shutil.copy(one_layer_config_file, folder)
     shutil.copy(vocab_file, folder)
     return folder
 

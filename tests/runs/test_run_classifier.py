@@ -17,7 +17,7 @@ from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.published import DATASETS
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import assert_fails, prints_error, run_cold, run_script
+from tests.conftest import WARM_AND_COLD, assert_fails, prints_error, run_script
 from tests.exports import TOLERANCE, ask
 from tests.sentences import BAD, GOOD, sentence
 from tests.tokenization.hard_texts import PRESPLIT, write_vocabulary
@@ -49,12 +49,12 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture
-def settings(data_dir, model_dir, vocab_file, tmp_path):
+def settings(data_dir, one_layer_config_file, model_dir, vocab_file, tmp_path):
     """What every run needs; tests add to it."""
     return {
         "task_name": "SST-2",
         "data_dir": str(data_dir),
-        "bert_config_file": str(model_dir / "bert_config.json"),
+        "bert_config_file": one_layer_config_file,
         "vocab_file": vocab_file,
         "output_dir": str(tmp_path / "out"),
         "init_checkpoint": str(model_dir / "bert_model.ckpt"),
@@ -82,9 +82,11 @@ def probabilities(settings, name="test_results.tsv"):
     return np.array(table(settings, name), np.float64)
 
 
-def test_training_evaluation_and_prediction(settings, data_dir):
+@WARM_AND_COLD
+def test_training_evaluation_and_prediction(settings, data_dir, files_of_model, start):
+    settings |= files_of_model
     settings["num_train_epochs"] = 6.0
-    result = run_cold("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
+    result = start("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
     assert result.code == 0, result
     assert "96 training examples, 72 steps" in result.errors
     assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors
@@ -162,6 +164,7 @@ def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
         np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     # So high a rate that later evaluations are worse.
     settings = {**settings, "learning_rate": 3e-2}
@@ -184,9 +187,9 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     assert results(settings)["eval_accuracy"] == pytest.approx(max(scores), abs=1e-6)
 
 
-def test_a_frozen_encoder_is_run_once(settings, capfd):
+def test_a_frozen_encoder_is_run_once(settings, files_of_model, capfd):
     more = {"trainable_encoder": False, "feature_layers": "weighted_sum", "learning_rate": 2e-2}
-    settings = {**settings, **more}
+    settings = {**settings, **files_of_model, **more}
     run(settings, do_train=True, do_eval=True, num_train_epochs=20.0)
     scores = results(settings)
     assert scores["eval_accuracy"] > 0.75
@@ -204,6 +207,7 @@ def test_a_frozen_encoder_is_run_once(settings, capfd):
     assert results(settings) == scores
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_in_windows(settings, tmp_path):
     rng = random.Random(2)
     fillers = [sentence(rng, True) for _ in range(10)]
@@ -249,7 +253,7 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     assert table(settings, "predictions.tsv")[0][:3] == ["guid", "text_a", "text_b"]
 
 
-@pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
+@pytest.mark.parametrize("problem", [pytest.param("single_label", marks=pytest.mark.slow), "multi_label", "regression"])
 def test_data_of_ones_own(settings, problem):
     settings |= {"task_name": "custom", "text_a_column": "text"}
     settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
@@ -311,6 +315,7 @@ def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
     assert Predictor(tmp_path / "out")("the bright harbour").label in "01"
 
 
+@pytest.mark.slow
 def test_text_that_is_split_already(settings, tmp_path):
     """Trained, exported, and asked in other processes: the same ids and answers everywhere."""
     words = ["배/NNG", "항구/NNG", "눈/NNG", "밝/VA", "어둡/VA", "##/VA", "Zoë", "##,", "[unused1]"]
@@ -357,9 +362,9 @@ def records(settings):
     return content
 
 
-def test_features_of_other_layers_are_not_taken_for_these(settings):
+def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_model):
     scores = []
-    settings |= {"trainable_encoder": False, "do_eval": True}
+    settings |= {**files_of_model, "trainable_encoder": False, "do_eval": True}
     for feature_layers in ("last", "second_to_last", "weighted_sum"):
         run(settings, feature_layers=feature_layers)
         scores.append(results(settings)["eval_loss"])

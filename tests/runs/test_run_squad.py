@@ -464,6 +464,7 @@ def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, d
     assert scores_of(settings)["f1"] > 90
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_one_uninterrupted_and_two_devices_train_as_one(settings, quiet_config_file, tmp_path):
     settings |= {"do_train": True, "num_train_epochs": 0.4, "save_checkpoints_steps": 2, "dynamic_padding": False}
     run(settings)

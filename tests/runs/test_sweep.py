@@ -214,6 +214,7 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     assert not (tmp_path / "batch_8-rate_0.01-epochs_1-seed_1").exists()
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_run_too(flags, tmp_path):
     flags = {**flags, "num_train_epochs": 5000, "output_dir": tmp_path, "log_steps": 1}
     run = tmp_path / "batch_8-rate_0.001-epochs_5000-seed_1"

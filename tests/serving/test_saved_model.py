@@ -32,10 +32,27 @@ from tests.conftest import assert_fails, run_script
 from tests.exports import LABELS, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
 
 
+@pytest.fixture(scope="module")
+def signatures(version):
+    return tf.saved_model.load(version).signatures
+
+
 def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_path):
     first, second = zip(*predicted_pairs(reviews), strict=True)
     texts = {"text_a": first, "text_b": second}
-    answer, ids = ask(version, [["text", texts], ["tokenize", texts]], tmp_path)
+    # What the server sees is what the records of the script hold.
+    path = os.path.join(reviews["output_dir"], "predict.tf_record")
+    records = list(tf.data.TFRecordDataset([path]).as_numpy_iterator())
+    held = {name: values.numpy() for name, values in IDS_SCHEMA.sized(S=32, V=1182, T=2).decode(records).items()}
+    length = held["input_mask"].sum(axis=1).max()
+    held = {name: values[:, :length].tolist() for name, values in held.items()}
+    serialized = [{"b64": base64.b64encode(record).decode()} for record in records]
+    requests = [
+        ["text", texts], ["tokenize", texts], ["serving_default", held], ["serving_int64", held],
+        ["examples", {"examples": serialized}],
+    ]  # fmt: skip
+    answer, ids, *others = ask(version, requests, tmp_path)
+    assert_are_records(ids, path, 32)
     expected = predicted(reviews["output_dir"])
     np.testing.assert_allclose(answer["probabilities"], expected, atol=TOLERANCE)
     labels = json.loads(pathlib.Path(reviews["output_dir"], "labels.json").read_text())
@@ -44,14 +61,6 @@ def test_every_signature_gives_what_the_script_predicted(reviews, version, tmp_p
     assert all(sorted(row) == sorted(LABELS) for row in answer["classes"])
     assert np.ptp(expected, axis=0).min() > 1e-3  # the texts matter
 
-    # What the server sees is what the records of the script hold.
-    records = assert_are_records(ids, os.path.join(reviews["output_dir"], "predict.tf_record"), 32)
-    serialized = [{"b64": base64.b64encode(record).decode()} for record in records]
-    others = ask(
-        version,
-        [["serving_default", ids], ["serving_int64", ids], ["examples", {"examples": serialized}]],
-        tmp_path,
-    )
     for other in others:
         assert other.keys() == answer.keys()
         for name in ("probabilities", "logits"):
@@ -96,22 +105,21 @@ def test_saved_model_cli_shows_and_runs_it(version, tmp_path):
     assert "Result for output key probabilities" in ran.stdout
 
 
-def replay(path, version):
+def replay(path, signatures):
     """Answers the records of a warm-up file as the server does: from the messages alone."""
-    loaded = tf.saved_model.load(version)
     for record in tf.data.TFRecordDataset([path]).as_numpy_iterator():
         log = prediction_log_pb2.PredictionLog.FromString(record)
         request = log.predict_log.request
         assert request == predict_pb2.PredictRequest.FromString(request.SerializeToString())
-        signature = loaded.signatures[request.model_spec.signature_name]
+        signature = signatures[request.model_spec.signature_name]
         inputs = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in request.inputs.items()}
         yield request, inputs, signature(**inputs)
 
 
-def test_the_warmup_requests_can_be_answered(version):
+def test_the_warmup_requests_can_be_answered(version, signatures):
     path = os.path.join(version, "assets.extra", "tf_serving_warmup_requests")
     seen, lengths = {}, set()
-    for request, inputs, outputs in replay(path, version):
+    for request, inputs, outputs in replay(path, signatures):
         assert request.model_spec.name == "reviews"
         size = {int(values.shape[0]) for values in inputs.values()}
         assert {int(values.shape[0]) for values in outputs.values()} == size
@@ -121,16 +129,15 @@ def test_the_warmup_requests_can_be_answered(version):
     assert len(lengths) > 1 and max(lengths) == 32
 
 
-def test_requests_as_the_server_gets_them(reviews, version):
+def test_requests_as_the_server_gets_them(reviews, signatures):
     request = predict_pb2.PredictRequest()
     request.model_spec.signature_name = "text"
     first, second = zip(*predicted_pairs(reviews), strict=True)
     request.inputs["text_a"].CopyFrom(tf.make_tensor_proto(first))
     request.inputs["text_b"].CopyFrom(tf.make_tensor_proto(second))
     received = predict_pb2.PredictRequest.FromString(request.SerializeToString())
-    loaded = tf.saved_model.load(version)
     inputs = {name: tf.constant(tf.make_ndarray(proto)) for name, proto in received.inputs.items()}
-    answer = loaded.signatures[received.model_spec.signature_name](**inputs)
+    answer = signatures[received.model_spec.signature_name](**inputs)
     np.testing.assert_allclose(answer["probabilities"], predicted(reviews["output_dir"]), atol=TOLERANCE)
 
 
@@ -149,22 +156,21 @@ def server_batch(requests):
     return joined
 
 
-def test_the_padding_of_the_server_changes_nothing(reviews, version):
-    loaded = tf.saved_model.load(version).signatures
+def test_the_padding_of_the_server_changes_nothing(signatures):
     pairs = [("the warm town", ""), ("the harbour and the bridge " * 3, "empty"), ("bright", "broken quay in the rain")]
     requests = [
-        {name: values.numpy() for name, values in loaded["tokenize"](text_a=[first], text_b=[second]).items()}
+        {name: values.numpy() for name, values in signatures["tokenize"](text_a=[first], text_b=[second]).items()}
         for first, second in pairs
     ]
-    alone = [loaded["serving_default"](**request)["logits"].numpy()[0] for request in requests]
+    alone = [signatures["serving_default"](**request)["logits"].numpy()[0] for request in requests]
     batch = server_batch(requests)
     assert (batch["input_mask"] == 1).all()  # the server fills the mask up with ones
-    together = loaded["serving_default"](**batch)["logits"].numpy()
+    together = signatures["serving_default"](**batch)["logits"].numpy()
     np.testing.assert_allclose(together, alone, atol=TOLERANCE)
     assert np.abs(together - together[0]).max() > 1e-3  # they do differ
     # A client may pad by itself before the server does.
     padded = {name: np.pad(values, [(0, 0), (0, 3)]) for name, values in requests[0].items()}
-    again = loaded["serving_default"](**server_batch([padded, requests[1]]))["logits"].numpy()
+    again = signatures["serving_default"](**server_batch([padded, requests[1]]))["logits"].numpy()
     np.testing.assert_allclose(again[0], alone[0], atol=TOLERANCE)
 
 
@@ -177,19 +183,20 @@ def test_only_a_run_at_the_end_is_padding():
     assert (cleaned["input_ids"].numpy() == ids.numpy() * expected).all()
 
 
-def test_strange_requests_get_defined_answers(reviews, version):
-    loaded = tf.saved_model.load(version).signatures
+def test_strange_requests_get_defined_answers(reviews, signatures):
     broken = [b"caf\xc3\xa9 \xffbright\xed\xa0\x80 town", b"\x80\xbf"]
     whole = [text.decode("utf-8", "ignore").encode() for text in broken]
-    for name, values in loaded["tokenize"](text_a=broken, text_b=broken[::-1]).items():
-        expected = loaded["tokenize"](text_a=whole, text_b=whole[::-1])[name]
+    for name, values in signatures["tokenize"](text_a=broken, text_b=broken[::-1]).items():
+        expected = signatures["tokenize"](text_a=whole, text_b=whole[::-1])[name]
         assert values.numpy().tolist() == expected.numpy().tolist()
-    for name, values in loaded["text"](text_a=tf.constant([], tf.string), text_b=tf.constant([], tf.string)).items():
+    for name, values in signatures["text"](
+        text_a=tf.constant([], tf.string), text_b=tf.constant([], tf.string)
+    ).items():
         assert values.shape.as_list() == [0, 3], name
-    ids = loaded["tokenize"](text_a=[""], text_b=[""])
+    ids = signatures["tokenize"](text_a=[""], text_b=[""])
     assert [len(row) for row in ids["input_ids"].numpy()] == [2]
     tokenizer = FullTokenizer(reviews["vocab_file"])
-    long = loaded["tokenize"](text_a=["bright town " * 1000], text_b=["the"])["input_ids"].numpy()[0].tolist()
+    long = signatures["tokenize"](text_a=["bright town " * 1000], text_b=["the"])["input_ids"].numpy()[0].tolist()
     classifier_id, separator = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
     kept = (tokenizer.encode("bright town") * 1000)[:28]
     assert long == [classifier_id, *kept, separator, *tokenizer.encode("the"), separator]
@@ -207,8 +214,8 @@ def test_strange_requests_get_defined_answers(reviews, version):
         ({name: np.zeros([2, 0]) for name in IDS_SCHEMA.names}, "input_ids must have from 1 to 64 positions"),
     ],
 )
-def test_requests_that_cannot_be_right_are_refused(version, changes, message):
-    signature = tf.saved_model.load(version).signatures["serving_int64"]
+def test_requests_that_cannot_be_right_are_refused(signatures, changes, message):
+    signature = signatures["serving_int64"]
     inputs = {"input_ids": [[2, 7, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]], **changes}
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         signature(**{name: tf.constant(values, tf.int64) for name, values in inputs.items()})
@@ -223,10 +230,10 @@ def session_signature(session, model, name):
     return lambda **tensors: call(*(tensors[name] for name in definition.inputs))
 
 
-def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version):
-    in_python, requests = tf.saved_model.load(version).signatures, []
+def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(version, signatures):
+    requests = []
     for signature in SIGNATURES:
-        specifications = in_python[signature].structured_input_signature[1]
+        specifications = signatures[signature].structured_input_signature[1]
         rank, kind = next(
             (spec.shape.rank, bytes if spec.dtype == tf.string else spec.dtype.as_numpy_dtype)
             for spec in specifications.values()
@@ -238,12 +245,13 @@ def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(versio
                 requests.append((signature, dict.fromkeys(specifications, np.full(shape, kind(), kind)), message))
     for signature, values, message in requests:
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            in_python[signature](**{name: tf.constant(array) for name, array in values.items()})
+            signatures[signature](**{name: tf.constant(array) for name, array in values.items()})
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         model = tf.compat.v1.saved_model.load(session, ["serve"], version)
+        in_session = {name: session_signature(session, model, name) for name in SIGNATURES}
         for signature, values, message in requests:
             with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-                session_signature(session, model, signature)(**values)
+                in_session[signature](**values)
 
 
 def exported(reviews, **changes):
@@ -251,6 +259,7 @@ def exported(reviews, **changes):
     run_classifier.run(ClassifierConfig(**flags, do_export=True))
 
 
+@pytest.mark.slow
 def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     target = tmp_path / "models"
     exported(reviews, export_dir=str(target))

@@ -149,10 +149,9 @@ def test_random_strings(word_pair, letters_pair):
     letters_pair.assert_same(texts)
 
 
-def test_many_random_strings(word_pair, letters_pair, settings):
-    texts = random_inputs(20181031, 100_000)
-    if settings not in (UNCASED, CASED):  # which have most of the rules
-        texts = texts[:10_000]
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_random_strings(word_pair, letters_pair, count):
+    texts = random_inputs(20181031, count)
     word_pair.assert_same(texts)
     letters_pair.assert_same(texts)
 

@@ -100,6 +100,7 @@ def test_every_layer_step_and_replica_drops_out_by_itself(model_dir, golden, two
     assert not set(seeds(other, 1, 0)) & set(seeds(steps, 1, 0))
 
 
+@pytest.mark.slow
 def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, golden):
     first_batch = golden_batches(golden).take(1).repeat()
 

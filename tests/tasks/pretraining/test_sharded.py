@@ -231,7 +231,7 @@ class TestInterrupted:
 
     @pytest.fixture
     def start(self, tmp_path, vocab_file):
-        corpus = make_corpus(tmp_path / "corpus.txt", 20_000)
+        corpus = make_corpus(tmp_path / "corpus.txt", 6_000)
         (tmp_path / "main.py").write_text(_WITH_SMALL_GROUPS)
 
         def start(**flags):
@@ -291,6 +291,7 @@ class TestInterrupted:
         errors = self.finish(start(random_seed=5))
         assert "were made from other text or with other flags; starting again" in errors
 
+    @pytest.mark.slow
     def test_no_process_outlives_the_first_one(self, start, tmp_path):
         process = start(dupe_factor=50)
         self.wait_for_runs(tmp_path, process, 1)
@@ -303,6 +304,7 @@ class TestInterrupted:
             time.sleep(0.1)
         pytest.fail(f"still running: {left}")
 
+    @pytest.mark.slow
     def test_ctrl_c_ends_it_with_one_line(self, start, tmp_path):
         process = start(dupe_factor=50)
         self.wait_for_runs(tmp_path, process, 1)

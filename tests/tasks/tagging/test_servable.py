@@ -44,8 +44,8 @@ def tokenizer(vocab_file):
 
 
 @pytest.fixture(scope="module")
-def config(model_dir):
-    return BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+def config(one_layer_config_file):
+    return BertConfig.from_json_file(one_layer_config_file)
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +348,7 @@ def sentences():
 
 
 @pytest.fixture(scope="module")
-def run_flags(tmp_path_factory, files_of_model, sentences):
+def run_flags(tmp_path_factory, files_of_model, one_layer_config_file, sentences):
     """Flags of a run that trained a little, tagged those sentences, and exported."""
     folder = tmp_path_factory.mktemp("tagging")
     rng = random.Random(2)
@@ -360,7 +360,8 @@ def run_flags(tmp_path_factory, files_of_model, sentences):
     (folder / "train.txt").write_text("".join(lines))
     (folder / "test.txt").write_text("".join("\n".join([*words, "", ""]) for words in sentences))
     flags = {
-        **files_of_model, "data_dir": str(folder), "output_dir": str(folder / "out"), "max_seq_length": 24,
+        **files_of_model, "bert_config_file": one_layer_config_file, "data_dir": str(folder),
+        "output_dir": str(folder / "out"), "max_seq_length": 24,
         "train_batch_size": 8, "num_train_epochs": 8.0, "learning_rate": 2e-3,
         "export_dir": str(folder / "serving" / "names"),
     }  # fmt: skip

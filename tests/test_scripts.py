@@ -140,6 +140,7 @@ class TestCreatePretrainingData:
         assert out.read_bytes() == b"good"
         assert os.listdir(tmp_path) == ["out.tfrecord"]
 
+    @pytest.mark.slow
     def test_a_killed_run_leaves_nothing_that_looks_complete(self, flags, tmp_path, corpus_file):
         flags.update(dupe_factor=100_000)
         command = [sys.executable, str(ROOT / "create_pretraining_data.py")]

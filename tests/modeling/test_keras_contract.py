@@ -199,6 +199,7 @@ def test_a_model_is_trained_saved_and_loaded_as_any_of_keras(model, batch, label
     np.testing.assert_allclose(clone.predict(arrays, verbose=0), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
     import tensorflow as tf
 

@@ -164,6 +164,7 @@ def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
         np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
     # So high a rate that later evaluations are worse.
     settings = {**settings, "learning_rate": 3e-2}

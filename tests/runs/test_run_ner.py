@@ -453,7 +453,7 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
     for changes, message in (
         ({"train_file": other, "do_train": True}, r"trained with 'O', 'B-LOC', 'B-PER', 'I-LOC' \(labels.json\); use"),
         ({"head": "bilstm", "do_predict": True}, "trained with --head=linear; use the same value"),
-        ({"feature_layers": "second_to_last", "do_eval": True}, "trained with --feature_layers=last"),
+        ({"feature_layers": "embeddings", "do_eval": True}, "trained with --feature_layers=last"),
         ({"trainable_encoder": False, "do_eval": True}, "trained with --trainable_encoder=True"),
         ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
         ({"max_seq_length": 24, "do_train": True}, "was trained on other examples, or with another vocabulary"),

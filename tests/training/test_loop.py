@@ -30,6 +30,7 @@ def test_the_seed_decides_the_random_weights(model_dir):
     assert np.abs(first - other).max() > 0.01
 
 
+@pytest.mark.slow
 def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(model_dir, records_file, two_devices):
     predictions = []
     num_records = sum(1 for _ in tf.data.TFRecordDataset([records_file]))

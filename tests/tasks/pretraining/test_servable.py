@@ -89,6 +89,7 @@ def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_pat
         assert all(candidate == ("", 0) for mask in found[len(filled[row]) :] for candidate in mask)
 
 
+@pytest.mark.slow
 def test_the_output_folder_of_pretraining_tells_all_but_the_vocabulary(files_of_model, records_file, tmp_path):
     vocab_file = files_of_model["vocab_file"]
     flags = {**files_of_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path)}

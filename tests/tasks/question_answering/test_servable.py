@@ -236,6 +236,7 @@ def test_no_answer_is_always_among_the_results_where_there_may_be_none(config, t
     assert [answer.text for answer in answers] == ["town"]
 
 
+@pytest.mark.slow
 def test_probabilities_do_not_depend_on_how_many_answers_are_wanted(model, config, tokenizer):
     twenty, three, forty = (
         answerer(model, config, tokenizer, **LENGTHS, top_k=top_k)(("who?", CONTEXTS[0])) for top_k in (20, 3, 40)

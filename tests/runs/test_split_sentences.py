@@ -117,7 +117,7 @@ def test_the_number_of_processes_changes_nothing(split, inputs, monkeypatch, tmp
 
 
 def test_one_document_per_file(split, tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     for number, document in enumerate(_DOCUMENTS):
         (tmp_path / f"{number}.txt").write_text("\n\n" * number + as_book([document]))
     (tmp_path / "2.txt").rename(tmp_path / "2.txt.gz")

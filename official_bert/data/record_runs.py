@@ -7,7 +7,7 @@ keys alone, not from the number of runs, processes or bytes of memory.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -92,13 +92,52 @@ def merge_runs(
         Workers(num_processes, list(runs), compression, name="sorts records", advice=ADVICE) as workers,
         Progress("shuffling", len(ranges), "slices") as progress,
     ):
-        slices = workers.map(_merged, ranges)
-        for done, (key_range, data) in enumerate(zip(ranges, slices, strict=True), start=1):
-            sinks[key_range.shard].write(data)
-            written[key_range.shard] += len(data)
+        if compression == "none" and not any(map(files.is_remote, outputs)):
+            lengths = workers.map(_write_merged, _places(ranges, runs, [sink.name for sink in sinks]))
+        else:  # where a slice begins is not known before those before it are written
+            slices = workers.map(_merged, ranges)
+            lengths = (_append(sinks[key_range.shard], data) for key_range, data in zip(ranges, slices, strict=True))
+        for done, (key_range, length) in enumerate(zip(ranges, lengths, strict=True), start=1):
+            written[key_range.shard] += length
             progress.update(done, f"{sum(written) / 1e6:,.0f} MB")
         if not all(written):
             raise UserError(f"{outputs[written.index(0)]} would have no records; write fewer files or use more text")
+
+
+class _Place(NamedTuple):
+    """Where a process writes a slice: a file, and the byte at which the slice begins."""
+
+    key_range: _KeyRange
+    path: str
+    offset: int
+
+
+def _places(ranges: Sequence[_KeyRange], runs: Sequence[str], paths: Sequence[str]) -> Iterator[_Place]:
+    starts = np.array([key_range.start for key_range in ranges], np.uint64)
+    num_bytes = np.zeros(len(ranges), np.int64)
+    for path in runs:
+        with BlockFile(path) as run:
+            keys, ends = run.read("keys"), run.read("ends")
+        num_bytes += np.diff(ends[[*np.searchsorted(keys, starts), len(keys)]])
+    offset, shard = 0, -1
+    for key_range, length in zip(ranges, num_bytes.tolist(), strict=True):
+        offset = offset if key_range.shard == shard else 0
+        shard = key_range.shard
+        yield _Place(key_range, paths[shard], offset)
+        offset += length
+
+
+def _append(sink: IO[bytes], data: bytes) -> int:
+    sink.write(data)
+    return len(data)
+
+
+def _write_merged(place: _Place, runs: list[str], compression: str) -> int:
+    data = _merged(place.key_range, runs, compression)
+    with open(place.path, "r+b") as file:
+        file.seek(place.offset)
+        file.write(data)
+    return len(data)
 
 
 def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:

@@ -19,13 +19,11 @@ import pathlib
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
-from common import compare, process_tree_bytes
+from common import compare, run_watched
 from sharded_sampling import make_corpus
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -63,7 +61,7 @@ def compare_with_peer(folder: str, flags: argparse.Namespace) -> None:
 
     def measure(side: str, command: list[str]) -> float:
         shutil.rmtree(f"{folder}/peer", ignore_errors=True)
-        seconds, peak, output = run_process(command)
+        seconds, peak, output = run_watched(command)
         made[side] = our_figures(output) if side == "ours" else json.loads(output.splitlines()[-1])
         made[side]["peak"] = max(peak, made[side].get("peak", 0))
         return num_bytes / 1e6 / seconds
@@ -85,24 +83,6 @@ def compare_with_peer(folder: str, flags: argparse.Namespace) -> None:
     for name in ("records", "masked"):
         if abs(made["peer"][name] / made["ours"][name] - 1) > LARGEST_DIFFERENCE:
             raise SystemExit(f"the sides differ in {name}: this was not the same job")
-
-
-def run_process(command: list[str]) -> tuple[float, int, str]:
-    """Runs a command; returns seconds, the peak of memory in bytes and what it printed."""
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    peak = 0
-    with tempfile.TemporaryFile("w+") as output:
-        began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-        while process.poll() is None:
-            peak = max(peak, process_tree_bytes(process.pid))
-            time.sleep(0.2)
-        seconds = time.perf_counter() - began
-        output.seek(0)
-        text = output.read()
-    if process.returncode:
-        raise SystemExit(text)
-    return seconds, peak, text
 
 
 def our_figures(log: str) -> dict:

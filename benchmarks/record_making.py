@@ -11,13 +11,11 @@ import argparse
 import contextlib
 import os
 import pathlib
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 
-from common import compare
+from common import compare, run_watched
 
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for tests/, which is not installed
@@ -86,9 +84,7 @@ def measure_memory(config: PretrainingDataConfig) -> None:
     for dupe_factor in (10, 30):
         command = [sys.executable, str(ROOT / "create_pretraining_data.py"), f"--dupe_factor={dupe_factor}"]
         command += [f"--{name}={getattr(config, name)}" for name in ("input_file", "output_file", "vocab_file")]
-        subprocess.run(command, check=True, capture_output=True)
-        # The largest of all children so far, in KiB on Linux; the second run is the larger one.
-        peaks.append(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
+        peaks.append(run_watched(command)[1])
     num_added = sum(1 for _ in read(config.output_file)) * 2 // 3
     growth = (peaks[1] - peaks[0]) / num_added
     print(f"  peak memory   {peaks[0] / 2**20:>14,.0f} MiB, and {growth:,.0f} bytes for each further record")

@@ -13,12 +13,10 @@ import filecmp
 import os
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
-import time
 
-from common import process_tree_bytes
+from common import run_watched
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -77,14 +75,8 @@ def measure(corpus: str, output: str, vocab_file: str, num_processes: int, flags
     command = [sys.executable, str(ROOT / "create_pretraining_data.py"), "--sampling=sharded", "--dupe_factor=1"]
     command += [f"--input_file={corpus}", f"--output_file={output}", f"--vocab_file={vocab_file}"]
     command += [f"--num_processes={num_processes}", *flags]
-    peak, began = 0, time.perf_counter()
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None:
-            peak = max(peak, process_tree_bytes(process.pid))
-            time.sleep(0.2)
-        if process.returncode:
-            raise SystemExit(process.stderr.read())
-    return time.perf_counter() - began, peak
+    seconds, peak, _ = run_watched(command)
+    return seconds, peak
 
 
 if __name__ == "__main__":

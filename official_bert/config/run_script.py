@@ -6,6 +6,7 @@ import importlib
 import logging as standard_logging
 import os
 import select
+import shlex
 import signal
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from official_bert.support.errors import UserError
 
 flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
 
+_COMMAND = "command"  # the flag that what comes after "--" is the value of, for a script that starts another one
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 _OUT_OF_MEMORY = "not enough memory; use smaller batches, shorter sequences or a smaller model, or a larger machine"
 
@@ -65,6 +67,9 @@ def run_script(script: Script) -> NoReturn:
 
 
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
+    if _COMMAND in flags.FLAGS and "--" in arguments:
+        end = list(arguments).index("--")
+        arguments = [*arguments[:end], f"--{_COMMAND}={shlex.join(arguments[end + 1 :])}"]
     try:
         parse_flags(flags.FLAGS, arguments)
     except SystemExit:  # absl ends with 1 after --help, as if that were a mistake

@@ -21,6 +21,7 @@ from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     FillMaskConfig,
     HfConversionConfig,
+    LaunchConfig,
     StripCheckpointConfig,
     VocabConfig,
 )
@@ -283,6 +284,21 @@ workers read and write the same paths as this process. docs/scaling.md has the o
 """,
         check="official_bert.early_checks:check_beam_predict",
         run="official_bert.runs.beam_predict:run",
+    ),
+    Script(
+        name="launch_workers",
+        config_class=LaunchConfig,
+        summary="Starts a training script as several workers, or prints what each machine of a cluster needs for it.",
+        usage="""
+  {command} --num_workers=2 -- python run_pretraining.py --do_train ...
+  {command} --hosts=host0:2222,host1:2222
+  {command} --hosts=host0:2222,host1:2222 --worker_index=1 -- python run_pretraining.py --do_train ...
+
+The first command starts two workers on this machine, to try it. The second prints the variable TF_CONFIG of each
+machine of a cluster. The third starts the second worker of that cluster here. docs/scaling.md has more.
+""",
+        run="official_bert.runs.launch_workers:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="strip_checkpoint",

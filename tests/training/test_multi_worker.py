@@ -3,16 +3,18 @@
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.training.results import read_results
-from tests.conftest import ROOT, script_environment
+from tests.conftest import ROOT, script_command, script_environment
 from tests.training.worker_runs import run_all
 
 pytestmark = pytest.mark.multi_process
@@ -202,3 +204,125 @@ def test_one_worker_writes_what_one_process_writes(alone, together, task):
 
     assert files_in(together[0] / task) == files_in(alone / task)
     assert "model.ckpt" not in log_of(together[1], 1)
+
+
+class Launched:
+    """`tools/launch_workers.py` with two workers of a pretraining run."""
+
+    def __init__(self, flags):
+        command = script_command("tools/launch_workers.py", {"num_workers": 2})
+        worker = script_command("run_pretraining.py", flags)
+        self.process = subprocess.Popen(
+            [*command, "--", *worker],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=script_environment(),
+        )
+        self.log = ""
+
+    def read_until(self, text):
+        for line in self.process.stdout:
+            self.log += line
+            if text in line:
+                return
+        raise AssertionError(f"no line with {text!r}:\n{self.log}")
+
+    def kill_worker(self, index):
+        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(children) as source:
+            os.kill(int(source.read().split()[index]), signal.SIGKILL)
+
+    def end(self):
+        """Reads the rest; returns the exit code."""
+        self.log += self.process.stdout.read()
+        return self.process.wait()
+
+
+@pytest.fixture
+def long_run(records_file, model_dir):
+    """Flags of a run with dropout."""
+    return {
+        "input_file": records_file,
+        "bert_config_file": model_dir / "bert_config.json",
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "train_batch_size": 8,
+        "num_train_steps": 40,
+        "num_warmup_steps": 4,
+        "save_checkpoints_steps": 10,
+        "log_steps": 5,
+        "learning_rate": 1e-3,
+        "do_train": True,
+    }
+
+
+def arrays_of(folder, step):
+    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.read(name) for name in reader.shapes}
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(long_run, tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    uninterrupted = Launched({**long_run, "output_dir": whole})
+    assert uninterrupted.end() == 0, uninterrupted.log
+    for killed, last_line in ((1, "step 15:"), (0, "step 25:")):
+        run = Launched({**long_run, "output_dir": broken})
+        run.read_until(last_line)
+        run.kill_worker(killed)
+        began = time.monotonic()
+        assert run.end() == 1
+        assert time.monotonic() - began < 60
+        assert "Traceback" not in run.log
+        message = f"worker {1 - killed} of 2 lost contact with another worker"
+        assert message in run.log, run.log
+        assert f"launch_workers.py: error: worker {killed} was ended by SIGKILL" in run.log
+    last = Launched({**long_run, "output_dir": broken})
+    assert last.end() == 0, last.log
+    assert "resuming from" in last.log
+    expected, found = arrays_of(whole, 40), arrays_of(broken, 40)
+    assert expected.keys() == found.keys()
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+@pytest.mark.slow
+def test_sigterm_stops_all_workers_at_the_same_step(long_run, tmp_path):
+    run = Launched({**long_run, "num_train_steps": 100_000, "output_dir": tmp_path / "out"})
+    run.read_until("step 10:")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 0, run.log
+    assert "SIGTERM: stopped; the same command resumes from" in run.log
+    assert "Traceback" not in run.log
+
+
+@pytest.mark.slow
+def test_workers_must_share_the_output_folder(long_run, tmp_path):
+    flags = script_command("run_pretraining.py", long_run)
+    shell = f'exec "$@" --output_dir={tmp_path}/$(echo "$TF_CONFIG" | sed "s/.*index...//;s/}}.*//")'
+    command = [*script_command("tools/launch_workers.py", {"num_workers": 2}), "--", "sh", "-c", shell, "sh", *flags]
+    process = subprocess.run(command, capture_output=True, text=True, env=script_environment())
+    assert process.returncode == 1
+    assert f"the 2 workers do not share --output_dir={tmp_path}/0" in process.stdout, process.stdout
+    assert "Traceback" not in process.stdout
+    assert not list((tmp_path / "0").glob(".workers*"))
+
+
+@pytest.mark.slow
+def test_slurm_says_which_workers_there_are(long_run, tmp_path):
+    variables = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2"}
+    flags = {**long_run, "num_train_steps": 2, "output_dir": tmp_path, "distribution": "multi_worker"}
+    workers = [
+        subprocess.Popen(
+            script_command("run_pretraining.py", flags),
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**script_environment(), **variables, "SLURM_PROCID": str(index)},
+        )
+        for index in range(2)
+    ]
+    logs = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], logs
+    assert "worker 1 of 2" in logs[1]
+    assert (tmp_path / "model.ckpt-2.index").exists()

@@ -90,3 +90,48 @@ class HfConversionConfig(TextOptions):
         for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
             if getattr(self, name) is None:
                 raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LaunchConfig:
+    """Flags of `tools/launch_workers.py`."""
+
+    num_workers: int = option(2, "Number of workers to start on this machine.", minimum=1, maximum=64)
+    hosts: str | None = option(
+        None, "Instead of workers on this machine: comma-separated host:port of each worker; the first is the chief."
+    )
+    worker_index: int | None = option(
+        None,
+        "With --hosts: which of them this machine is, counted from 0; starts the command as this worker.",
+        minimum=0,
+    )
+    command: str | None = option(
+        None, "Command that each worker runs, as one quoted value; or give it at the end, after --."
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        addresses = self.addresses
+        wrong = next((address for address in addresses if not _is_address(address)), None)
+        if wrong is not None:
+            raise UserError(f"--hosts: {wrong!r} is not host:port, as in worker0.example.com:2222")
+        if len(set(addresses)) < len(addresses):
+            raise UserError("--hosts names a worker twice; on one machine, each needs a port of its own")
+        if self.worker_index is not None and not addresses:
+            raise UserError("--worker_index needs --hosts, the host:port of all workers")
+        if self.worker_index is not None and self.worker_index >= len(addresses):
+            raise UserError(f"--worker_index={self.worker_index}, but --hosts names {len(addresses)} workers")
+        if (self.worker_index is None) == bool(addresses and self.command):
+            raise UserError("a command with --hosts needs --worker_index, and --worker_index a command, after --")
+        if not addresses and not self.command:
+            raise UserError("nothing to start: give the command at the end, after --, or --hosts to see each TF_CONFIG")
+
+    @property
+    def addresses(self) -> list[str]:
+        """The host:port of each worker of a cluster; none for workers on this machine."""
+        return [address.strip() for address in self.hosts.split(",")] if self.hosts is not None else []
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and 0 < int(port) < 2**16

@@ -1,0 +1,138 @@
+"""`tools/launch_workers.py`: starts the workers of a run, or prints what each machine needs to start its own."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from absl import logging
+
+from official_bert.config.run_configs.tools import LaunchConfig
+from official_bert.support.errors import UserError
+
+_SECONDS_TO_END = 60  # once a worker has failed, for the others to notice and to say so
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+def run(config: LaunchConfig) -> None:
+    """Starts workers on this machine, or the one of this machine, or prints the TF_CONFIG of all.
+
+    Raises:
+      UserError: the command cannot be started, or a worker failed.
+    """
+    hosts = config.addresses
+    if hosts and config.worker_index is None:
+        for index, host in enumerate(hosts):
+            print(f"# worker {index}, on {host.rpartition(':')[0]}")
+            print(f"export TF_CONFIG={shlex.quote(_tf_config(hosts, index))}")
+        return
+    command = shlex.split(config.command)
+    if hosts:
+        os.environ["TF_CONFIG"] = _tf_config(hosts, config.worker_index)
+        with _explained(command):
+            os.execvp(command[0], command)
+    _run_here(command, [f"localhost:{port}" for port in _free_ports(config.num_workers)])
+
+
+def _tf_config(hosts: Sequence[str], index: int) -> str:
+    """What TensorFlow reads from the variable TF_CONFIG."""
+    return json.dumps({"cluster": {"worker": list(hosts)}, "task": {"type": "worker", "index": index}})
+
+
+def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
+    """Runs a command as all workers, with their output line by line behind their numbers, until the last has ended."""
+    workers = []
+    with _passed_on(workers):
+        for index in range(len(hosts)):
+            with _explained(command):
+                workers.append(
+                    subprocess.Popen(
+                        command,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        env={**os.environ, "TF_CONFIG": _tf_config(hosts, index)},
+                    )
+                )
+        threads = [
+            threading.Thread(target=_print_lines, args=(worker.stdout, f"[{index}] ".encode()))
+            for index, worker in enumerate(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        failed = _wait(workers)
+        for thread in threads:
+            thread.join()
+    if failed is not None:
+        code = workers[failed].returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
+        raise UserError(f"worker {failed} {how}; its last lines, which begin with [{failed}], say why")
+
+
+def _wait(workers: Sequence[subprocess.Popen]) -> int | None:
+    """Waits for all; returns the number of the first that failed, after which the others have a limited time."""
+    failed, deadline = None, None
+    while any(worker.poll() is None for worker in workers):
+        if failed is None:
+            failed = next((index for index, worker in enumerate(workers) if worker.poll()), None)
+            deadline = time.monotonic() + _SECONDS_TO_END
+        if failed is not None and time.monotonic() > deadline:
+            logging.warning("worker %d failed; ending the others", failed)
+            for worker in workers:
+                worker.kill()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    if failed is None:
+        failed = next((index for index, worker in enumerate(workers) if worker.returncode), None)
+    return failed
+
+
+def _print_lines(source: IO[bytes], prefix: bytes) -> None:
+    for line in source:
+        sys.stdout.buffer.write(prefix + line.rstrip(b"\n") + b"\n")
+        sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
+    """Passes SIGTERM on to the workers, which then save a checkpoint; ends them if the block ends before they do.
+
+    Ctrl-C reaches them by itself.
+    """
+
+    def pass_on(number, _) -> None:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.send_signal(number)
+
+    previous = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        for worker in workers:
+            if worker.poll() is None:
+                worker.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens at."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def _explained(command: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot start {command[0]}: {error.strerror}") from error

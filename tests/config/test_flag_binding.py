@@ -45,7 +45,6 @@ def parse(config_class, *arguments):
         ("--model_name_or_path=bert-base-uncased", "a model is given by --bert_config_file, --vocab_file and --init_"),
         ("--nofp16", "there is no flag --nofp16; the scripts compute in float32"),
         ("--use_gpu", "GPUs are used if TensorFlow finds any; --num_replicas sets how many"),
-        ("--gradient_accumulation_steps=2", "gradients are not accumulated; lower --train_batch_size"),
     ],
 )
 def test_mistakes(argument, message):

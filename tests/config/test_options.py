@@ -167,6 +167,7 @@ SMALLEST = {
     "build_vocab": {"input_file": "a", "vocab_file": "b"},
     "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
+    "launch_workers": {"command": "a"},
 }
 
 

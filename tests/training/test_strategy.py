@@ -2,9 +2,11 @@
 
 import functools
 
+import pytest
 import tensorflow as tf
 
 from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.support.errors import UserError
 from official_bert.training.strategy import create_strategy
 
 
@@ -19,3 +21,60 @@ def test_runs_of_one_process_do_not_take_each_others_collective_operations_for_t
         total = tf.function(functools.partial(strategy.run, sum_of_ones, (length,)), autograph=False)
         found = strategy.experimental_local_results(total())
         assert [values.numpy().tolist() for values in found] == [[2.0] * length] * 2
+
+
+def devices(**flags):
+    files = {"bert_config_file": "config.json", "input_file": "records", "output_dir": "out"}
+    return PretrainingConfig(**files, do_train=True, **flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"distribution": "mirrored"}, "this machine has no GPUs"),
+        ({"distribution": "tpu"}, "distribution=tpu and use_tpu=False contradict"),
+        ({"distribution": "one_device", "num_replicas": 2}, "contradict each other"),
+        ({"distribution": "one_device", "use_tpu": True}, "contradict each other"),
+        ({"distribution": "multi_worker"}, "neither TF_CONFIG nor SLURM's variables"),
+        ({"distribution": "multi_worker", "num_replicas": 2}, "num_replicas=2: each worker uses all"),
+    ],
+)
+def test_flags_that_cannot_be_followed(monkeypatch, flags, message):
+    for name in ("TF_CONFIG", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match=message):
+        create_strategy(devices(**flags))
+
+
+WORKERS = '"cluster": {"worker": ["a:1", "b:2"]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "TF_CONFIG cannot be read"),
+        ("[]", "TF_CONFIG cannot be read"),
+        ('{"cluster": {"worker": ["a:1"]}}', "TF_CONFIG cannot be read"),
+        (f'{{{WORKERS}, "task": {{"type": "worker", "index": 2}}}}', "names no worker of its list"),
+        (f'{{{WORKERS}, "task": {{"type": "worker", "index": "1"}}}}', "names no worker of its list"),
+        (f'{{{WORKERS}, "task": {{"type": "chief", "index": 0}}}}', "tasks of the type 'chief'"),
+        ('{"cluster": {"worker": ["a:1"], "ps": ["b:2"]}, "task": {"type": "worker", "index": 0}}', "type 'ps'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_understood(monkeypatch, text, message):
+    monkeypatch.setenv("TF_CONFIG", text)
+    for distribution in ("auto", "multi_worker"):
+        with pytest.raises(UserError, match=message):
+            create_strategy(devices(distribution=distribution))
+
+
+def test_a_cluster_of_one_is_no_cluster(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}')
+    assert create_strategy(devices()) is tf.distribute.get_strategy()
+
+
+def test_slurm_variables_that_do_not_belong_together(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    with pytest.raises(UserError, match="start the workers with srun"):
+        create_strategy(devices(distribution="multi_worker"))

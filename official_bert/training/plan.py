@@ -14,6 +14,7 @@ class TrainingPlan:
       num_train_steps: steps in all, those before a resume included.
       num_warmup_steps: steps of rising learning rate.
       learning_rate: its peak.
+      end_learning_rate: what it falls to in the last step, where the schedule lets it fall.
       schedule: name of how it rises and falls, a row of `optimization.schedules`.
       optimizer: name of the optimizer, a row of `optimization.registry`.
       optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
@@ -29,8 +30,9 @@ class TrainingPlan:
     num_train_steps: int
     num_warmup_steps: int = 0
     learning_rate: float = 5e-5
-    schedule: str = "linear_warmup_then_decay"
-    optimizer: str = "adam_weight_decay"
+    end_learning_rate: float = 0.0
+    schedule: str = "linear"
+    optimizer: str = "adam"
     optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 12345
     iterations_per_loop: int = 1000

@@ -19,6 +19,10 @@ _ORDER_FLAGS = ("train_batch_size", "random_seed", "dynamic_padding")
 # Other flags that change what a run learns.
 _LEARNING_FLAGS = (
     "learning_rate",
+    "optimizer",
+    "lr_schedule",
+    "end_learning_rate",
+    "layer_wise_lr_decay",
     "num_train_steps",
     "num_warmup_steps",
     "num_train_epochs",
@@ -45,18 +49,24 @@ def training_plan(
     eval_steps: int | None = None,
 ) -> TrainingPlan:
     """Gathers the flags that say how to train; the arguments are those of `TrainingPlan`."""
+    optimizer_options = {"layer_wise_lr_decay": config.layer_wise_lr_decay}
+    if config.optimizer == "adam":
+        optimizer_options["bias_correction"] = config.adam_bias_correction
     return TrainingPlan(
         batch_size=config.train_batch_size,
         num_train_steps=num_train_steps,
         num_warmup_steps=num_warmup_steps,
         learning_rate=config.learning_rate,
+        end_learning_rate=config.end_learning_rate,
+        schedule=config.lr_schedule,
         seed=config.random_seed,
         iterations_per_loop=config.iterations_per_loop,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,
         eval_steps=eval_steps,
-        optimizer_options={"bias_correction": config.adam_bias_correction},
+        optimizer=config.optimizer,
+        optimizer_options=optimizer_options,
     )
 
 

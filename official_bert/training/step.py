@@ -45,6 +45,7 @@ class TrainingSteps:
             plan.learning_rate,
             num_train_steps=plan.num_train_steps,
             num_warmup_steps=plan.num_warmup_steps,
+            end=plan.end_learning_rate,
         )
         with strategy.scope():
             self._optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)

@@ -104,9 +104,30 @@ class TrainingOptions(DeviceOptions):
         1000, "Maximum number of steps per compiled call; log lines and checkpoints end a call early.", minimum=1
     )
 
+    optimizer: str = option(
+        "adam", "adam: that of Google's BERT; lamb: for batches of thousands of examples.", choices=("adam", "lamb")
+    )
+    lr_schedule: str = option(
+        "linear",
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak.",
+        choices=("linear", "cosine", "constant"),
+    )
+    end_learning_rate: float = option(
+        0.0,
+        "Learning rate of the last step, at most --learning_rate.",
+        minimum=0,
+        only_with={"lr_schedule": ("linear", "cosine")},
+    )
+    layer_wise_lr_decay: float = option(
+        1.0,
+        "Learning rate of each layer of the encoder divided by that of the layer above it; 1 for the same in all.",
+        minimum=0,
+        maximum=1,
+    )
     adam_bias_correction: bool = option(
         False,
         "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it.",
+        only_with={"optimizer": ("adam",)},
     )
     random_seed: int = option(
         12345, "Random seed for weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED
@@ -128,6 +149,14 @@ class TrainingOptions(DeviceOptions):
         check_options(self)
         if self.do_export and not self.export_dir:
             raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+        if not self.layer_wise_lr_decay:
+            raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
+        is_list = isinstance(self.learning_rate, str)  # that of a sweep, each of whose runs is checked
+        if not is_list and self.end_learning_rate > self.learning_rate:
+            raise UserError(
+                f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
+                "peak; give a lower one"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

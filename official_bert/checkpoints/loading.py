@@ -136,7 +136,11 @@ def _advice(missing: Sequence[str], names: Container[str], there: Collection[str
     """What to do with a checkpoint that lacks some of a run's names; `there` are those that it has."""
     if not all(is_training_state(name, names) for name in missing):
         return "it is of another model; use another output_dir"
-    if any(name not in names and name.rpartition("/")[0] in names for name in there):  # slots
+    lacked, other = (
+        any(name.rpartition("/")[0] in names for name in group)  # slots
+        for group in (missing, [name for name in there if name not in names])
+    )
+    if lacked and other:
         return (
             "it is of another optimizer; use the optimizer that it was trained with, or use it as init_checkpoint of a "
             "new output_dir"

@@ -19,6 +19,7 @@ from official_bert.support.errors import UserError, plain_message
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 GLOBAL_STEP = "global_step"
 UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
+NUM_EXAMPLES = "num_examples"  # used so far; only in checkpoints of runs whose batches differ in size
 _SLOTS = ("/adam_m", "/adam_v", "/lamb_m", "/lamb_v")
 _RESUMED = "checkpoint"  # how messages call a checkpoint that no parameter names: a run's own
 
@@ -153,4 +154,4 @@ def is_training_state(name: str, names: Container[str]) -> bool:
     """
     variable, _, _ = name.rpartition("/")
     is_slot = variable in names or name.endswith(_SLOTS)  # the latter are known even without their variable
-    return is_slot or name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS)
+    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES) or name.startswith(UNLOGGED_STEPS)

@@ -10,7 +10,7 @@ class TrainingPlan:
     """How long and how fast to train, and what to save.
 
     Attributes:
-      batch_size: examples in a step, over all replicas.
+      batch_size: examples in a step, over all replicas; None if the steps differ, so that examples are counted.
       num_train_steps: steps in all, those before a resume included.
       num_warmup_steps: steps of rising learning rate.
       learning_rate: its peak.
@@ -26,7 +26,7 @@ class TrainingPlan:
       eval_steps: steps between evaluations, None for none.
     """
 
-    batch_size: int
+    batch_size: int | None
     num_train_steps: int
     num_warmup_steps: int = 0
     learning_rate: float = 5e-5

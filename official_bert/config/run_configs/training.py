@@ -96,7 +96,13 @@ class TrainingOptions(DeviceOptions):
     output_dir: str | None = option(None, "Folder for all files that the script writes.", required=True, is_path=True)
     do_train: bool = option(False, "Run training.")
     train_batch_size: int = option(
-        32, "Number of examples per training step, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+        32,
+        "Number of examples per training step, over all devices.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        not_with={
+            "train_batch_tokens": "--train_batch_size has no effect with --train_batch_tokens; leave one of them out"
+        },
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0)
     save_checkpoints_steps: int = option(1000, "Number of steps between checkpoints.", minimum=1)
@@ -104,6 +110,16 @@ class TrainingOptions(DeviceOptions):
         1000, "Maximum number of steps per compiled call; log lines and checkpoints end a call early.", minimum=1
     )
 
+    train_batch_tokens: int = option(
+        0,
+        "Maximum number of positions per training step, padding included, over all devices: a batch has as many "
+        "examples of similar length as fit. 0 for batches of --train_batch_size.",
+        minimum=0,
+        not_with={
+            "use_tpu": "--train_batch_tokens makes batches of many shapes, each of which a TPU would compile; use "
+            "--train_batch_size"
+        },
+    )
     optimizer: str = option(
         "adam", "adam: that of Google's BERT; lamb: for batches of thousands of examples.", choices=("adam", "lamb")
     )
@@ -149,6 +165,13 @@ class TrainingOptions(DeviceOptions):
         check_options(self)
         if self.do_export and not self.export_dir:
             raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+        if self.train_batch_tokens and not getattr(self, "dynamic_padding", True):
+            raise UserError("--train_batch_tokens needs batches of similar length; leave --nodynamic_padding out")
+        if self.train_batch_tokens and not getattr(self, "trainable_encoder", True):
+            raise UserError(
+                "--train_batch_tokens has no effect on a frozen encoder, whose outputs are computed before; use "
+                "--train_batch_size"
+            )
         if not self.layer_wise_lr_decay:
             raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
         is_list = isinstance(self.learning_rate, str)  # that of a sweep, each of whose runs is checked

@@ -102,8 +102,8 @@ def _batches_within(
 def _pool_size(budget: TokenBudget, schema: RecordSchema, num_records: int, lengths: Sequence[int]) -> int:
     """How many records are sorted by length together; at most an epoch, so that a batch hardly holds one twice."""
     wanted = max(_POOLED_RECORDS, _POOLED_BATCHES * (budget.num_tokens // lengths[-1]))
-    num_groups = min(_fitting(wanted, 1, schema), num_records) // budget.num_replicas
-    return max(num_groups, 1) * budget.num_replicas
+    num_groups = min(_fitting(wanted, 1, schema), num_records) // budget.multiple
+    return max(num_groups, 1) * budget.multiple
 
 
 def _seed_of_pool(seed: int, number: int) -> str:

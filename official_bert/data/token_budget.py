@@ -13,15 +13,15 @@ class TokenBudget:
 
     Attributes:
       num_tokens: maximum number of positions in a batch, padding included, over all replicas.
-      num_replicas: every batch has a multiple of this many examples.
+      multiple: every batch has a multiple of this many examples, so that replicas and their parts can share it.
     """
 
     num_tokens: int
-    num_replicas: int = 1
+    multiple: int = 1
 
     def minimum(self, longest: int) -> int:
-        """The smallest number of tokens with which examples of this length fit, one for each replica."""
-        return longest * self.num_replicas
+        """The smallest number of tokens with which examples of this length fit."""
+        return longest * self.multiple
 
     def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
         """Splits a pool of examples into batches of similar lengths, in random order.
@@ -31,7 +31,7 @@ class TokenBudget:
         2 1 1; with one example more, of length 4, they are 8 7, 5 4 and 3 2 1 1.
 
         Args:
-          extents: int [B], positions of each example up to the last real one; B is a multiple of `num_replicas`.
+          extents: int [B], positions of each example up to the last real one; B is a multiple of `multiple`.
           lengths: ascending; a batch is padded to the first of these that holds its longest example.
           seed: of the order.
 
@@ -47,10 +47,10 @@ class TokenBudget:
             raise ValueError(f"{self} is less than the {self.minimum(widths[0])} tokens that the longest examples need")
         ends = [0]
         while ends[-1] < len(order):
-            num_fitting = self._multiple(self.num_tokens // widths[ends[-1]])
+            num_fitting = self._rounded(self.num_tokens // widths[ends[-1]])
             ends.append(min(ends[-1] + num_fitting, len(order)))
         if len(ends) > 2:
-            ends[-2] = min(ends[-2], ends[-3] + self._multiple((ends[-1] - ends[-3]) // 2))
+            ends[-2] = min(ends[-2], ends[-3] + self._rounded((ends[-1] - ends[-3]) // 2))
         batches = np.split(order, ends[1:-1])
         random.Random(seed).shuffle(batches)
         return batches
@@ -60,6 +60,6 @@ class TokenBudget:
         """The first of the lengths that holds each extent; int [B]."""
         return np.asarray(lengths)[np.searchsorted(lengths, extents)]
 
-    def _multiple(self, number: int) -> int:
-        """The largest multiple of the replicas that is not above a number."""
-        return int(number) // self.num_replicas * self.num_replicas
+    def _rounded(self, number: int) -> int:
+        """The largest number of examples that a batch may have, up to a limit."""
+        return int(number) // self.multiple * self.multiple

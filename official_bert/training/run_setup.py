@@ -36,6 +36,7 @@ _LEARNING_FLAGS = (
     "dynamic_masking",
     "masked_lm_prob",
     "do_whole_word_mask",
+    "gradient_accumulation_steps",
     "num_replicas",
     "use_tpu",
     "eval_steps",
@@ -52,15 +53,18 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
       longest: positions that an example may have.
 
     Raises:
-      UserError: `train_batch_tokens` is too small for an example on each device.
+      UserError: `train_batch_tokens` is too small for an example in each part of each device's share.
     """
     if not config.train_batch_tokens:
         return config.train_batch_size
-    budget = TokenBudget(config.train_batch_tokens, num_replicas)
+    num_parts = config.gradient_accumulation_steps
+    budget = TokenBudget(config.train_batch_tokens, multiple=num_replicas * num_parts)
     if budget.num_tokens < budget.minimum(longest):
         raise UserError(
             f"train_batch_tokens={budget.num_tokens} is too small: examples may have {longest} positions, and each of "
-            f"{num_replicas} device(s) takes at least one; give at least {budget.minimum(longest)}"
+            f"{num_replicas} device(s) takes at least one"
+            + (f" for each of gradient_accumulation_steps={num_parts}" if num_parts > 1 else "")
+            + f"; give at least {budget.minimum(longest)}"
         )
     return budget
 
@@ -83,6 +87,7 @@ def training_plan(
         learning_rate=config.learning_rate,
         end_learning_rate=config.end_learning_rate,
         schedule=config.lr_schedule,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
         seed=config.random_seed,
         iterations_per_loop=config.iterations_per_loop,
         save_checkpoints_steps=config.save_checkpoints_steps,
@@ -132,8 +137,9 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:
         return
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     flags = {**defaults, **run.flags}  # a flag that is newer than the run had no effect in it
-    # Batches that differ in size also depend on how many devices share them.
-    order_flags = (*_ORDER_FLAGS, "num_replicas") if config.train_batch_tokens else _ORDER_FLAGS
+    # Batches that differ in size also depend on how many devices and parts share them.
+    sharing = ("num_replicas", "gradient_accumulation_steps") if config.train_batch_tokens else ()
+    order_flags = (*_ORDER_FLAGS, *sharing)
     for name in dict.fromkeys((*order_flags, *_LEARNING_FLAGS)):
         if name not in flags or not hasattr(config, name):
             continue

@@ -16,24 +16,24 @@ def test_the_documented_examples():
         extents = np.array(extents)
         batches = TokenBudget(16).split(extents, lengths, "seed")
         assert sorted((extents[rows].tolist() for rows in batches), reverse=True) == expected
-    assert TokenBudget(16, num_replicas=3).minimum(8) == 24
+    assert TokenBudget(16, multiple=3).minimum(8) == 24
     with pytest.raises(ValueError, match="is less than the 24 tokens that the longest examples need"):
-        TokenBudget(23, num_replicas=3).split(np.array([8, 8, 8]), lengths, "seed")
+        TokenBudget(23, multiple=3).split(np.array([8, 8, 8]), lengths, "seed")
 
 
-@pytest.mark.parametrize("num_replicas", [1, 2, 8])
-def test_every_batch_keeps_the_budget_and_all_are_in_one(num_replicas):
+@pytest.mark.parametrize("multiple", [1, 2, 8])
+def test_every_batch_keeps_the_budget_and_all_are_in_one(multiple):
     rng = np.random.default_rng(1)
     lengths = padded_lengths(128)
-    for num_tokens in (128 * num_replicas, 1024, 5000, 100_000):
-        budget = TokenBudget(num_tokens, num_replicas)
+    for num_tokens in (128 * multiple, 1024, 5000, 100_000):
+        budget = TokenBudget(num_tokens, multiple)
         for num_groups in (1, 2, 3, 50):
-            extents = rng.integers(1, 129, num_groups * num_replicas)
+            extents = rng.integers(1, 129, num_groups * multiple)
             batches = budget.split(extents, lengths, f"{num_groups}")
             assert sorted(np.concatenate(batches)) == list(range(len(extents)))
             for rows in batches:
                 width = next(length for length in lengths if length >= extents[rows].max())
-                assert len(rows) and len(rows) % num_replicas == 0
+                assert len(rows) and len(rows) % multiple == 0
                 assert len(rows) * width <= num_tokens
 
 

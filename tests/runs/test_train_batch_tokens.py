@@ -119,6 +119,16 @@ def test_several_devices_share_the_batches(settings, tmp_path):
     assert all(np.isfinite(loss) for _, loss, _ in metrics(tmp_path))
 
 
+def test_parts_of_a_batch_are_computed_one_after_another(settings, tmp_path):
+    run_classifier.run(
+        ClassifierConfig(**settings, output_dir=str(tmp_path), num_replicas=2, gradient_accumulation_steps=2)
+    )
+    counts = [int(arrays(tmp_path, step)["num_examples"]) for step in range(last_step(tmp_path) + 1)]
+    assert 2 * NUM_TEXTS - 16 < counts[-1] <= 2 * NUM_TEXTS
+    assert all(count % 4 == 0 for count in counts)
+    assert all(np.isfinite(loss) for _, loss, _ in metrics(tmp_path))
+
+
 @pytest.mark.parametrize("is_masked_while_training", [False, True])
 def test_pretraining_within_a_budget_resumes_exactly(
     is_masked_while_training, one_layer_config_file, records_file, unmasked_records_file, vocab_file, tmp_path
@@ -146,6 +156,10 @@ def test_pretraining_within_a_budget_resumes_exactly(
     [
         ({"train_batch_tokens": 31}, ["--train_batch_tokens=31 is too small: examples may have 32", "at least 32"]),
         ({"train_batch_tokens": 63, "num_replicas": 2}, ["each of 2 device(s) takes at least one; give at least 64"]),
+        (
+            {"train_batch_tokens": 63, "gradient_accumulation_steps": 2},
+            ["takes at least one for each of --gradient_accumulation_steps=2; give at least 64"],
+        ),
         ({"train_batch_size": 8}, ["--train_batch_size has no effect with --train_batch_tokens; leave one of them"]),
         ({"dynamic_padding": False}, ["needs batches of similar length; leave --nodynamic_padding out"]),
         ({"trainable_encoder": False}, ["--train_batch_tokens has no effect on a frozen encoder"]),

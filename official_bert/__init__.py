@@ -21,6 +21,7 @@ What is here:
     FullTokenizer          text to wordpieces and their ids
     Predictor              answers and vectors of a trained or exported model
     AdamWeightDecay        the reference's optimizer, for Keras's compile
+    Lamb                   an optimizer for large batches
     LinearWarmupThenDecay  its learning rates
 
 Each is imported when it is first used, so that `import official_bert` costs nothing. Where Keras has been imported
@@ -41,6 +42,7 @@ _PUBLIC = {
     "ClassificationModel": "official_bert.modeling.classifier",
     "FullTokenizer": "official_bert.tokenization",
     "Predictor": "official_bert.inference.predictor",
+    "Lamb": "official_bert.optimization",
     "LinearWarmupThenDecay": "official_bert.optimization",
     "PretrainingModel": "official_bert.modeling.pretraining",
     "SpanModel": "official_bert.modeling.span",

@@ -136,6 +136,26 @@ STAND_INS = (
         "--num_train_steps=100000 --num_warmup_steps=10000",
         "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4",
     ),
+    StandIn(
+        "docs/scaling.md",
+        "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400",
+        "--train_batch_size=4 --num_train_steps=9 --num_warmup_steps=3",
+    ),
+    StandIn(
+        "docs/scaling.md",
+        "--train_batch_size=512 --num_train_steps=12500 --num_warmup_steps=40",
+        "--train_batch_size=2 --num_train_steps=2 --num_warmup_steps=1",
+    ),
+    StandIn(
+        "docs/scaling.md",
+        "--train_batch_tokens=131072 --learning_rate=8.8e-4",
+        "--train_batch_tokens=512 --learning_rate=8.8e-4",
+    ),
+    StandIn(
+        "docs/scaling.md",
+        "--num_train_steps=60000 --num_warmup_steps=400",
+        "--num_train_steps=4 --num_warmup_steps=1",
+    ),
     StandIn("docs/serving.md", "encoder", _make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/squad.md", "encoder", _make_encoder),

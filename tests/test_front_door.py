@@ -15,6 +15,7 @@ NAMES = {
     "ClassificationModel",
     "FullTokenizer",
     "Predictor",
+    "Lamb",
     "LinearWarmupThenDecay",
     "PretrainingModel",
     "SpanModel",

@@ -19,7 +19,8 @@ from official_bert.support.errors import UserError, plain_message
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 GLOBAL_STEP = "global_step"
 UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
-_REFERENCE_SLOTS = ("/adam_m", "/adam_v")
+NUM_EXAMPLES = "num_examples"  # used so far; only in checkpoints of runs whose batches differ in size
+_SLOTS = ("/adam_m", "/adam_v", "/lamb_m", "/lamb_v")
 _RESUMED = "checkpoint"  # how messages call a checkpoint that no parameter names: a run's own
 
 
@@ -154,5 +155,5 @@ def is_training_state(name: str, names: Container[str]) -> bool:
       names: those of all arrays beside it. A slot has its variable's name and one part more: `.../kernel/momentum`.
     """
     variable, _, _ = name.rpartition("/")
-    is_slot = variable in names or name.endswith(_REFERENCE_SLOTS)  # the latter are known even without their variable
-    return is_slot or name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS)
+    is_slot = variable in names or name.endswith(_SLOTS)  # the latter are known even without their variable
+    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES) or name.startswith(UNLOGGED_STEPS)

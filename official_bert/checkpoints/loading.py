@@ -1,7 +1,7 @@
 """Brings the arrays of a checkpoint into variables, and says what came and what did not."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 import keras
 import numpy as np
@@ -126,15 +126,26 @@ def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, 
     names = {**{variable.path: variable for variable in variables}, **state}
     missing = [name for name in names if name not in reader.shapes]
     if missing:
-        advice = (
-            "it was stripped of its training state, so use it as init_checkpoint of a new output_dir"
-            if all(is_training_state(name, names) for name in missing)
-            else "it is of another model; use another output_dir"
-        )
-        raise UserError(f"{reader.prefix} lacks {_some(missing)}: {advice}")
+        raise UserError(f"{reader.prefix} lacks {_some(missing)}: {_advice(missing, names, reader.shapes)}")
     _check_shapes(f"checkpoint {reader.prefix}", reader.shapes, names)
     for name, variable in names.items():
         variable.assign(reader.read(name))
+
+
+def _advice(missing: Sequence[str], names: Container[str], there: Collection[str]) -> str:
+    """What to do with a checkpoint that lacks some of a run's names; `there` are those that it has."""
+    if not all(is_training_state(name, names) for name in missing):
+        return "it is of another model; use another output_dir"
+    lacked, other = (
+        any(name.rpartition("/")[0] in names for name in group)  # slots
+        for group in (missing, [name for name in there if name not in names])
+    )
+    if lacked and other:
+        return (
+            "it is of another optimizer; use the optimizer that it was trained with, or use it as init_checkpoint of a "
+            "new output_dir"
+        )
+    return "it was stripped of its training state, so use it as init_checkpoint of a new output_dir"
 
 
 def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> CheckpointReader:

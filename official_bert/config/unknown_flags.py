@@ -28,6 +28,7 @@ _OTHER_NAMES = {
     "model_path": ("init_checkpoint",),
     "n_gpu": ("num_replicas",),
     "gpus": ("num_replicas",),
+    "lr_scheduler_type": ("lr_schedule",),
     "num_epochs": ("num_train_epochs", "num_train_steps"),
     "num_gpus": ("num_replicas",),
     "num_steps": ("num_train_steps", "num_train_epochs"),
@@ -51,7 +52,7 @@ _OTHER_NAMES = {
 _DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
 _PRECISION = "the scripts compute in float32; they do not support mixed precision yet"
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
-_FIXED = "the optimizer is that of Google's BERT, with weight decay 0.01, gradient norm clipped to 1.0, epsilon 1e-6"
+_FIXED = "as in Google's BERT, weight decay is 0.01, the gradient norm is clipped to 1.0, and epsilon is 1e-6"
 _MODEL_FILES = (
     "a model is given by --bert_config_file, --vocab_file and --init_checkpoint; convert_hf_checkpoint makes them "
     "from a Hugging Face folder"

@@ -78,7 +78,7 @@ class GraphMasker:
           masked_lm_ids, int32 [B, P], and masked_lm_weights, float32 [B, P]; unused places are 0.
         """
         ids, input_mask = batch["input_ids"], batch["input_mask"]
-        num_positions, num_slots = ids.shape[1], self._max_predictions
+        num_positions, num_slots = tf.shape(ids)[1], self._max_predictions
         uniform = uniform_numbers(self._key, visits, 2 * num_slots + num_positions)
         kind, replacement, order = tf.split(uniform, [num_slots, num_slots, num_positions], axis=1)
 
@@ -145,9 +145,9 @@ def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf
     Returns:
       int32 [B, P], ascending; S in unused slots.
     """
-    num_positions = is_candidate.shape[1]
-    first, positions = tf.math.top_k(-tf.where(is_candidate, order, _NEVER), min(num_slots, num_positions))
-    is_chosen = (tf.range(first.shape[1]) < num_to_predict[:, tf.newaxis]) & (first > -_NEVER)
+    num_positions = tf.shape(is_candidate)[1]
+    first, positions = tf.math.top_k(-tf.where(is_candidate, order, _NEVER), tf.minimum(num_slots, num_positions))
+    is_chosen = (tf.range(tf.shape(first)[1]) < num_to_predict[:, tf.newaxis]) & (first > -_NEVER)
     return _in_slots(tf.where(is_chosen, positions, num_positions), num_slots, num_positions)
 
 
@@ -158,7 +158,7 @@ def _choose_words(
 
     The words of a record are numbered, and `order` has a place for each number; `continues_word` is bool [B, S].
     """
-    num_positions = is_candidate.shape[1]
+    num_positions = tf.shape(is_candidate)[1]
     # The first wordpiece of a record begins a word in any case; a piece after [SEP] may go on with that before it.
     is_first = tf.cumsum(tf.cast(is_candidate, tf.int32), axis=1) == 1
     is_start = is_candidate & (is_first | ~continues_word)
@@ -175,10 +175,11 @@ def _choose_words(
     return _in_slots(tf.where(is_chosen, tf.range(num_positions), num_positions), num_slots, num_positions)
 
 
-def _in_slots(positions: tf.Tensor, num_slots: int, unused: int) -> tf.Tensor:
+def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Tensor:
     """Sorts positions, and cuts or fills them up to the number of slots."""
     positions = tf.sort(positions, axis=1)[:, :num_slots]
-    return tf.pad(positions, [[0, 0], [0, num_slots - positions.shape[1]]], constant_values=unused)
+    filled = tf.pad(positions, [[0, 0], [0, num_slots - tf.shape(positions)[1]]], constant_values=unused)
+    return tf.ensure_shape(filled, [None, num_slots])
 
 
 def first_that_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:

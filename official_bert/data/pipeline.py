@@ -1,16 +1,20 @@
 """From TFRecord files to batches: `training_batches()` and `evaluation_batches()`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from official_bert.data.schema import RecordSchema
 from official_bert.data.tfrecord import compression_type
+from official_bert.data.token_budget import TokenBudget
 
 _SHUFFLE_BUFFER = 10_000  # records; some 10 MB
 _FILES_READ_TOGETHER = 16
 
 _POOLED_BATCHES = 64  # batches whose records are sorted by length together
+_POOLED_RECORDS = 8192  # likewise, at least, where batches differ in size
 _PARSED_TOGETHER = 256  # records
 _SEED_RANGE = 2**31 - 1  # TensorFlow takes the seeds of a graph modulo this
 _MAX_BYTES = 2**29  # of records in a buffer, a pool, or parsed together; only vectors at every position reach it
@@ -23,7 +27,7 @@ def training_batches(
     paths: Sequence[str],
     schema: RecordSchema,
     *,
-    batch_size: int,
+    batch_size: int | TokenBudget,
     num_records: int,
     seed: int,
     start_record: int = 0,
@@ -37,7 +41,8 @@ def training_batches(
     Args:
       paths: TFRecord files.
       schema: what a record holds.
-      batch_size: examples in a batch, over all replicas; a batch may span two epochs.
+      batch_size: examples in a batch, over all replicas; a batch may span two epochs. A `TokenBudget`, which needs
+        `lengths`, makes batches of different sizes.
       num_records: records in all files together.
       seed: seed of the order.
       start_record: how many records have been used already, over all epochs.
@@ -47,6 +52,9 @@ def training_batches(
     Returns:
       A dataset of dicts, name to tensor [batch_size, ...].
     """
+    if isinstance(batch_size, TokenBudget):
+        batches = _batches_within(batch_size, paths, schema, num_records, seed, start_record, lengths)
+        return batches.prefetch(tf.data.AUTOTUNE)
     if lengths:
         pool_size = _fitting(_POOLED_BATCHES, batch_size, schema) * batch_size
         first_pool, num_used = divmod(start_record, pool_size)
@@ -59,9 +67,95 @@ def training_batches(
     return _training_batches(paths, schema, batch_size, num_records, seed, start_record).prefetch(tf.data.AUTOTUNE)
 
 
-def _training_batches(
-    paths: Sequence[str], schema: RecordSchema, batch_size: int, num_records: int, seed: int, start_record: int
+def _batches_within(
+    budget: TokenBudget,
+    paths: Sequence[str],
+    schema: RecordSchema,
+    num_records: int,
+    seed: int,
+    start_record: int,
+    lengths: Sequence[int],
 ) -> tf.data.Dataset:
+    """Batches of different sizes; a resumed run leaves out those of the first pool that hold what has been used."""
+    pool_size = _pool_size(budget, schema, num_records, lengths)
+    first_pool, num_used = divmod(start_record, pool_size)
+    pools = _training_batches(paths, schema, pool_size, num_records, seed, first_pool * pool_size)
+
+    def rows_and_sizes(extents, number, num_used):
+        batches = budget.split(extents, lengths, _seed_of_pool(seed, number))
+        sizes = np.array([len(rows) for rows in batches])
+        is_left = np.cumsum(sizes) > num_used
+        left = [rows for rows, is_batch_left in zip(batches, is_left, strict=True) if is_batch_left]
+        return np.concatenate([np.zeros(0, np.int64), *left]), sizes[is_left]
+
+    def split(number, pool):
+        extents = _extents(pool["input_mask"])
+        num_used_of_pool = tf.where(number == first_pool, tf.constant(num_used, tf.int64), 0)
+        rows, sizes = tf.numpy_function(rows_and_sizes, [extents, number, num_used_of_pool], [tf.int64, tf.int64])
+        rows, sizes = tf.ensure_shape(rows, [None]), tf.ensure_shape(sizes, [None])
+        batches_of_rows = tf.RaggedTensor.from_row_lengths(rows, sizes)
+        return _selected(pool, extents, batches_of_rows, schema, lengths)
+
+    return pools.enumerate(first_pool).flat_map(split)
+
+
+def _pool_size(budget: TokenBudget, schema: RecordSchema, num_records: int, lengths: Sequence[int]) -> int:
+    """How many records are sorted by length together; at most an epoch, so that a batch hardly holds one twice."""
+    wanted = max(_POOLED_RECORDS, _POOLED_BATCHES * (budget.num_tokens // lengths[-1]))
+    num_groups = min(_fitting(wanted, 1, schema), num_records) // budget.multiple
+    return max(num_groups, 1) * budget.multiple
+
+
+def _seed_of_pool(seed: int, number: int) -> str:
+    return f"{seed} {number}"
+
+
+class BatchSize(NamedTuple):
+    """How large a batch is.
+
+    Attributes:
+      num_examples: over all replicas.
+      num_positions: those of all examples, padding included.
+      num_tokens: those of them that are real.
+    """
+
+    num_examples: int
+    num_positions: int
+    num_tokens: int
+
+
+def batch_sizes(
+    paths: Sequence[str],
+    schema: RecordSchema,
+    budget: TokenBudget,
+    *,
+    num_records: int,
+    seed: int,
+    lengths: Sequence[int],
+) -> Iterator[BatchSize]:
+    """The sizes of the batches of `training_batches`, in their order and without end; reads nothing but the masks."""
+    masks = RecordSchema(*(field for field in schema.fields if field.name == "input_mask"))
+    pool_size = _pool_size(budget, schema, num_records, lengths)
+    pools = _training_batches(paths, schema, pool_size, num_records, seed, 0, decoded=masks)
+    for number, pool in enumerate(pools.prefetch(tf.data.AUTOTUNE)):
+        extents = _extents(pool["input_mask"]).numpy()
+        num_tokens = tf.reduce_sum(pool["input_mask"], axis=1).numpy()
+        for rows in budget.split(extents, lengths, _seed_of_pool(seed, number)):
+            (width,) = budget.widths(extents[rows].max(keepdims=True), lengths)
+            yield BatchSize(len(rows), len(rows) * int(width), int(num_tokens[rows].sum()))
+
+
+def _training_batches(
+    paths: Sequence[str],
+    schema: RecordSchema,
+    batch_size: int,
+    num_records: int,
+    seed: int,
+    start_record: int,
+    *,
+    decoded: RecordSchema | None = None,
+) -> tf.data.Dataset:
+    """Batches as they come, with all fields, or those of `decoded` alone."""
     first_epoch, skipped = divmod(start_record, num_records)
     files = _with_compression(paths)
 
@@ -83,7 +177,7 @@ def _training_batches(
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     batches = epochs.flat_map(epoch).batch(batch_size, drop_remainder=True)
-    return batches.map(schema.decode, num_parallel_calls=tf.data.AUTOTUNE)
+    return batches.map((decoded or schema).decode, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _with_compression(paths: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -102,6 +196,17 @@ def _similar_lengths(
     extents = _extents(pool["input_mask"])
     batches_of_rows = tf.reshape(tf.argsort(extents, stable=True), [-1, batch_size])
     batches_of_rows = tf.random.experimental.stateless_shuffle(batches_of_rows, seed=seed)
+    return _selected(pool, extents, batches_of_rows, schema, lengths)
+
+
+def _selected(
+    pool: dict[str, tf.Tensor],
+    extents: tf.Tensor,
+    batches_of_rows: tf.Tensor | tf.RaggedTensor,
+    schema: RecordSchema,
+    lengths: Sequence[int],
+) -> tf.data.Dataset:
+    """The batches of some rows of a pool each, cut to what their longest needs."""
 
     def select(rows):
         batch = {name: tf.gather(tensor, rows) for name, tensor in pool.items()}

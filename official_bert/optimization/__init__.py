@@ -1,6 +1,17 @@
-"""How weights move: optimizers, schedules and clipping; these two classes also for Keras's `compile`."""
+"""How weights move: optimizers, schedules and clipping; these classes also for Keras's `compile`."""
 
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
-from official_bert.optimization.schedules import LinearWarmupThenDecay
+from official_bert.optimization.lamb import Lamb
+from official_bert.optimization.schedules import (
+    LinearWarmupThenConstant,
+    LinearWarmupThenCosine,
+    LinearWarmupThenDecay,
+)
 
-__all__ = ["AdamWeightDecay", "LinearWarmupThenDecay"]
+__all__ = [
+    "AdamWeightDecay",
+    "Lamb",
+    "LinearWarmupThenConstant",
+    "LinearWarmupThenCosine",
+    "LinearWarmupThenDecay",
+]

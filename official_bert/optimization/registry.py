@@ -6,18 +6,25 @@ from typing import Any
 import keras
 
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
+from official_bert.optimization.lamb import Lamb
 from official_bert.optimization.names import lookup
 from official_bert.optimization.replicas import check_options
 from official_bert.support.errors import UserError
 
 
-def _adam_weight_decay(learning_rate, model, **options) -> AdamWeightDecay:
+def _adam(learning_rate, model, **options) -> AdamWeightDecay:
     return AdamWeightDecay(learning_rate, frozen=model.non_trainable_weights, **options)
 
 
-# Each makes a Keras optimizer of a learning rate or schedule, the model to train, and the optimizer's own options.
+def _lamb(learning_rate, model, **options) -> Lamb:
+    return Lamb(learning_rate, frozen=model.non_trainable_weights, **options)
+
+
+# Each makes a Keras optimizer of a learning rate or schedule, the model to train, and the optimizer's own options; the
+# flag `optimizer` has the same names.
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
-    "adam_weight_decay": _adam_weight_decay,
+    "adam": _adam,
+    "lamb": _lamb,
 }
 
 
@@ -44,10 +51,10 @@ def create_optimizer(
     create = lookup(OPTIMIZERS, name, "optimizer")
     try:
         optimizer = create(learning_rate, model, **options)
+        optimizer.build(model.trainable_variables)
     except (TypeError, ValueError) as error:  # Keras raises both
         raise UserError(f"optimizer={name!r} with optimizer_options={dict(options)}: {error}") from error
     check_options(optimizer)
-    optimizer.build(model.trainable_variables)
     return optimizer
 
 

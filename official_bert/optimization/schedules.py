@@ -1,5 +1,6 @@
 """Learning rates over the steps of a run, by name."""
 
+import math
 from collections.abc import Callable
 
 import keras
@@ -8,32 +9,13 @@ from keras import ops
 from official_bert.optimization.names import lookup
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class LinearWarmupThenDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """The reference's schedule: up in a line, then down in a line that began at step 0.
+class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
+    """The reference's warm-up: up in a line, whatever comes after it."""
 
-    For example with 100 steps, 10 of them warm-up, and a peak of 1.0: step 1 has 0.1, step 5 has 0.5, step 10 has 0.9
-    (not 1.0: the decay counts the warm-up too), step 100 has 0.
-    """
-
-    def __init__(self, peak: float, *, num_train_steps: int, num_warmup_steps: int = 0):
-        """Takes the numbers of the run.
-
-        Args:
-          peak: the rate that warm-up heads for.
-          num_train_steps: the step whose rate is 0; later ones have 0, too.
-          num_warmup_steps: length of the warm-up; 0 for none.
-
-        Raises:
-          ValueError: there are no steps, or the warm-up has a negative length.
-        """
-        if num_train_steps < 1 or num_warmup_steps < 0:
-            raise ValueError(
-                f"num_train_steps={num_train_steps} and num_warmup_steps={num_warmup_steps}: the first must be at "
-                "least 1, the second at least 0"
-            )
+    def __init__(self, peak: float, num_warmup_steps: int):
+        if num_warmup_steps < 0:
+            raise ValueError(f"num_warmup_steps={num_warmup_steps}: must be at least 0")
         self.peak = float(peak)
-        self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
 
     def __call__(self, step):
@@ -46,28 +28,110 @@ class LinearWarmupThenDecay(keras.optimizers.schedules.LearningRateSchedule):
           float32 scalar.
         """
         step = ops.cast(step, "float32") + 1.0
-        decayed = self.peak * (1.0 - ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps)
+        rate = self._after_warmup(step)
         if not self.num_warmup_steps:
-            return decayed
-        return ops.where(step < self.num_warmup_steps, self.peak * step / self.num_warmup_steps, decayed)
+            return rate
+        return ops.where(step < self.num_warmup_steps, self.peak * step / self.num_warmup_steps, rate)
+
+    def _after_warmup(self, step):
+        """The rate of a step without warm-up; float32 scalars, steps counted from 1."""
+        raise NotImplementedError
 
     def get_config(self) -> dict:
         """The arguments, for Keras's serialization."""
-        return {
-            "peak": self.peak,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-        }
+        return {"peak": self.peak, "num_warmup_steps": self.num_warmup_steps}
 
 
-# A new schedule is one class, or one function that makes a Keras schedule of these arguments, and one row here.
+@keras.saving.register_keras_serializable(package="official_bert")
+class LinearWarmupThenDecay(_LinearWarmup):
+    """The reference's schedule: up in a line, then down in a line that began at step 0.
+
+    For example with 100 steps, 10 of them warm-up, and a peak of 1.0: step 1 has 0.1, step 5 has 0.5, step 10 has 0.9
+    (not 1.0: the decay counts the warm-up too), step 100 has 0.
+    """
+
+    def __init__(self, peak: float, *, num_train_steps: int, num_warmup_steps: int = 0, end: float = 0.0):
+        """Takes the numbers of the run.
+
+        Args:
+          peak: the rate that warm-up heads for.
+          num_train_steps: the step whose rate is `end`; later ones have that, too.
+          num_warmup_steps: length of the warm-up; 0 for none.
+          end: the rate at the end.
+
+        Raises:
+          ValueError: there are no steps, the warm-up has a negative length, or the end is not from 0 to the peak.
+        """
+        super().__init__(peak, num_warmup_steps)
+        if num_train_steps < 1:
+            raise ValueError(f"num_train_steps={num_train_steps}: must be at least 1")
+        if not 0 <= end <= peak:
+            raise ValueError(f"end={end}: must be from 0 to the peak, {peak}")
+        self.num_train_steps = num_train_steps
+        self.end = float(end)
+
+    def _after_warmup(self, step):
+        progress = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
+        return (self.peak - self.end) * self._share_left(progress) + self.end
+
+    def _share_left(self, progress):
+        """How much of the way from the peak to the end is left after a share of the steps; both from 0 to 1."""
+        return 1.0 - progress
+
+    def get_config(self) -> dict:
+        """The arguments, for Keras's serialization."""
+        return {**super().get_config(), "num_train_steps": self.num_train_steps, "end": self.end}
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class LinearWarmupThenCosine(LinearWarmupThenDecay):
+    """Up in a line, then down along half a cosine that began at step 0: slowly at first and at the end.
+
+    For example with 100 steps, 10 of them warm-up, and a peak of 1.0: step 5 has 0.5, step 10 has 0.976, step 50 has
+    0.5, step 90 has 0.024, step 100 has 0. The arguments are those of `LinearWarmupThenDecay`.
+
+    Source: Loshchilov and Hutter, "SGDR", 2017, equation 5, with one period.
+    """
+
+    def _share_left(self, progress):
+        return 0.5 * (1.0 + ops.cos(math.pi * progress))
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class LinearWarmupThenConstant(_LinearWarmup):
+    """Up in a line; then the rate stays at its peak, however long the run is."""
+
+    def __init__(self, peak: float, *, num_warmup_steps: int = 0):
+        """Takes the numbers of the run.
+
+        Args:
+          peak: the rate after warm-up.
+          num_warmup_steps: length of the warm-up; 0 for none.
+
+        Raises:
+          ValueError: the warm-up has a negative length.
+        """
+        super().__init__(peak, num_warmup_steps)
+
+    def _after_warmup(self, step):
+        return ops.full_like(step, self.peak)
+
+
+def _constant(peak: float, *, num_warmup_steps: int, **of_decay) -> LinearWarmupThenConstant:
+    return LinearWarmupThenConstant(peak, num_warmup_steps=num_warmup_steps)
+
+
+# A new schedule is one class, or one function that makes a Keras schedule of the arguments of `LinearWarmupThenDecay`,
+# and one row here; the flag `lr_schedule` has the same names.
 SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedule]] = {
-    "linear_warmup_then_decay": LinearWarmupThenDecay,
+    "linear": LinearWarmupThenDecay,
+    "cosine": LinearWarmupThenCosine,
+    "constant": _constant,
 }
 
 
 def create_schedule(
-    name: str, peak: float, *, num_train_steps: int, num_warmup_steps: int
+    name: str, peak: float, *, num_train_steps: int, num_warmup_steps: int, end: float = 0.0
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Creates the schedule of a name; the other arguments are those of `LinearWarmupThenDecay`.
 
@@ -75,4 +139,4 @@ def create_schedule(
       UserError: there is no schedule of the name.
     """
     create = lookup(SCHEDULES, name, "schedule")
-    return create(peak, num_train_steps=num_train_steps, num_warmup_steps=num_warmup_steps)
+    return create(peak, num_train_steps=num_train_steps, num_warmup_steps=num_warmup_steps, end=end)

@@ -12,6 +12,7 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.data.damage import explained_damage
+from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.saved_model import check_export_dir, write_export
@@ -32,6 +33,7 @@ from official_bert.training.run_folder import (
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
+    training_batch_size,
     training_folder,
     training_plan,
     write_evaluation_flags,
@@ -93,7 +95,7 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
     num_records = sum(count_records(path) for path in paths)
     logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
 
-    if config.do_train:
+    if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
     cluster = Cluster(strategy)
@@ -137,13 +139,15 @@ def _train(
             config.num_warmup_steps,
             config.num_train_steps,
         )
+    batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
     plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
     check_resumed_flags(config, config.num_train_steps)
 
     def batches(start_record: int) -> tf.data.Dataset:
         write_run_files(config, vocabulary)
         selection = {
-            "batch_size": config.train_batch_size,
+            "batch_size": batch_size,
+            "lengths": padded_lengths(config.max_seq_length) if config.train_batch_tokens else None,
             "num_records": num_records,
             "start_record": start_record,
         }

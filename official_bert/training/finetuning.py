@@ -19,8 +19,9 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.damage import explained_damage
-from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.pipeline import batch_sizes, evaluation_batches, training_batches
 from official_bert.data.records import RecordFile
+from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.cluster import Cluster
@@ -35,6 +36,7 @@ from official_bert.training.run_folder import (
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
+    training_batch_size,
     training_folder,
     training_plan,
     write_evaluation_flags,
@@ -127,7 +129,7 @@ def finetune(job: FinetuningJob) -> None:
         _check_initial_checkpoint(config)
     strategy = create_strategy(config)  # before anything else touches a device
     for name in _BATCH_SIZES:
-        if hasattr(config, name):
+        if hasattr(config, name) and not (name == "train_batch_size" and config.train_batch_tokens):
             num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
             check_divisible(getattr(config, name), strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
@@ -181,21 +183,20 @@ def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: ran
 def _train(job: FinetuningJob, trainer: Trainer) -> bool:
     """Trains; returns whether training came to its end."""
     config = job.config
-    plan = _plan(config, job.num_training_examples)
     _check_same_examples(config, *job.training_fingerprints())
     if has_stopped_early(config):
         return True
     file = job.training_file(trainer)
+    batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
+    plan = _plan(config, _num_steps(job, trainer, file, batch_size))
 
     def batches(start_record: int) -> tf.data.Dataset:
         write_run_files(config, job.tokenizer.vocabulary)
-        num_records = job.write_training_records(trainer)
-        trainer.cluster.wait()  # until the chief has written them
         return training_batches(
             [file.path],
             file.schema,
-            batch_size=config.train_batch_size,
-            num_records=num_records,
+            batch_size=batch_size,
+            num_records=_write_training_records(job, trainer),
             seed=config.random_seed,
             start_record=start_record,
             lengths=file.lengths,
@@ -209,6 +210,13 @@ def _train(job: FinetuningJob, trainer: Trainer) -> bool:
             init_checkpoint=config.init_checkpoint,
             evaluate=best_keeper(config, trainer, job.primary_metric, lambda step: job.scores(trainer, step)),
         )
+
+
+def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
+    """Writes the records to train on; returns how many there are once all workers can read them."""
+    num_records = job.write_training_records(trainer)
+    trainer.cluster.wait()
+    return num_records
 
 
 def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
@@ -301,15 +309,53 @@ def _check_same_examples(config: FinetuningOptions, made_from: str | None, requi
         )
 
 
-def _plan(config: FinetuningOptions, num_examples: int) -> TrainingPlan:
-    """The plan of passes over examples; the reference counts them before long ones become several records."""
-    num_steps = int(num_examples / config.train_batch_size * config.num_train_epochs)
+def _num_steps(job: FinetuningJob, trainer: Trainer, file: RecordFile, batch_size: int | TokenBudget) -> int:
+    """Steps of all epochs; the reference counts the examples before long ones become several records."""
+    config, num_examples = job.config, job.num_training_examples
+    if isinstance(batch_size, TokenBudget):
+        num_steps = _num_steps_within(batch_size, job, trainer, file)
+        step = f"train_batch_tokens={config.train_batch_tokens}"
+    else:
+        num_steps = int(num_examples / batch_size * config.num_train_epochs)
+        step = f"train_batch_size={batch_size}"
     if num_steps < 1:
         raise UserError(
             f"{num_examples} examples for num_train_epochs={config.num_train_epochs:g} make less than one "
-            f"step of train_batch_size={config.train_batch_size}"
+            f"step of {step}"
         )
     logging.info("%d training examples, %d steps", num_examples, num_steps)
+    return num_steps
+
+
+def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer, file: RecordFile) -> int:
+    """Counts the batches of all epochs that keep a budget, by the lengths of the records; logs how full they are."""
+    config = job.config
+    num_left = int(job.num_training_examples * config.num_train_epochs)
+    sizes = []
+    for size in batch_sizes(
+        [file.path],
+        file.schema,
+        budget,
+        num_records=_write_training_records(job, trainer),
+        seed=config.random_seed,
+        lengths=file.lengths,
+    ):
+        num_left -= size.num_examples
+        if num_left < 0:
+            break
+        sizes.append(size)
+    if sizes:
+        num_examples, num_positions, num_tokens = (sum(column) for column in zip(*sizes, strict=True))
+        logging.info(
+            "train_batch_tokens=%d: %.1f examples per step on average; padding is %.1f%% of all positions",
+            budget.num_tokens,
+            num_examples / len(sizes),
+            100 * (1 - num_tokens / num_positions),
+        )
+    return len(sizes)
+
+
+def _plan(config: FinetuningOptions, num_steps: int) -> TrainingPlan:
     check_resumed_flags(config, num_steps)
     return training_plan(
         config,

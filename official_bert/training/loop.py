@@ -135,7 +135,7 @@ class Trainer:
         logging.info("compiling the training step; this may take a minute")
         try:
             with sigterm.raised():
-                iterator = iter(self.cluster.distribute(batches(start * plan.batch_size)))
+                iterator = iter(self.cluster.distribute(batches(steps.num_examples)))
                 steps.compile(iterator)
         except Terminated:
             return  # the last checkpoint is of this very step
@@ -369,10 +369,10 @@ class _Pace:
 class _Window:
     """Averages over the steps since the last log line."""
 
-    def __init__(self, batch_size: int):
+    def __init__(self, batch_size: int | None):
         self._batch_size = batch_size
         self._histories: list[dict[str, np.ndarray]] = []
-        self._timed_steps = 0
+        self._timed_examples = 0.0
         self._timed_tokens = 0.0
         self._seconds = 0.0
 
@@ -395,7 +395,8 @@ class _Window:
         """Adds the steps of a call; `seconds` is None if its time does not count."""
         self._histories.append(history)
         if seconds is not None:
-            self._timed_steps += len(history["tokens"])
+            num_steps = len(history["tokens"])
+            self._timed_examples += self._batch_size * num_steps if self._batch_size else np.sum(history["examples"])
             self._timed_tokens += float(np.sum(history["tokens"]))
             self._seconds += seconds
 
@@ -403,11 +404,12 @@ class _Window:
         """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known."""
         columns = self._columns()
         del columns["tokens"]
+        columns.pop("examples", None)
         learning_rate = columns.pop("learning_rate")[-1]
         scalars = {name: float(np.mean(values)) for name, values in columns.items()}
         scalars["learning_rate"] = float(learning_rate)
-        if self._timed_steps:
-            scalars["examples_per_second"] = self._timed_steps * self._batch_size / self._seconds
+        if self._timed_examples:
+            scalars["examples_per_second"] = float(self._timed_examples) / self._seconds
             if self._timed_tokens:  # what a frozen encoder computed before has none
                 scalars["tokens_per_second"] = self._timed_tokens / self._seconds
         return scalars

@@ -10,10 +10,11 @@ class TrainingPlan:
     """How long and how fast to train, and what to save.
 
     Attributes:
-      batch_size: examples in a step, over all replicas.
+      batch_size: examples in a step, over all replicas; None if the steps differ, so that examples are counted.
       num_train_steps: steps in all, those before a resume included.
       num_warmup_steps: steps of rising learning rate.
       learning_rate: its peak.
+      end_learning_rate: what it falls to in the last step, where the schedule lets it fall.
       schedule: name of how it rises and falls, a row of `optimization.schedules`.
       optimizer: name of the optimizer, a row of `optimization.registry`.
       optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
@@ -26,12 +27,13 @@ class TrainingPlan:
       eval_steps: steps between evaluations, None for none.
     """
 
-    batch_size: int
+    batch_size: int | None
     num_train_steps: int
     num_warmup_steps: int = 0
     learning_rate: float = 5e-5
-    schedule: str = "linear_warmup_then_decay"
-    optimizer: str = "adam_weight_decay"
+    end_learning_rate: float = 0.0
+    schedule: str = "linear"
+    optimizer: str = "adam"
     optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gradient_accumulation_steps: int = 1
     seed: int = 12345

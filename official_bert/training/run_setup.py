@@ -1,12 +1,14 @@
 """What all runs that train have in common: how the flags become a plan and batches, and what may change on a resume."""
 
 import contextlib
+import dataclasses
 import os
 
 from absl import logging
 
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from official_bert.config.run_configs.training import TrainingOptions
+from official_bert.data.token_budget import TokenBudget
 from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
@@ -15,10 +17,14 @@ from official_bert.training.run_folder import read_run_config, write_model_files
 
 # Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
 # examples of the epoch would be seen twice and others never.
-_ORDER_FLAGS = ("train_batch_size", "random_seed", "dynamic_padding")
+_ORDER_FLAGS = ("train_batch_size", "train_batch_tokens", "random_seed", "dynamic_padding")
 # Other flags that change what a run learns.
 _LEARNING_FLAGS = (
     "learning_rate",
+    "optimizer",
+    "lr_schedule",
+    "end_learning_rate",
+    "layer_wise_lr_decay",
     "num_train_steps",
     "num_warmup_steps",
     "num_train_epochs",
@@ -38,6 +44,31 @@ _LEARNING_FLAGS = (
 )
 
 
+def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
+    """How large the batches are, as `training_batches` takes it.
+
+    Args:
+      config: the flags.
+      num_replicas: the devices that share a batch.
+      longest: positions that an example may have.
+
+    Raises:
+      UserError: `train_batch_tokens` is too small for an example in each part of each device's share.
+    """
+    if not config.train_batch_tokens:
+        return config.train_batch_size
+    num_parts = config.gradient_accumulation_steps
+    budget = TokenBudget(config.train_batch_tokens, multiple=num_replicas * num_parts)
+    if budget.num_tokens < budget.minimum(longest):
+        raise UserError(
+            f"train_batch_tokens={budget.num_tokens} is too small: examples may have {longest} positions, and each of "
+            f"{num_replicas} device(s) takes at least one"
+            + (f" for each of gradient_accumulation_steps={num_parts}" if num_parts > 1 else "")
+            + f"; give at least {budget.minimum(longest)}"
+        )
+    return budget
+
+
 def training_plan(
     config: TrainingOptions,
     *,
@@ -46,11 +77,16 @@ def training_plan(
     eval_steps: int | None = None,
 ) -> TrainingPlan:
     """Gathers the flags that say how to train; the arguments are those of `TrainingPlan`."""
+    optimizer_options = {"layer_wise_lr_decay": config.layer_wise_lr_decay}
+    if config.optimizer == "adam":
+        optimizer_options["bias_correction"] = config.adam_bias_correction
     return TrainingPlan(
-        batch_size=config.train_batch_size,
+        batch_size=None if config.train_batch_tokens else config.train_batch_size,
         num_train_steps=num_train_steps,
         num_warmup_steps=num_warmup_steps,
         learning_rate=config.learning_rate,
+        end_learning_rate=config.end_learning_rate,
+        schedule=config.lr_schedule,
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         seed=config.random_seed,
         iterations_per_loop=config.iterations_per_loop,
@@ -58,7 +94,8 @@ def training_plan(
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,
         eval_steps=eval_steps,
-        optimizer_options={"bias_correction": config.adam_bias_correction},
+        optimizer=config.optimizer,
+        optimizer_options=optimizer_options,
     )
 
 
@@ -98,14 +135,21 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:
     step = latest and step_of(latest)
     if not latest or not run or step == 0 or (step is not None and step >= num_train_steps):
         return
-    for name in (*_ORDER_FLAGS, *_LEARNING_FLAGS):
-        if name not in run.flags or not hasattr(config, name):
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    flags = {**defaults, **run.flags}  # a flag that is newer than the run had no effect in it
+    # Batches that differ in size also depend on how many devices and parts share them.
+    sharing = ("num_replicas", "gradient_accumulation_steps") if config.train_batch_tokens else ()
+    order_flags = (*_ORDER_FLAGS, *sharing)
+    for name in dict.fromkeys((*order_flags, *_LEARNING_FLAGS)):
+        if name not in flags or not hasattr(config, name):
             continue
-        old, new = run.flags[name], getattr(config, name)
+        old, new = flags[name], getattr(config, name)
         if old == new:
             continue
         change = f"{name}={new}, but {latest} was trained with {name}={old}"
-        if name in _ORDER_FLAGS and not config.allow_inexact_resume:
+        if name == "train_batch_tokens" and not old:
+            raise UserError(f"{change}, and does not count its examples; leave it out, or use another output_dir")
+        if name in order_flags and not config.allow_inexact_resume:
             raise UserError(
                 f"{change}: with another value, the resumed run would see some examples of this epoch twice and "
                 "others not at all; use the old value, allow_inexact_resume or another output_dir"

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import NUM_EXAMPLES
 from official_bert.optimization import replicas
 from official_bert.optimization.registry import create_optimizer, slots_by_name
 from official_bert.optimization.schedules import create_schedule
@@ -21,7 +22,7 @@ class TrainingSteps:
 
     Attributes:
       step: int64 variable, steps taken; the optimizer counts them.
-      slots: name to variable, the optimizer's.
+      slots: name to variable, the optimizer's, and the count of examples if batches differ in size.
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
@@ -46,13 +47,24 @@ class TrainingSteps:
             plan.learning_rate,
             num_train_steps=plan.num_train_steps,
             num_warmup_steps=plan.num_warmup_steps,
+            end=plan.end_learning_rate,
         )
         with strategy.scope():
             self._optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
         self.step = self._optimizer.iterations
         self.slots = slots_by_name(self._optimizer, model.trainable_variables)
+        self._batch_size = plan.batch_size
+        if self._batch_size is None:
+            self.slots[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
         self._scalar_names: list[str] = []
+
+    @property
+    def num_examples(self) -> int:
+        """Examples used so far, over all epochs."""
+        if self._batch_size is None:
+            return int(self.slots[NUM_EXAMPLES].numpy())
+        return int(self.step.numpy()) * self._batch_size
 
     def compile(self, iterator: Iterator) -> None:
         """Traces the compiled call, which the first `take` would do otherwise; takes no step.
@@ -71,10 +83,13 @@ class TrainingSteps:
 
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
-          tokens (real positions in the batch).
+          tokens (real positions in the batch); and examples, if batches differ in size.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
-        return {name: history[:, column] for column, name in enumerate(self._scalar_names)}
+        columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
+        if self._batch_size is None:
+            self.slots[NUM_EXAMPLES].assign_add(int(columns["examples"].sum()))
+        return columns
 
     @tf.function(reduce_retracing=True)
     def _compiled(self, iterator, num_steps):
@@ -114,7 +129,10 @@ class TrainingSteps:
         else:
             gradients, sums = self._accumulated(batch, first_part)
         # Features that were computed before have no tokens.
-        return gradients, {**sums, "tokens": tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)}
+        sums = {**sums, "tokens": tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)}
+        if self._batch_size is None:
+            sums["examples"] = tf.cast(tf.shape(next(iter(batch.values())))[0], tf.float32)
+        return gradients, sums
 
     def _accumulated(
         self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor

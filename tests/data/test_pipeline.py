@@ -1,6 +1,7 @@
 """Batches for training and evaluation."""
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import RecordWriter
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.data.tfrecord import read_records
+from official_bert.data.token_budget import TokenBudget
 
 SCHEMA = RecordSchema(Field("number", (), "int32"), Field("input_mask", (2,), "int32"))
 NUM_RECORDS = 23
@@ -165,6 +167,65 @@ def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkey
     whole = numbers(text_batches(text_paths), 20)
     assert numbers(text_batches(text_paths, start_record=steps * 4), 20 - steps) == whole[steps:]
     assert numbers(text_batches(text_paths, seed=8), 20) != whole
+
+
+def within_budget(paths, budget, **changes):
+    selection = {"batch_size": budget, "num_records": NUM_RECORDS, "seed": 7, "lengths": LENGTHS, **changes}
+    return training_batches(paths, TEXT_SCHEMA, **selection)
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_replicas):
+    budget = TokenBudget(64, num_replicas)
+    dataset = within_budget(text_paths, budget)
+    assert dataset.element_spec["input_ids"].shape.as_list() == [None, None]  # one trace for all of them
+    seen, batches = [], []
+    for batch in dataset.as_numpy_iterator():
+        check_cut(batch)
+        num_examples, width = batch["input_ids"].shape
+        assert num_examples % num_replicas == 0
+        assert num_examples * width <= 64
+        batches.append(batch)
+        seen += batch["number"].tolist()
+        if len(seen) >= 22 * NUM_RECORDS:  # whole pools, of 23 or 22 records
+            break
+    assert collections.Counter(seen) == dict.fromkeys(range(NUM_RECORDS), 22)
+    widths = [batch["input_ids"].shape[1] for batch in batches]
+    assert set(widths) == set(LENGTHS) and widths != sorted(widths)
+    sizes = [batch["input_ids"].shape for batch in batches]
+    assert max(sizes)[0] > 4 and (4, 16) in sizes  # short ones come in larger batches
+    counted = itertools.islice(
+        pipeline.batch_sizes(text_paths, TEXT_SCHEMA, budget, num_records=NUM_RECORDS, seed=7, lengths=LENGTHS),
+        len(batches),
+    )
+    assert [tuple(size) for size in counted] == [
+        (len(batch["number"]), batch["input_ids"].size, batch["input_mask"].sum()) for batch in batches
+    ]
+
+
+@pytest.mark.parametrize("pooled", [8192, 9])
+def test_batches_within_a_budget_go_on_where_a_run_stopped(text_paths, monkeypatch, pooled):
+    monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
+    monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 1)
+    budget = TokenBudget(40)
+    whole = numbers(within_budget(text_paths, budget), 20)
+    assert numbers(within_budget(text_paths, budget), 20) == whole
+    for steps in (1, 2, 3, 5, 9, 14):
+        resumed = within_budget(text_paths, budget, start_record=sum(map(len, whole[:steps])))
+        assert numbers(resumed, 20 - steps) == whole[steps:]
+    assert numbers(within_budget(text_paths, budget, seed=8), 20) != whole
+
+
+def test_batches_within_a_budget_are_shared_by_two_devices(text_paths, two_devices):
+    dataset = two_devices.experimental_distribute_dataset(within_budget(text_paths, TokenBudget(64, 2)))
+    seen = []
+    for batch in dataset:
+        first, second = (values.numpy() for values in two_devices.experimental_local_results(batch["number"]))
+        assert len(first) == len(second)
+        seen += [*first.tolist(), *second.tolist()]
+        if len(seen) >= 22:  # a pool
+            break
+    assert len(set(seen)) == len(seen) == 22
 
 
 @pytest.mark.parametrize("num_replicas", [1, 2])

@@ -1,8 +1,5 @@
 """The optimizer against its formula, in Keras's `fit` against the reference's trajectory, and on several devices."""
 
-import subprocess
-import sys
-
 import keras
 import numpy as np
 import pytest
@@ -14,32 +11,18 @@ from official_bert.optimization.adam_weight_decay import AdamWeightDecay
 from official_bert.optimization.registry import slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.support.errors import UserError
-from tests.conftest import script_environment
+from tests.optimization.small_models import (
+    TOLERANCE,
+    Rates,
+    assert_close,
+    assert_same_weights,
+    fitted,
+    fitted_with_jax,
+    make_variables,
+    small_model,
+    variable,
+)
 from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
-
-# The fused kernel takes 1 - 0.999 in float32, which is 1.3e-5 off 0.001.
-TOLERANCE = 5e-5
-
-
-def variable(values, *scopes, name):
-    if scopes:
-        with keras.name_scope(scopes[0]):
-            return variable(values, *scopes[1:], name=name)
-    return keras.Variable(np.array(values, np.float32), name=name)
-
-
-def make_variables():
-    return [
-        variable([[1.0, -2.0], [0.5, 3.0]], "layer", "dense", name="kernel"),
-        variable([1.0, -2.0], "layer", "dense", name="bias"),
-        variable([1.0, 4.0], "layer", "LayerNorm", name="gamma"),
-    ]
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class Rates(keras.optimizers.schedules.LearningRateSchedule):
-    def __call__(self, step):
-        return keras.ops.take(keras.ops.convert_to_tensor([0.1, 0.01, 0.3]), step)
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "another"])
@@ -143,34 +126,8 @@ def test_fit_follows_the_reference(model_dir):
         np.testing.assert_allclose(values, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
 
 
-def small_model():
-    keras.utils.set_random_seed(1)
-    inputs = keras.Input([3])
-    hidden = keras.layers.LayerNormalization(name="LayerNorm")(keras.layers.Dense(4)(inputs))
-    return keras.Model(inputs, keras.layers.Dense(1)(hidden))
-
-
-def small_batches():
-    rng = np.random.default_rng(1)
-    numbers = rng.normal(size=[24, 3]).astype(np.float32)
-    # Large, so that clipping acts.
-    return numbers, 100 * numbers.sum(axis=1, keepdims=True)
-
-
 def optimizer_for_fit(**options):
     return AdamWeightDecay(LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3), **options)
-
-
-def fitted(model, epochs=1, optimizer=None):
-    if optimizer is not None:
-        model.compile(optimizer=optimizer, loss="mse")
-    model.fit(*small_batches(), batch_size=4, epochs=epochs, shuffle=False, verbose=0)
-    return model
-
-
-def assert_same_weights(model, expected, tolerance):
-    for ours, theirs in zip(model.trainable_variables, expected.trainable_variables, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=tolerance, err_msg=ours.path)
 
 
 @pytest.fixture(scope="module")
@@ -210,39 +167,7 @@ def test_a_scaled_loss_gives_the_same_steps(twelve_small_steps):
     assert_same_weights(model, twelve_small_steps, 1e-5)
 
 
-JAX_PROGRAM = """
-import sys
-import keras
-import numpy as np
-from official_bert.optimization.adam_weight_decay import AdamWeightDecay
-from official_bert.optimization.schedules import LinearWarmupThenDecay
-
-given = np.load(sys.argv[1])
-model = keras.Sequential([
-    keras.Input([3]), keras.layers.Dense(4), keras.layers.LayerNormalization(name="LayerNorm"), keras.layers.Dense(1),
-])
-model.set_weights([given[f"weights{number}"] for number in range(6)])
-schedule = LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3)
-model.compile(optimizer=AdamWeightDecay(schedule, bias_correction=True), loss="mse")
-model.fit(given["numbers"], given["sums"], batch_size=4, epochs=2, shuffle=False, verbose=0)
-assert "tensorflow" not in sys.modules
-np.savez(sys.argv[2], *model.get_weights())
-"""
-
-
 @pytest.mark.slow
 def test_jax_takes_the_same_steps(twelve_small_steps, tmp_path):
-    numbers, sums = small_batches()
-    weights = {f"weights{number}": values for number, values in enumerate(small_model().get_weights())}
-    np.savez(tmp_path / "given.npz", numbers=numbers, sums=sums, **weights)
-    arguments = [str(tmp_path / "given.npz"), str(tmp_path / "trained.npz")]
-    process = subprocess.run(
-        [sys.executable, "-c", JAX_PROGRAM, *arguments],
-        env={**script_environment(), "KERAS_BACKEND": "jax"},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stderr
-    with np.load(tmp_path / "trained.npz") as trained:
-        for name, expected in zip(trained.files, twelve_small_steps.get_weights(), strict=True):
-            np.testing.assert_allclose(trained[name], expected, atol=1e-4)
+    weights = fitted_with_jax(tmp_path, "AdamWeightDecay", bias_correction=True)
+    assert_close(weights, twelve_small_steps.get_weights(), 1e-4)

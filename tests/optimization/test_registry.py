@@ -1,11 +1,14 @@
 """Optimizers by name: another one is a class and a row, and trains, is saved and resumes like the reference's."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.schema import RecordSchema
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
 from official_bert.optimization.registry import OPTIMIZERS, create_optimizer, slots_by_name
@@ -87,6 +90,11 @@ def arrays(folder, step):
     return {name: reader.read(name) for name in reader.shapes}
 
 
+def test_the_flag_has_the_names_of_the_optimizers():
+    (flag,) = (field for field in dataclasses.fields(TrainingOptions) if field.name == "optimizer")
+    assert set(flag.metadata["choices"]) == set(OPTIMIZERS)
+
+
 def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
     options = {"optimizer": "momentum", "optimizer_options": {"momentum": 0.5, "global_clipnorm": 0.1}}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
@@ -117,12 +125,15 @@ def test_another_optimizer_trains_is_saved_and_resumes(tmp_path, momentum_row):
 
 def test_another_optimizer_s_checkpoint_is_not_resumed_from(tmp_path, momentum_row):
     train(tmp_path, optimizer="momentum")
-    with pytest.raises(UserError, match="lacks .*adam_m"):
+    with pytest.raises(UserError, match="lacks .*adam_m.*: it is of another optimizer; use the optimizer that it was"):
         train(tmp_path)
+    with pytest.raises(UserError, match="lacks .*lamb_m.*: it is of another optimizer"):
+        train(tmp_path, optimizer="lamb")
 
 
-def test_another_optimizer_takes_the_same_steps_on_two_devices(tmp_path, momentum_row, two_devices):
-    options = {"optimizer": "momentum", "optimizer_options": {"global_clipnorm": 0.5}}
+@pytest.mark.parametrize("name", ["momentum", "lamb"])
+def test_another_optimizer_takes_the_same_steps_on_two_devices(name, tmp_path, momentum_row, two_devices):
+    options = {"optimizer": name, "optimizer_options": {"global_clipnorm": 0.5}}
     train(tmp_path / "one", **options)
     train(tmp_path / "two", strategy=two_devices, **options)
     expected = arrays(tmp_path / "one", NUM_STEPS)
@@ -137,8 +148,8 @@ def test_a_loss_that_is_not_finite_says_what_to_change(tmp_path, momentum_row):
 
 def test_what_cannot_be_is_refused(momentum_row):
     model = SumTask().build_model()
-    with pytest.raises(UserError, match="optimizer='lamb' is unknown; choose one of adam_weight_decay, momentum"):
-        create_optimizer("lamb", 0.1, model, {})
+    with pytest.raises(UserError, match="optimizer='lion' is unknown; choose one of adam, lamb, momentum"):
+        create_optimizer("lion", 0.1, model, {})
     with pytest.raises(UserError, match=r"'momentum' with optimizer_options=\{'bias_correction': True\}: Argument"):
         create_optimizer("momentum", 0.1, model, {"bias_correction": True})
     with pytest.raises(UserError, match="Momentum: clipnorm, use_ema is not supported in the training loop"):
@@ -148,7 +159,7 @@ def test_what_cannot_be_is_refused(momentum_row):
 def test_patterns_of_frozen_layers_are_not_missed():
     model = SumTask().build_model()
     model.get_layer("LayerNorm").trainable = False
-    optimizer = create_optimizer("adam_weight_decay", 0.1, model, {})
+    optimizer = create_optimizer("adam", 0.1, model, {})
     assert optimizer.no_decay == ["bias"]
     with pytest.raises(ValueError, match="no variable path matches 'LayerNorm'"):
         AdamWeightDecay().build(model.trainable_variables)

@@ -1,10 +1,20 @@
 """The schedule against numbers worked out by hand."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from official_bert.optimization.schedules import SCHEDULES, LinearWarmupThenDecay, create_schedule
+from official_bert.config.run_configs.training import TrainingOptions
+from official_bert.optimization.schedules import (
+    SCHEDULES,
+    LinearWarmupThenConstant,
+    LinearWarmupThenCosine,
+    LinearWarmupThenDecay,
+    create_schedule,
+)
 from official_bert.support.errors import UserError
 
 
@@ -23,8 +33,45 @@ def test_decay_without_warmup(step, rate):
     np.testing.assert_allclose(LinearWarmupThenDecay(2.0, num_train_steps=100)(step - 1), rate, atol=1e-6)
 
 
-def test_a_schedule_is_saved_and_loaded():
-    schedule = LinearWarmupThenDecay(0.5, num_train_steps=30, num_warmup_steps=7)
+@pytest.mark.parametrize("num_warmup_steps", [0, 10])
+def test_without_an_end_the_rates_are_bit_for_bit_those_of_the_reference(num_warmup_steps):
+    schedule = LinearWarmupThenDecay(5e-5, num_train_steps=97, num_warmup_steps=num_warmup_steps)
+    for step in range(1, 100):
+        rate = 5e-5 * (1.0 - tf.minimum(tf.constant(step, tf.float32), 97.0) / 97)
+        if step < num_warmup_steps:
+            rate = 5e-5 * tf.constant(step, tf.float32) / num_warmup_steps
+        assert float(schedule(step - 1)) == float(rate)
+
+
+@pytest.mark.parametrize(("step", "rate"), [(5, 0.5), (10, 0.92), (50, 0.6), (99, 0.208), (100, 0.2), (200, 0.2)])
+def test_a_line_ends_where_the_reference_s_polynomial_would(step, rate):
+    schedule = LinearWarmupThenDecay(1.0, num_train_steps=100, num_warmup_steps=10, end=0.2)
+    np.testing.assert_allclose(schedule(step - 1), rate, rtol=1e-5)
+
+
+@pytest.mark.parametrize("end", [0.0, 0.2])
+def test_half_a_cosine(end):
+    schedule = LinearWarmupThenCosine(1.0, num_train_steps=100, num_warmup_steps=10, end=end)
+    for step in range(1, 130):
+        rate = step / 10 if step < 10 else end + (1 - end) * (1 + np.cos(np.pi * min(step, 100) / 100)) / 2
+        np.testing.assert_allclose(schedule(step - 1), rate, atol=1e-6)
+
+
+def test_a_constant_rate_after_warmup():
+    schedule = LinearWarmupThenConstant(0.3, num_warmup_steps=3)
+    np.testing.assert_allclose([schedule(step) for step in range(5)], [0.1, 0.2, 0.3, 0.3, 0.3], rtol=1e-6)
+    assert float(LinearWarmupThenConstant(0.3)(0)) == np.float32(0.3)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        LinearWarmupThenDecay(0.5, num_train_steps=30, num_warmup_steps=7, end=0.1),
+        LinearWarmupThenCosine(0.5, num_train_steps=30, num_warmup_steps=7, end=0.1),
+        LinearWarmupThenConstant(0.5, num_warmup_steps=7),
+    ],
+)
+def test_a_schedule_is_saved_and_loaded(schedule):
     loaded = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
     assert [float(loaded(step)) for step in range(30)] == [float(schedule(step)) for step in range(30)]
     assert loaded.get_config() == schedule.get_config()
@@ -35,14 +82,23 @@ def test_impossible_numbers_are_refused():
         LinearWarmupThenDecay(1.0, num_train_steps=0)
     with pytest.raises(ValueError, match="num_warmup_steps=-1"):
         LinearWarmupThenDecay(1.0, num_train_steps=5, num_warmup_steps=-1)
+    with pytest.raises(ValueError, match="end=2.0: must be from 0 to the peak, 1.0"):
+        LinearWarmupThenCosine(1.0, num_train_steps=5, end=2.0)
 
 
 def test_schedules_are_found_by_name(monkeypatch):
-    def cosine(peak, *, num_train_steps, num_warmup_steps):
-        return keras.optimizers.schedules.CosineDecay(peak, num_train_steps)
+    def square(peak, *, num_train_steps, num_warmup_steps, end):
+        return keras.optimizers.schedules.PolynomialDecay(peak, num_train_steps, end, power=2.0)
 
-    monkeypatch.setitem(SCHEDULES, "cosine", cosine)
-    schedule = create_schedule("cosine", 1.0, num_train_steps=10, num_warmup_steps=0)
-    np.testing.assert_allclose(schedule(5), 0.5, atol=1e-6)
-    with pytest.raises(UserError, match="schedule='square' is unknown; choose one of cosine, linear_warmup_then_decay"):
-        create_schedule("square", 1.0, num_train_steps=10, num_warmup_steps=0)
+    monkeypatch.setitem(SCHEDULES, "square", square)
+    numbers = {"num_train_steps": 10, "num_warmup_steps": 0}
+    middles = {name: float(create_schedule(name, 1.0, **numbers)(4)) for name in SCHEDULES}
+    assert middles == pytest.approx({"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36}, abs=1e-6)
+    assert float(create_schedule("linear", 1.0, **numbers, end=0.25)(9)) == 0.25
+    with pytest.raises(UserError, match="schedule='root' is unknown; choose one of constant, cosine, linear, square"):
+        create_schedule("root", 1.0, **numbers)
+
+
+def test_the_flag_has_the_names_of_the_schedules():
+    (flag,) = (field for field in dataclasses.fields(TrainingOptions) if field.name == "lr_schedule")
+    assert set(flag.metadata["choices"]) == set(SCHEDULES)

@@ -108,6 +108,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({"data_dir": str(elsewhere)}, "was trained on other examples"),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
         ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
+        ({"optimizer": "lamb"}, "model.ckpt-5 lacks .*/lamb_m.*: it is of another optimizer; use the optimizer"),
         ({"random_seed": 6}, "--random_seed=6, but .* --allow_inexact_resume or another --output_dir"),
     ):
         with prints_error(message, ClassifierConfig):
@@ -125,11 +126,13 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
 
 
 def test_what_changes_a_resumed_run_is_warned_of(resumed, caplog):
-    run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True)
-    for change in ("learning_rate=0.001", "warmup_proportion=0.2", "train_batch_size=4"):
+    new_flags = {"end_learning_rate": 1e-6, "lr_schedule": "cosine", "layer_wise_lr_decay": 0.9}
+    run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True, **new_flags)
+    new_changes = tuple(f"{name}={value}" for name, value in new_flags.items())
+    for change in ("learning_rate=0.001", "warmup_proportion=0.2", "train_batch_size=4", *new_changes):
         name = change.partition("=")[0]
         assert f"{change}, but {resumed['output_dir']}/model.ckpt-5 was trained with {name}=" in caplog.text
-    assert caplog.text.count("the resumed run differs from an uninterrupted one") == 3
+    assert caplog.text.count("the resumed run differs from an uninterrupted one") == 6
     flags = json.loads(open(os.path.join(resumed["output_dir"], "run_config.json")).read())["flags"]
     assert flags["train_batch_size"] == 4
 

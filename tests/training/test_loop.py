@@ -113,6 +113,17 @@ def test_calls_grow_to_a_second_but_not_beyond_the_limit():
     assert _Pace(limit=1000, is_cut_short=False).num_steps == 1000
 
 
+def test_the_speed_counts_the_examples_of_batches_that_differ():
+    window = _Window(batch_size=None)
+    part = {"loss": [1.0, 3.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0], "examples": [4.0, 14.0]}
+    window.add({name: np.array(values) for name, values in part.items()}, seconds=None)
+    assert window.scalars() == {"loss": 2.0, "learning_rate": 0.2}
+    window.add({name: np.array(values) for name, values in part.items()}, seconds=2.0)
+    expected = {"loss": 2.0, "learning_rate": 0.2, "examples_per_second": 9.0, "tokens_per_second": 20.0}
+    assert window.scalars() == expected
+    assert window.arrays()["unlogged_steps/examples"].tolist() == [4.0, 14.0, 4.0, 14.0]  # a resumed run logs the same
+
+
 def test_a_window_averages_over_all_its_steps():
     window = _Window(batch_size=4)
     part = {"loss": [1.0, 3.0], "gradient_norm": [2.0, 2.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0]}

@@ -46,6 +46,8 @@ class SweepOptions(LabellingOptions):
         super().__post_init__()
         if not (self.do_train and self.do_eval):
             raise UserError("a sweep trains and evaluates; leave --nodo_train and --nodo_eval out")
+        if self.train_batch_tokens:
+            raise UserError("a sweep tries the sizes of --train_batch_size; leave --train_batch_tokens out")
         if self.do_export:
             raise UserError(f"a sweep does not export; export the winner with {self.script}.py --do_export")
 

@@ -103,7 +103,13 @@ class TrainingOptions(DeviceOptions):
     output_dir: str | None = option(None, "Folder for all files that the script writes.", required=True, is_path=True)
     do_train: bool = option(False, "Run training.")
     train_batch_size: int = option(
-        32, "Number of examples per training step, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+        32,
+        "Number of examples per training step, over all devices.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        not_with={
+            "train_batch_tokens": "--train_batch_size has no effect with --train_batch_tokens; leave one of them out"
+        },
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0)
     save_checkpoints_steps: int = option(1000, "Number of steps between checkpoints.", minimum=1)
@@ -111,9 +117,40 @@ class TrainingOptions(DeviceOptions):
         1000, "Maximum number of steps per compiled call; log lines and checkpoints end a call early.", minimum=1
     )
 
+    train_batch_tokens: int = option(
+        0,
+        "Maximum number of positions per training step, padding included, over all devices: a batch has as many "
+        "examples of similar length as fit. 0 for batches of --train_batch_size.",
+        minimum=0,
+        not_with={
+            "use_tpu": "--train_batch_tokens makes batches of many shapes, each of which a TPU would compile; use "
+            "--train_batch_size"
+        },
+    )
+    optimizer: str = option(
+        "adam", "adam: that of Google's BERT; lamb: for batches of thousands of examples.", choices=("adam", "lamb")
+    )
+    lr_schedule: str = option(
+        "linear",
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak.",
+        choices=("linear", "cosine", "constant"),
+    )
+    end_learning_rate: float = option(
+        0.0,
+        "Learning rate of the last step, at most --learning_rate.",
+        minimum=0,
+        only_with={"lr_schedule": ("linear", "cosine")},
+    )
+    layer_wise_lr_decay: float = option(
+        1.0,
+        "Learning rate of each layer of the encoder divided by that of the layer above it; 1 for the same in all.",
+        minimum=0,
+        maximum=1,
+    )
     adam_bias_correction: bool = option(
         False,
         "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it.",
+        only_with={"optimizer": ("adam",)},
     )
     gradient_accumulation_steps: int = option(
         1,
@@ -141,6 +178,21 @@ class TrainingOptions(DeviceOptions):
         check_options(self)
         if self.do_export and not self.export_dir:
             raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+        if self.train_batch_tokens and not getattr(self, "dynamic_padding", True):
+            raise UserError("--train_batch_tokens needs batches of similar length; leave --nodynamic_padding out")
+        if self.train_batch_tokens and not getattr(self, "trainable_encoder", True):
+            raise UserError(
+                "--train_batch_tokens has no effect on a frozen encoder, whose outputs are computed before; use "
+                "--train_batch_size"
+            )
+        if not self.layer_wise_lr_decay:
+            raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
+        is_list = isinstance(self.learning_rate, str)  # that of a sweep, each of whose runs is checked
+        if not is_list and self.end_learning_rate > self.learning_rate:
+            raise UserError(
+                f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
+                "peak; give a lower one"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from official_bert.data.graph_masking import GraphMasker
 from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, training_batches
+from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.records import UNMASKED_SCHEMA
 from official_bert.tokenization import Vocabulary, vocab
@@ -66,7 +67,13 @@ class DynamicMasking:
                 )
 
     def training_batches(
-        self, paths: Sequence[str], *, batch_size: int, num_records: int, start_record: int
+        self,
+        paths: Sequence[str],
+        *,
+        batch_size: int | TokenBudget,
+        num_records: int,
+        start_record: int,
+        lengths: Sequence[int] | None = None,
     ) -> tf.data.Dataset:
         """Reads and masks batches for training; for arguments and order see `data.pipeline.training_batches`.
 
@@ -79,13 +86,18 @@ class DynamicMasking:
             num_records=num_records,
             seed=self._random_seed,
             start_record=start_record,
+            lengths=lengths,
         )
 
-        def mask(number, batch):
-            visits = start_record + number * batch_size + tf.range(batch_size, dtype=tf.int64)
+        def count(num_before, batch):
+            num_examples = tf.shape(batch["input_ids"], tf.int64)[0]
+            return num_before + num_examples, (num_before + tf.range(num_examples), batch)
+
+        def mask(visits, batch):
             return self._maskers["training"].mask(batch, visits)
 
-        return batches.enumerate().map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+        counted = batches.scan(tf.constant(start_record, tf.int64), count)
+        return counted.map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
     def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
         """Reads and masks batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.

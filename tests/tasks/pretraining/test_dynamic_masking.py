@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
@@ -98,6 +100,38 @@ def test_the_masks_of_a_visit_are_those_of_its_number_in_batches_of_any_size(tra
     small, large = training(12, batch_size=4), training(3, batch_size=16)
     joined = {name: np.concatenate([batch[name] for batch in small]) for name in small[0]}
     assert_equal([joined], [{name: np.concatenate([batch[name] for batch in large]) for name in large[0]}])
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_shorter_batches_within_a_budget_have_the_masks_of_whole_ones(make, unmasked_records_file, whole_word):
+    masking = make(do_whole_word_mask=whole_word)
+    selection = {"num_records": NUM_RECORDS, "lengths": [32, 48, 64]}
+    budget = TokenBudget(256)
+
+    def batches(count, start_record=0):
+        dataset = masking.training_batches(
+            [unmasked_records_file], batch_size=budget, start_record=start_record, **selection
+        )
+        assert dataset.element_spec["masked_lm_positions"].shape.as_list() == [None, 10]
+        return list(dataset.take(count).as_numpy_iterator())
+
+    found = batches(12)
+    assert len({batch["input_ids"].shape[1] for batch in found}) > 1
+    num_used = 0
+    for number, batch in enumerate(found):
+        num_examples, width = batch["input_ids"].shape
+        visits = num_used + np.arange(num_examples, dtype=np.int64)
+        restored = {
+            name: tf.constant(np.pad(unmasked(batch)[name], [(0, 0), (0, 64 - width)]))
+            for name in ("input_ids", "input_mask")
+        }
+        again = masking._maskers["training"].mask(restored, tf.constant(visits))
+        np.testing.assert_array_equal(again["input_ids"][:, :width], batch["input_ids"])
+        for name in MASKED[1:]:
+            np.testing.assert_array_equal(again[name], batch[name], err_msg=name)
+        num_used += num_examples
+        if number in (3, 7):
+            assert_equal(batches(12 - number - 1, num_used), found[number + 1 :])
 
 
 def test_each_visit_and_each_seed_has_masks_of_its_own(training):

@@ -1,0 +1,65 @@
+"""Batches that are limited by their number of tokens instead of examples: few long ones or many short ones."""
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenBudget:
+    """How large a batch may be.
+
+    Attributes:
+      num_tokens: maximum number of positions in a batch, padding included, over all replicas.
+      multiple: every batch has a multiple of this many examples, so that replicas and their parts can share it.
+    """
+
+    num_tokens: int
+    multiple: int = 1
+
+    def minimum(self, longest: int) -> int:
+        """The smallest number of tokens with which examples of this length fit."""
+        return longest * self.multiple
+
+    def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
+        """Splits a pool of examples into batches of similar lengths, in random order.
+
+        The longest come first; each batch takes as many of the next examples as fit, and the last two share what is
+        left. For example extents 5 8 2 7 1 1 3, lengths 4 and 8 and a budget of 16 tokens give the batches 8 7, 5 3 and
+        2 1 1; with one example more, of length 4, they are 8 7, 5 4 and 3 2 1 1.
+
+        Args:
+          extents: int [B], positions of each example up to the last real one; B is a multiple of `multiple`.
+          lengths: ascending; a batch is padded to the first of these that holds its longest example.
+          seed: of the order.
+
+        Returns:
+          The batches, each as int64 indices of `extents`; each index is in one batch.
+
+        Raises:
+          ValueError: the longest do not fit.
+        """
+        order = np.argsort(-extents, kind="stable")
+        widths = self.widths(extents[order], lengths)
+        if self.num_tokens < self.minimum(widths[0]):
+            raise ValueError(f"{self} is less than the {self.minimum(widths[0])} tokens that the longest examples need")
+        ends = [0]
+        while ends[-1] < len(order):
+            num_fitting = self._rounded(self.num_tokens // widths[ends[-1]])
+            ends.append(min(ends[-1] + num_fitting, len(order)))
+        if len(ends) > 2:
+            ends[-2] = min(ends[-2], ends[-3] + self._rounded((ends[-1] - ends[-3]) // 2))
+        batches = np.split(order, ends[1:-1])
+        random.Random(seed).shuffle(batches)
+        return batches
+
+    @staticmethod
+    def widths(extents: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+        """The first of the lengths that holds each extent; int [B]."""
+        return np.asarray(lengths)[np.searchsorted(lengths, extents)]
+
+    def _rounded(self, number: int) -> int:
+        """The largest number of examples that a batch may have, up to a limit."""
+        return int(number) // self.multiple * self.multiple

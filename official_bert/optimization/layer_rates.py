@@ -1,0 +1,46 @@
+"""Learning rates that differ from layer to layer."""
+
+import re
+from collections.abc import Sequence
+
+_EMBEDDINGS = re.compile(r"(^|/)embeddings/")
+_LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")
+
+
+def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
+    """What to multiply the learning rate of each variable with, so that lower layers move less.
+
+    Layer l of L, counted from 0, gets decay^(L - l), the embeddings get decay^(L + 1), and all else, the pooler and the
+    heads, get 1. For example with a decay of 0.9 and two layers: embeddings 0.729, layer 0 0.81, layer 1 0.9.
+
+    Args:
+      paths: those of the variables that are trained.
+      decay: above 0, at most 1.
+
+    Returns:
+      A number for each path.
+
+    Raises:
+      ValueError: the decay is out of range, or no path belongs to a layer of an encoder.
+
+    Source: Clark et al., "ELECTRA", 2020, appendix B; Sun et al., "How to Fine-Tune BERT", 2019, section 5.4.3.
+    ELECTRA's code has all layers one power lower: there the heads count two steps above the last layer.
+    """
+    if not 0 < decay <= 1:
+        raise ValueError(f"layer_wise_lr_decay={decay}: must be above 0 and at most 1")
+    if decay == 1:
+        return [1.0] * len(paths)
+    layers = [int(match[2]) if (match := _LAYER.search(path)) else None for path in paths]
+    num_layers = max((layer + 1 for layer in layers if layer is not None), default=0)
+    if not num_layers:
+        raise ValueError(
+            f"layer_wise_lr_decay={decay}: no variable that is trained belongs to a layer of an encoder "
+            "(encoder/layer_0/... in its path); leave it out"
+        )
+
+    def multiplier(path, layer):
+        if layer is not None:
+            return decay ** (num_layers - layer)
+        return decay ** (num_layers + 1) if _EMBEDDINGS.search(path) else 1.0
+
+    return [multiplier(path, layer) for path, layer in zip(paths, layers, strict=True)]

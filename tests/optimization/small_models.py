@@ -1,0 +1,103 @@
+"""Small models and a few steps of Keras's `fit`, for the tests of every optimizer."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+
+from tests.conftest import script_environment
+
+# The fused kernel takes 1 - 0.999 in float32, which is 1.3e-5 off 0.001.
+TOLERANCE = 5e-5
+
+
+def variable(values, *scopes, name):
+    if scopes:
+        with keras.name_scope(scopes[0]):
+            return variable(values, *scopes[1:], name=name)
+    return keras.Variable(np.array(values, np.float32), name=name)
+
+
+def make_variables():
+    return [
+        variable([[1.0, -2.0], [0.5, 3.0]], "layer", "dense", name="kernel"),
+        variable([1.0, -2.0], "layer", "dense", name="bias"),
+        variable([1.0, 4.0], "layer", "LayerNorm", name="gamma"),
+    ]
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Rates(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return keras.ops.take(keras.ops.convert_to_tensor([0.1, 0.01, 0.3]), step)
+
+
+def small_model():
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input([3])
+    hidden = keras.layers.LayerNormalization(name="LayerNorm")(keras.layers.Dense(4)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(1)(hidden))
+
+
+def small_batches():
+    rng = np.random.default_rng(1)
+    numbers = rng.normal(size=[24, 3]).astype(np.float32)
+    # Large, so that clipping acts.
+    return numbers, 100 * numbers.sum(axis=1, keepdims=True)
+
+
+def fitted(model, epochs=1, optimizer=None):
+    if optimizer is not None:
+        model.compile(optimizer=optimizer, loss="mse")
+    model.fit(*small_batches(), batch_size=4, epochs=epochs, shuffle=False, verbose=0)
+    return model
+
+
+def assert_same_weights(model, expected, tolerance):
+    for ours, theirs in zip(model.trainable_variables, expected.trainable_variables, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance, err_msg=ours.path)
+
+
+JAX_PROGRAM = """
+import json
+import sys
+import keras
+import numpy as np
+from official_bert import optimization
+
+given = np.load(sys.argv[1])
+model = keras.Sequential([
+    keras.Input([3]), keras.layers.Dense(4), keras.layers.LayerNormalization(name="LayerNorm"), keras.layers.Dense(1),
+])
+model.set_weights([given[f"weights{number}"] for number in range(6)])
+schedule = optimization.LinearWarmupThenDecay(0.05, num_train_steps=12, num_warmup_steps=3)
+optimizer = getattr(optimization, sys.argv[3])(schedule, **json.loads(sys.argv[4]))
+model.compile(optimizer=optimizer, loss="mse")
+model.fit(given["numbers"], given["sums"], batch_size=4, epochs=2, shuffle=False, verbose=0)
+assert "tensorflow" not in sys.modules
+np.savez(sys.argv[2], *model.get_weights())
+"""
+
+
+def fitted_with_jax(folder, name, **options):
+    """The weights of the small model after twelve steps with an optimizer of `official_bert.optimization`."""
+    numbers, sums = small_batches()
+    weights = {f"weights{number}": values for number, values in enumerate(small_model().get_weights())}
+    np.savez(folder / "given.npz", numbers=numbers, sums=sums, **weights)
+    arguments = [str(folder / "given.npz"), str(folder / "trained.npz"), name, json.dumps(options)]
+    process = subprocess.run(
+        [sys.executable, "-c", JAX_PROGRAM, *arguments],
+        env={**script_environment(), "KERAS_BACKEND": "jax"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    with np.load(folder / "trained.npz") as trained:
+        return [trained[name] for name in trained.files]
+
+
+def assert_close(values, expected, tolerance):
+    for ours, theirs in zip(values, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=tolerance)

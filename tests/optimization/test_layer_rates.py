@@ -1,0 +1,89 @@
+"""Rates that differ from layer to layer, in both optimizers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.optimization import AdamWeightDecay, Lamb
+from official_bert.optimization.layer_rates import rate_multipliers
+from official_bert.optimization.registry import create_optimizer
+from official_bert.support.errors import UserError
+
+CONFIG = BertConfig(vocab_size=20, hidden_size=4, num_hidden_layers=11, num_attention_heads=1, intermediate_size=8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ClassificationModel(BertEncoder(CONFIG), num_outputs=2)
+
+
+def expected_multiplier(path, decay):
+    parts = path.split("/")
+    for part in parts:
+        if part.startswith("layer_"):
+            return decay ** (11 - int(part.removeprefix("layer_")))
+    return decay**12 if "embeddings" in parts else 1
+
+
+def test_every_variable_has_the_rate_of_its_layer(model):
+    paths = [variable.path for variable in model.trainable_variables]
+    multipliers = dict(zip(paths, rate_multipliers(paths, 0.5), strict=True))
+    assert multipliers == {path: expected_multiplier(path, 0.5) for path in paths}
+    assert multipliers["bert/embeddings/word_embeddings"] == 0.5**12
+    assert multipliers["bert/encoder/layer_0/output/dense/kernel"] == 0.5**11
+    assert multipliers["bert/encoder/layer_10/output/dense/kernel"] == 0.5
+    assert multipliers["bert/pooler/dense/kernel"] == multipliers["output_weights"] == 1
+    assert set(rate_multipliers(paths, 1.0)) == {1.0}
+
+
+@pytest.mark.parametrize("optimizer_class", [AdamWeightDecay, Lamb])
+def test_a_variable_moves_as_with_the_rate_of_its_layer(model, optimizer_class):
+    rng = np.random.default_rng(2)
+    variables = model.trainable_variables
+    starts = [np.asarray(variable) for variable in variables]
+    steps = [[rng.normal(size=start.shape).astype(np.float32) for start in starts] for _ in range(3)]
+
+    def moved(**options):
+        for variable, start in zip(variables, starts, strict=True):
+            variable.assign(start)
+        # Without decay of weights, and with a rate so low that LAMB's ratio of norms stays, the way goes with the rate.
+        optimizer = optimizer_class(1e-5, weight_decay_rate=0.0, **options)
+        for gradients in steps:
+            optimizer.apply([tf.constant(gradient) for gradient in gradients], variables)
+        return [np.asarray(variable) - start for variable, start in zip(variables, starts, strict=True)]
+
+    for variable, plain, decayed in zip(variables, moved(), moved(layer_wise_lr_decay=0.8), strict=True):
+        multiplier = expected_multiplier(variable.path, 0.8)
+        np.testing.assert_allclose(decayed, multiplier * plain, rtol=1e-3, atol=5e-7, err_msg=variable.path)
+        assert np.abs(plain).max() > 1e-7
+
+
+def test_decay_of_weights_follows_the_rate_of_the_layer(model):
+    variables = model.trainable_variables
+    for optimizer_class in (AdamWeightDecay, Lamb):
+        kernel = next(variable for variable in variables if variable.path.endswith("layer_3/output/dense/kernel"))
+        start = np.asarray(kernel)
+        optimizer = optimizer_class(0.1, weight_decay_rate=0.5, layer_wise_lr_decay=0.9)
+        optimizer.apply([tf.zeros(variable.shape) for variable in variables], variables)
+        lost = 0.5 if optimizer_class is AdamWeightDecay else 1  # LAMB's way is as long as the weights
+        np.testing.assert_allclose(kernel, start * (1 - 0.1 * 0.9**8 * lost), rtol=1e-5)
+        kernel.assign(start)
+
+
+def test_a_model_without_layers_is_refused():
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    options = {"layer_wise_lr_decay": 0.9, "no_decay": ()}
+    with pytest.raises(UserError, match="layer_wise_lr_decay=0.9: no variable that is trained belongs to a layer"):
+        create_optimizer("adam", 0.1, model, options)
+    create_optimizer("adam", 0.1, model, {**options, "layer_wise_lr_decay": 1.0})
+    with pytest.raises(ValueError, match="must be above 0 and at most 1"):
+        rate_multipliers(["a"], 1.5)
+
+
+def test_the_decay_is_saved_with_the_optimizer():
+    optimizer = Lamb(0.1, layer_wise_lr_decay=0.8)
+    assert Lamb.from_config(optimizer.get_config()).layer_wise_lr_decay == 0.8

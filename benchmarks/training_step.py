@@ -48,7 +48,6 @@ def our_step():
         max_seq_length=LENGTH,
         max_predictions_per_seq=PREDICTIONS,
         eval_batch_size=BATCH,
-        use_one_hot_embeddings=False,
     )
     steps = TrainingSteps(
         task,

@@ -11,8 +11,8 @@ from official_bert.config.saved_flags import config_from_saved
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.serving.servable import Servable
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.registry import TaskRow, task_of_run

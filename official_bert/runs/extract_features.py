@@ -1,5 +1,6 @@
 """`extract_features.py`: texts in, the vectors of an encoder's layers out."""
 
+import dataclasses
 import functools
 
 from absl import logging
@@ -16,11 +17,12 @@ from official_bert.modeling.encoder import BertEncoder, is_of_encoder
 from official_bert.modeling.encoders import create_encoder
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.model import weights_fingerprint
-from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.model_files import read_model_files
+from official_bert.training.run_setup import encoder_options
 from official_bert.training.strategy import create_strategy
 
 
@@ -95,9 +97,12 @@ def _load(
     with strategy.scope():
         encoder = create_encoder(
             bert_config,
-            use_one_hot_embeddings=config.use_one_hot_embeddings,
-            # A TPU compiles for one shape, which the number of tokens is not.
-            layout_maker=padded_sequences if config.use_tpu else UnpaddedLayout.of,
+            dataclasses.replace(
+                encoder_options(config),
+                use_one_hot_embeddings=config.use_one_hot_embeddings,
+                # A TPU compiles for one shape, which the number of tokens is not.
+                layout_maker=padded_sequences if config.use_tpu else UnpaddedLayout.of,
+            ),
         )
     load_initial(config.init_checkpoint, encoder.weights, required=is_of_encoder).log()
     settings = ExtractionSettings(

@@ -30,6 +30,7 @@ from official_bert.training.run_folder import (
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
+    encoder_options,
     training_folder,
     training_plan,
     write_evaluation_flags,
@@ -82,7 +83,7 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
         max_seq_length=config.max_seq_length,
         max_predictions_per_seq=config.max_predictions_per_seq,
         eval_batch_size=config.eval_batch_size,
-        use_one_hot_embeddings=config.use_tpu,
+        encoder_options=encoder_options(config),
     )
     masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
     schema = masking.schema if masking else task.schema

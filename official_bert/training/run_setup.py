@@ -6,7 +6,8 @@ import os
 from absl import logging
 
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
-from official_bert.config.run_configs.training import TrainingOptions
+from official_bert.config.run_configs.training import DeviceOptions, TrainingOptions
+from official_bert.modeling.encoders import EncoderOptions
 from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
@@ -35,6 +36,11 @@ _LEARNING_FLAGS = (
     "eval_steps",
     "early_stopping_patience",
 )
+
+
+def encoder_options(config: DeviceOptions) -> EncoderOptions:
+    """Gathers the flags that say how the encoder computes."""
+    return EncoderOptions(use_one_hot_embeddings=config.use_tpu)
 
 
 def training_plan(

@@ -23,9 +23,7 @@ def golden_trajectory():
 def golden_task(model_dir, *, dropout=0.0):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
     config = dataclasses.replace(config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    return PretrainingTask(
-        config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=6, use_one_hot_embeddings=False
-    )
+    return PretrainingTask(config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=6)
 
 
 def golden_plan(golden, **changes):

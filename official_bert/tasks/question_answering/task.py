@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import RecordSchema
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.training.task import WeightedSum
@@ -33,8 +33,8 @@ class QuestionAnsweringTask:
         *,
         max_seq_length: int,
         is_padding_scored: bool,
-        use_one_hot_embeddings: bool,
-        make_encoder: Callable[..., Encoder] = create_encoder,
+        encoder_options: EncoderOptions = PLAIN,
+        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
     ):
         """Describes the task.
 
@@ -44,13 +44,13 @@ class QuestionAnsweringTask:
           max_seq_length: positions of a window.
           is_padding_scored: whether padding competes for the start and the end of an answer, as in the reference. What
             it would score depends on how far a batch is padded.
-          use_one_hot_embeddings: see `BertEncoder`.
+          encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
         """
         self._config = config
         self._max_seq_length = max_seq_length
         self._is_padding_scored = is_padding_scored
-        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self.schema = self.sized(schema)
 
@@ -60,7 +60,7 @@ class QuestionAnsweringTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        return SpanModel(self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings))
+        return SpanModel(self._make_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The mean of two losses: of choosing the start among all positions, padding included, and of the end."""

@@ -18,6 +18,7 @@ from official_bert.support.errors import UserError, plain_message
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 GLOBAL_STEP = "global_step"
+LOSS_SCALE = "loss_scale/"  # before the names of what decides how the loss is scaled in float16
 UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
 _REFERENCE_SLOTS = ("/adam_m", "/adam_v")
 _RESUMED = "checkpoint"  # how messages call a checkpoint that no parameter names: a run's own
@@ -145,7 +146,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-    """Tells whether an array only serves to resume training: an optimizer slot, the step, what was not logged yet.
+    """Tells whether an array only serves to resume training: an optimizer slot, the step, a loss scale, unlogged steps.
 
     Args:
       name: the array's.
@@ -153,4 +154,4 @@ def is_training_state(name: str, names: Container[str]) -> bool:
     """
     variable, _, _ = name.rpartition("/")
     is_slot = variable in names or name.endswith(_REFERENCE_SLOTS)  # the latter are known even without their variable
-    return is_slot or name == GLOBAL_STEP or name.startswith(UNLOGGED_STEPS)
+    return is_slot or name == GLOBAL_STEP or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))

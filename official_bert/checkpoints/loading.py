@@ -137,6 +137,14 @@ def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, 
         variable.assign(reader.read(name))
 
 
+def restore_present(path: str, state: Mapping[str, tf.Variable]) -> None:
+    """Sets those variables that a checkpoint has, scalars by their names; the others stay as they are."""
+    reader = CheckpointReader(path)
+    for name, variable in state.items():
+        if name in reader.shapes:
+            variable.assign(reader.read(name))
+
+
 def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> CheckpointReader:
     """Opens a checkpoint that must hold every variable; the step and the optimizer's slots may be missing.
 

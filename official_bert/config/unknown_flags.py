@@ -49,7 +49,7 @@ _OTHER_NAMES = {
 }
 
 _DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
-_PRECISION = "the scripts compute in float32; they do not support mixed precision yet"
+_PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
 _FIXED = "the optimizer is that of Google's BERT, with weight decay 0.01, gradient norm clipped to 1.0, epsilon 1e-6"
 _MODEL_FILES = (
@@ -70,7 +70,6 @@ _ADVICE = {
     "gpu": _DEVICES,
     "gradient_accumulation_steps": "gradients are not accumulated; lower --train_batch_size if memory runs out",
     "max_grad_norm": _FIXED,
-    "mixed_precision": _PRECISION,
     "model_name_or_path": _MODEL_FILES,
     "model_type": _MODEL_FILES,
     "no_cuda": _DEVICES,

@@ -87,8 +87,8 @@ class Dropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         shape = ops.shape(inputs)
         size = functools.reduce(operator.mul, shape)
-        pairs = keras.random.randint(((size + 1) // 2,), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator)
-        bits = ops.reshape(ops.view(pairs, "int16")[:size], shape)
+        pairs = keras.random.randint(((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator)
+        bits = ops.reshape(ops.reshape(ops.view(pairs, "int16"), (-1,))[:size], shape)
         return ops.where(bits >= round(self.rate * 2**16) - 2**15, inputs * (1 / (1 - self.rate)), 0)
 
 

@@ -1,6 +1,7 @@
 """Decides which encoder an architecture is, and how it computes: another class is a module, and a branch here."""
 
 import dataclasses
+from typing import Any
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
@@ -23,6 +24,10 @@ class EncoderOptions:
     layout_maker: LayoutMaker = padded_sequences
     dtype: str | None = None
 
+    def as_arguments(self) -> dict[str, Any]:
+        """The options as arguments of `BertEncoder`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
 
 PLAIN = EncoderOptions()
 UNPADDED = EncoderOptions(layout_maker=UnpaddedLayout.of)
@@ -30,4 +35,4 @@ UNPADDED = EncoderOptions(layout_maker=UnpaddedLayout.of)
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> Encoder:
     """Makes the encoder of an architecture, which computes as the options say."""
-    return BertEncoder(config, **{field.name: getattr(options, field.name) for field in dataclasses.fields(options)})
+    return BertEncoder(config, **options.as_arguments())

@@ -16,7 +16,7 @@ from official_bert.inference.features import ExtractionSettings, FeatureExtracto
 from official_bert.modeling.encoder import BertEncoder, is_of_encoder
 from official_bert.modeling.encoders import create_encoder
 from official_bert.modeling.layout import padded_sequences
-from official_bert.modeling.model import weights_fingerprint
+from official_bert.modeling.model import model_fingerprint
 from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files
 from official_bert.support.progress import Progress
@@ -125,5 +125,5 @@ def _fingerprint(config: FeatureConfig, tokenizer: FullTokenizer, encoder: BertE
         [config.layer_indices, config.pooling, config.dtype, config.output_format],
         [config.max_seq_length, config.long_text, tokenizer.settings.fingerprint],
         tokenizer.vocabulary.fingerprint,
-        weights_fingerprint(encoder),
+        model_fingerprint(encoder),
     )

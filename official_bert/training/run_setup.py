@@ -12,6 +12,7 @@ from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan
+from official_bert.training.precision import dtype_policy
 from official_bert.training.run_folder import read_run_config, write_model_files, write_run_config
 
 # Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
@@ -33,14 +34,22 @@ _LEARNING_FLAGS = (
     "do_whole_word_mask",
     "num_replicas",
     "use_tpu",
+    "mixed_precision",
     "eval_steps",
     "early_stopping_patience",
 )
 
 
 def encoder_options(config: DeviceOptions) -> EncoderOptions:
-    """Gathers the flags that say how the encoder computes."""
-    return EncoderOptions(use_one_hot_embeddings=config.use_tpu)
+    """Gathers the flags that say how the encoder computes.
+
+    Raises:
+      UserError: the device cannot compute so.
+    """
+    return EncoderOptions(
+        use_one_hot_embeddings=config.use_tpu,
+        dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
+    )
 
 
 def training_plan(

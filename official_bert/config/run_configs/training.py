@@ -79,6 +79,12 @@ class DeviceOptions:
         minimum=0,
         maximum=MAX_PARTS,
     )
+    mixed_precision: str = option(
+        "none",
+        "Number format of activations and gradients; weights, softmax, normalization and losses stay float32. auto "
+        "chooses what is fast on the devices that are found; none computes all in float32.",
+        choices=("none", "bfloat16", "float16", "auto"),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,6 @@ _ADVICE = {
     "dtype": _PRECISION,
     "fp16": _PRECISION,
     "gpu": _DEVICES,
-    "gradient_accumulation_steps": "gradients are not accumulated; lower --train_batch_size if memory runs out",
     "max_grad_norm": _FIXED,
     "model_name_or_path": _MODEL_FILES,
     "model_type": _MODEL_FILES,

@@ -93,7 +93,8 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
     logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
 
     if config.do_train:
-        check_divisible(config.train_batch_size, strategy, "train_batch_size")
+        num_parts = config.gradient_accumulation_steps
+        check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
     with training_folder(config.output_dir, do_train=config.do_train):
         trainer = Trainer(task, strategy, seed=config.random_seed)
         with explained_damage(paths, schema):

@@ -127,7 +127,8 @@ def finetune(job: FinetuningJob) -> None:
     strategy = create_strategy(config)  # before anything else touches a device
     for name in _BATCH_SIZES:
         if hasattr(config, name):
-            check_divisible(getattr(config, name), strategy, name)
+            num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
+            check_divisible(getattr(config, name), strategy, name, num_parts=num_parts)
     with training_folder(config.output_dir, do_train=config.do_train):
         job.check_output_folder()
         if not job.ensemble:

@@ -324,20 +324,25 @@ class Trainer:
             yield {name: value[is_real] for name, value in part.items()}
 
 
-def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str) -> None:
+def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str, *, num_parts: int = 1) -> None:
     """Raises unless the replicas of a strategy can share a batch evenly.
 
     Args:
       batch_size: examples in a step, over all replicas.
       strategy: has the replicas.
       parameter: what the user calls the batch size, such as "train_batch_size".
+      num_parts: parts that each replica splits its share into.
 
     Raises:
       UserError: they cannot; the message names the parameter.
     """
     num_replicas = strategy.num_replicas_in_sync
-    if batch_size % num_replicas:
-        raise UserError(f"{parameter}={batch_size} is not a multiple of the {num_replicas} devices")
+    if batch_size % (num_replicas * num_parts):
+        devices = f"the {num_replicas} devices" if num_replicas > 1 else ""
+        parts = f"gradient_accumulation_steps={num_parts}" if num_parts > 1 else ""
+        raise UserError(
+            f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}"
+        )
 
 
 class _Pace:

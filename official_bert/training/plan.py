@@ -17,6 +17,7 @@ class TrainingPlan:
       schedule: name of how it rises and falls, a row of `optimization.schedules`.
       optimizer: name of the optimizer, a row of `optimization.registry`.
       optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
+      gradient_accumulation_steps: parts that each batch is split into, computed one after another.
       seed: of dropout.
       iterations_per_loop: maximum number of steps in one compiled call.
       save_checkpoints_steps: steps between checkpoints.
@@ -32,6 +33,7 @@ class TrainingPlan:
     schedule: str = "linear_warmup_then_decay"
     optimizer: str = "adam_weight_decay"
     optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    gradient_accumulation_steps: int = 1
     seed: int = 12345
     iterations_per_loop: int = 1000
     save_checkpoints_steps: int = 1000

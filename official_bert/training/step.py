@@ -11,7 +11,7 @@ from official_bert.optimization.registry import create_optimizer, slots_by_name
 from official_bert.optimization.schedules import create_schedule
 from official_bert.training.loss_scale import LossScale
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.task import Task
+from official_bert.training.task import Task, WeightedSum
 
 OVERFLOW_STEPS = "overflow_steps"
 _SEED_STATE = "seed_generator_state"  # how Keras names the state of a dropout layer
@@ -43,6 +43,7 @@ class TrainingSteps:
         self._model = model
         self._strategy = strategy
         self._seed = plan.seed
+        self._num_parts = plan.gradient_accumulation_steps
         schedule = create_schedule(
             plan.schedule,
             plan.learning_rate,
@@ -130,24 +131,84 @@ class TrainingSteps:
           A gradient for each trainable variable, None if no loss depends on it; and name to float32 scalar.
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        first_part = self._num_parts * (step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64))
+        if self._num_parts == 1:
+            gradients, sums = self._gradients_of_part(batch, first_part)
+        else:
+            gradients, sums = self._accumulated(batch, first_part)
+        # Features that were computed before have no tokens.
+        return gradients, {**sums, "tokens": tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)}
+
+    def _accumulated(
+        self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor
+    ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
+        """As `_gradients_of_part` of the whole batch, which is split into parts that are computed one after another."""
+        parts = {
+            name: tf.reshape(tensor, [self._num_parts, -1, *tensor.shape[1:]])
+            if tensor.shape[1:].is_fully_defined()
+            else tf.reshape(tensor, tf.concat([[self._num_parts, -1], tf.shape(tensor)[1:]], axis=0))
+            for name, tensor in batch.items()
+        }
+        # The weights depend on the batch alone: TensorFlow leaves out the forward pass, whose outputs nothing uses.
+        weights = self._weights(self._task.losses(self._model(batch, training=False), batch))
+        unused: set[int] = set()
+
+        # Inside two loops, that over steps and this one, TensorFlow's graph optimizer makes temporary variables of sums
+        # that it then fails to tell apart; it leaves a function alone that is not inlined.
+        @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
+        def of_part(part, number):
+            return self._gradients_of_part(part, number, weights)
+
+        def add_part(number, gradients, sums):
+            part = {name: tensor[number] for name, tensor in parts.items()}
+            added, added_sums = of_part(part, first_part + tf.cast(number, tf.int64))
+            unused.update(index for index, gradient in enumerate(added) if gradient is None)
+            gradients = [
+                total if gradient is None else total + gradient
+                for total, gradient in zip(gradients, replicas.dense(added), strict=True)
+            ]
+            return number + 1, gradients, {name: total + added_sums[name] for name, total in sums.items()}
+
+        zeros = [tf.zeros_like(variable.value) for variable in self._model.trainable_variables]
+        no_sums = dict.fromkeys(["loss", *(f"{name}_loss" for name in weights)], tf.constant(0.0))
+        _, gradients, sums = tf.while_loop(
+            lambda number, *_: number < self._num_parts,
+            add_part,
+            (tf.constant(0), zeros, no_sums),
+            parallel_iterations=1,  # two parts at a time would need the memory of both
+        )
+        return [None if index in unused else gradient for index, gradient in enumerate(gradients)], sums
+
+    def _gradients_of_part(
+        self, batch: Mapping[str, tf.Tensor], part: tf.Tensor, weights: Mapping[str, tf.Tensor] | None = None
+    ) -> tuple[list[tf.Tensor | tf.IndexedSlices | None], dict[str, tf.Tensor]]:
+        """Computes the gradients and the losses of some examples.
+
+        Args:
+          batch: the examples.
+          part: int64 scalar, counts the parts of all steps and replicas; dropout depends on it.
+          weights: of each loss over the whole batch; None if these examples and those of the other replicas are all.
+        """
         with tf.GradientTape() as tape:
-            with keras.StatelessScope(self._dropout_seeds(step, replica)):
+            with keras.StatelessScope(self._dropout_seeds(part)):
                 outputs = self._model(batch, training=True)
             losses = self._task.losses(outputs, batch)
-            weights = replicas.sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
-            # This replica's part of each mean over the whole batch.
+            weights = weights or self._weights(losses)
+            # These examples' share of each mean over the whole batch.
             means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
             total = tf.add_n(list(means.values()))
             minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
         gradients = tape.gradient(minimized, [variable.value for variable in self._model.trainable_variables])
-        # Features that were computed before have no tokens.
-        tokens = tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)
-        return gradients, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}, "tokens": tokens}
+        return gradients, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
 
-    def _dropout_seeds(self, step: tf.Tensor, replica: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Seeds that depend on the run's seed, the layer, the step and the replica, and on nothing that came before."""
-        counter = step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64)
+    @staticmethod
+    def _weights(losses: Mapping[str, WeightedSum]) -> dict[str, tf.Tensor]:
+        """The weight of each loss, summed over the replicas."""
+        return replicas.sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
+
+    def _dropout_seeds(self, part: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:
+        """Seeds that depend on the run's seed, the layer and the part of a step, and on nothing that came before."""
         return [
-            (state, tf.stack([tf.constant((self._seed + index * 1_000_003) % _MAX_SEED, tf.int64), counter]))
+            (state, tf.stack([tf.constant((self._seed + index * 1_000_003) % _MAX_SEED, tf.int64), part]))
             for index, state in enumerate(self._seed_states)
         ]

@@ -14,7 +14,7 @@ class WeightedSum(NamedTuple):
 
     Attributes:
       total: float scalar, sum of loss times weight.
-      weight: float scalar, sum of the weights.
+      weight: float scalar, sum of the weights; it may depend on the batch, not on the outputs.
     """
 
     total: tf.Tensor

@@ -6,6 +6,10 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.optimization import replicas
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.training.plan import TrainingPlan
 from official_bert.training.step import TrainingSteps
 from tests.training.trajectory import NOISE, NUM_STEPS, golden_batches, golden_plan, golden_task, golden_trajectory
 
@@ -15,13 +19,18 @@ def golden():
     return golden_trajectory()
 
 
-def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, bias_correction=False):
+def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, num_parts=1, bias_correction=False):
     strategy = strategy or tf.distribute.get_strategy()
     task = golden_task(model_dir, dropout=dropout)
     with strategy.scope():
         model = task.build_model()
     load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
-    plan = golden_plan(golden, seed=seed, optimizer_options={"bias_correction": bias_correction})
+    plan = golden_plan(
+        golden,
+        seed=seed,
+        gradient_accumulation_steps=num_parts,
+        optimizer_options={"bias_correction": bias_correction},
+    )
     return model, TrainingSteps(task, model, strategy, plan)
 
 
@@ -84,20 +93,20 @@ def test_a_loss_that_is_not_finite_ends_the_call(model_dir, golden):
     assert steps.step.numpy() == 4
 
 
-def seeds(steps, step, replica):
-    """The dropout seeds of all layers at a step on a replica."""
-    pairs = steps._dropout_seeds(tf.constant(step, tf.int64), tf.constant(replica))
+def seeds(steps, part):
+    """The dropout seeds of all layers of a part of a step."""
+    pairs = steps._dropout_seeds(tf.constant(part, tf.int64))
     return [tuple(value.numpy().tolist()) for _, value in pairs]
 
 
-def test_every_layer_step_and_replica_drops_out_by_itself(model_dir, golden, two_devices):
-    _, steps = make_steps(model_dir, golden, strategy=two_devices, dropout=0.1)
-    drawn = [seed for step in range(1, 6) for replica in range(2) for seed in seeds(steps, step, replica)]
+def test_every_layer_and_every_part_of_a_step_drops_out_by_itself(model_dir, golden):
+    _, steps = make_steps(model_dir, golden, dropout=0.1)
+    drawn = [seed for part in range(10) for seed in seeds(steps, part)]
     assert len(drawn) == 5 * 2 * (1 + 3 * 3)  # the embeddings' dropout, and three in each of three layers
     assert len(set(drawn)) == len(drawn)
-    assert seeds(steps, 3, 1) == seeds(steps, 3, 1)
-    _, other = make_steps(model_dir, golden, strategy=two_devices, dropout=0.1, seed=2)
-    assert not set(seeds(other, 1, 0)) & set(seeds(steps, 1, 0))
+    assert seeds(steps, 3) == seeds(steps, 3)
+    _, other = make_steps(model_dir, golden, dropout=0.1, seed=2)
+    assert not set(seeds(other, 1)) & set(seeds(steps, 1))
 
 
 @pytest.mark.slow
@@ -115,19 +124,63 @@ def test_dropout_changes_from_step_to_step_and_repeats_with_the_seed(model_dir, 
     assert first != other
 
 
-def test_two_devices_take_the_steps_of_one(model_dir, golden, two_devices):
-    results = []
-    for strategy in (tf.distribute.get_strategy(), two_devices):
-        model, steps = make_steps(model_dir, golden, strategy=strategy)
-        iterator = iter(strategy.experimental_distribute_dataset(golden_batches(golden)))
-        results.append((steps.take(iterator, 10), model, steps))
-    (one, model, steps), (two, other_model, other_steps) = results
-    for name in one:
-        np.testing.assert_allclose(two[name], one[name], rtol=1e-3, err_msg=name)
-    np.testing.assert_allclose(two["loss"], one["loss"], rtol=1e-5)
+def check_same_steps(one, other):
+    """Compares histories, weights and slots of (history, model, steps)."""
+    (history, model, steps), (other_history, other_model, other_steps) = one, other
+    for name in history:
+        np.testing.assert_allclose(other_history[name], history[name], rtol=1e-3, err_msg=name)
+    np.testing.assert_allclose(other_history["loss"], history["loss"], rtol=1e-5)
     for variable, other in zip(model.trainable_variables, other_model.trainable_variables, strict=True):
         tolerance = 1e-3 * np.abs(np.asarray(variable)).max()
         np.testing.assert_allclose(other, variable, atol=tolerance, err_msg=variable.path)
     for name, slot in steps.slots.items():
         tolerance = max(1e-3 * np.abs(slot.numpy()).max(), NOISE)
         np.testing.assert_allclose(other_steps.slots[name].numpy(), slot, atol=tolerance, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def ten_steps(model_dir, golden):
+    """History, model and steps of one device after ten steps."""
+    model, steps = make_steps(model_dir, golden)
+    return steps.take(iter(golden_batches(golden)), 10), model, steps
+
+
+@pytest.mark.parametrize(("num_devices", "num_parts"), [(2, 1), (1, 3), (2, 3)])
+def test_devices_and_parts_take_the_steps_of_one(model_dir, golden, two_devices, ten_steps, num_devices, num_parts):
+    strategy = two_devices if num_devices == 2 else tf.distribute.get_strategy()
+    model, steps = make_steps(model_dir, golden, strategy=strategy, num_parts=num_parts)
+    iterator = iter(strategy.experimental_distribute_dataset(golden_batches(golden)))
+    check_same_steps(ten_steps, (steps.take(iterator, 10), model, steps))
+
+
+def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
+    gradients = []
+    for num_parts in (1, 2, 6):
+        model, steps = make_steps(model_dir, golden, num_parts=num_parts)
+        batch = next(iter(golden_batches(golden)))
+        found, _ = tf.function(steps._gradients, autograph=False)(batch, steps.step + 1)
+        gradients.append(
+            {
+                variable.path: gradient
+                for variable, gradient in zip(model.trainable_variables, replicas.dense(found), strict=True)
+            }
+        )
+    whole, *others = gradients
+    for parts in others:
+        for path, gradient in whole.items():
+            tolerance = max(1e-6 * np.abs(gradient).max(), 20 * NOISE)
+            np.testing.assert_allclose(parts[path], gradient, atol=tolerance, err_msg=path)
+
+
+@pytest.mark.slow
+def test_parts_of_a_model_whose_sums_are_large():
+    """TensorFlow's graph optimizer treats large sums in its own way, which once failed inside two loops."""
+    config = BertConfig(30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
+    task = PretrainingTask(
+        config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8, use_one_hot_embeddings=False
+    )
+    plan = TrainingPlan(batch_size=32, num_train_steps=10, gradient_accumulation_steps=2)
+    steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
+    batch = {field.name: np.ones([32, *field.shape], field.dtype) for field in task.schema.fields}
+    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    assert [len(steps.take(iterator, count)["loss"]) for count in (1, 3, 3)] == [1, 3, 3]

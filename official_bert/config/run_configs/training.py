@@ -114,6 +114,12 @@ class TrainingOptions(DeviceOptions):
         False,
         "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it.",
     )
+    gradient_accumulation_steps: int = option(
+        1,
+        "Number of parts that each training batch is split into, computed one after another: less memory, same result.",
+        minimum=1,
+        maximum=MAX_PARTS,
+    )
     random_seed: int = option(
         12345, "Random seed for weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED
     )

@@ -17,12 +17,14 @@ class EncoderOptions:
     Attributes:
       use_one_hot_embeddings: see `BertEncoder`.
       layout_maker: see `BertEncoder`.
+      recompute_layers: see `BertEncoder`.
       dtype: Keras's dtype policy, such as "mixed_bfloat16"; models on the encoder have the same. None for the default.
     """
 
     use_one_hot_embeddings: bool = False
     layout_maker: LayoutMaker = padded_sequences
     dtype: str | None = None
+    recompute_layers: bool = False
 
     def as_arguments(self) -> dict[str, Any]:
         """The options as arguments of `BertEncoder`."""

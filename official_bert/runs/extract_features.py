@@ -1,6 +1,5 @@
 """`extract_features.py`: texts in, the vectors of an encoder's layers out."""
 
-import dataclasses
 import functools
 
 from absl import logging
@@ -14,7 +13,7 @@ from official_bert.data.text_inputs import STANDARD_STREAM, TextSource
 from official_bert.inference.feature_shards import shard_path, write_shards
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder, is_of_encoder
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.model import model_fingerprint
 from official_bert.modeling.unpadding import UnpaddedLayout
@@ -22,7 +21,7 @@ from official_bert.support import files
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.model_files import read_model_files
-from official_bert.training.run_setup import encoder_options
+from official_bert.training.precision import dtype_policy
 from official_bert.training.strategy import create_strategy
 
 
@@ -97,11 +96,11 @@ def _load(
     with strategy.scope():
         encoder = create_encoder(
             bert_config,
-            dataclasses.replace(
-                encoder_options(config),
+            EncoderOptions(
                 use_one_hot_embeddings=config.use_one_hot_embeddings,
                 # A TPU compiles for one shape, which the number of tokens is not.
                 layout_maker=padded_sequences if config.use_tpu else UnpaddedLayout.of,
+                dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
             ),
         )
     load_initial(config.init_checkpoint, encoder.weights, required=is_of_encoder).log()

@@ -96,7 +96,7 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
     with training_folder(config.output_dir, do_train=config.do_train):
-        trainer = Trainer(task, strategy, seed=config.random_seed)
+        trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with explained_damage(paths, schema):
             if masking:
                 masking.check_vocabulary(paths[0])

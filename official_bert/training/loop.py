@@ -37,21 +37,32 @@ class Trainer:
       num_replicas: the devices that share a batch.
     """
 
-    def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int):
+    def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int, use_xla: bool = False):
         """Builds the model.
 
         Args:
           task: what to learn.
           strategy: where to compute.
           seed: of the random weights.
+          use_xla: whether XLA compiles what `predict` computes.
+
+        Raises:
+          UserError: XLA is to compile for several devices.
         """
+        if use_xla and strategy.num_replicas_in_sync > 1:
+            raise UserError(f"use_xla compiles for one device, not for {strategy.num_replicas_in_sync}; leave it out")
         self._task = task
         self._strategy = strategy
         self.num_replicas = strategy.num_replicas_in_sync
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             self.model = task.build_model()
-        self._predictions = self._on_replicas(lambda batch: task.predictions(self.model(batch, training=False), batch))
+        predictions = tf.autograph.experimental.do_not_convert(
+            lambda batch: task.predictions(self.model(batch, training=False), batch)
+        )
+        self._predictions = self._on_replicas(
+            tf.function(predictions, jit_compile=True, autograph=False) if use_xla else predictions
+        )
 
     def train(
         self,

@@ -6,8 +6,10 @@ import os
 from absl import logging
 
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
-from official_bert.config.run_configs.training import DeviceOptions, TrainingOptions
+from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.modeling.encoders import EncoderOptions
+from official_bert.modeling.layout import padded_sequences
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
@@ -36,13 +38,14 @@ _LEARNING_FLAGS = (
     "num_replicas",
     "use_tpu",
     "mixed_precision",
+    "unpad",
     "eval_steps",
     "early_stopping_patience",
 )
 
 
-def encoder_options(config: DeviceOptions) -> EncoderOptions:
-    """Gathers the flags that say how the encoder computes.
+def encoder_options(config: TrainingOptions) -> EncoderOptions:
+    """Gathers the flags that say how the encoder of a run that trains or evaluates computes.
 
     Raises:
       UserError: the device cannot compute so.
@@ -50,6 +53,8 @@ def encoder_options(config: DeviceOptions) -> EncoderOptions:
     return EncoderOptions(
         use_one_hot_embeddings=config.use_tpu,
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
+        layout_maker=UnpaddedLayout.of if config.unpad else padded_sequences,
+        recompute_layers=config.gradient_checkpointing,
     )
 
 
@@ -69,6 +74,7 @@ def training_plan(
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         seed=config.random_seed,
         iterations_per_loop=config.iterations_per_loop,
+        use_xla=config.use_xla,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,

@@ -58,6 +58,8 @@ class TrainingSteps:
         self.slots = slots_by_name(self._optimizer, model.trainable_variables)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
         self._scalar_names: list[str] = []
+        step = self._replica_step
+        self._compiled_step = tf.function(step, jit_compile=True, autograph=False) if plan.use_xla else step
 
     def compile(self, iterator: Iterator) -> None:
         """Traces the compiled call, which the first `take` would do otherwise; takes no step.
@@ -91,7 +93,7 @@ class TrainingSteps:
         num_taken = 0
         is_finite = True
         while num_taken < num_steps and is_finite:
-            scalars = self._strategy.run(self._replica_step, args=(next(iterator), self.step + 1))
+            scalars = self._strategy.run(self._compiled_step, args=(next(iterator), self.step + 1))
             row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
             history = history.write(num_taken, row)
             num_taken += 1

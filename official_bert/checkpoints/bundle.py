@@ -126,6 +126,8 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
     Raises:
       UserError: it cannot be written, as on a full disk.
     """
+    if files.are_changes_dropped():  # TensorFlow would write it
+        return
     check_path(prefix)
     _check_files(prefix)
     partial = files.partial_name(prefix)

@@ -195,7 +195,8 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
         for record in records():
             writer.write(record)
             num_records += 1
-    Sidecar(fingerprint, num_records, files.size(path)).write(path)
+    if not files.are_changes_dropped():
+        Sidecar(fingerprint, num_records, files.size(path)).write(path)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 

@@ -15,11 +15,13 @@ from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.support import files
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tokenization import Vocabulary
+from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.results import RESULTS_FILE
@@ -67,7 +69,7 @@ def run(config: PretrainingConfig) -> None:
         )
     if (config.do_train or config.do_eval) and not _train_and_evaluate(config, bert_config, vocabulary):
         return  # stopped by SIGTERM
-    if config.do_export:
+    if config.do_export and not files.are_changes_dropped():
         checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
         logging.info("--do_export: using the weights of %s", checkpoint)
         servable = servable_of_run(config, bert_config, tokenizer, checkpoint)
@@ -95,7 +97,9 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
     if config.do_train:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
-    with training_folder(config.output_dir, do_train=config.do_train):
+    cluster = Cluster(strategy)
+    with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
+        cluster.check_shared(config.output_dir)
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with explained_damage(paths, schema):
             if masking:

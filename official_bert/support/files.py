@@ -38,6 +38,21 @@ _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 _answering: set[str] = set()  # the remote places that have answered
+_drops_changes = False
+
+
+def drop_changes() -> None:
+    """Makes this process change no files from now on: what it writes is dropped, and what it deletes stays.
+
+    For the workers of a run that compute what another one computes and writes. Folders are still made.
+    """
+    global _drops_changes
+    _drops_changes = True
+
+
+def are_changes_dropped() -> bool:
+    """Whether `drop_changes` was called."""
+    return _drops_changes
 
 
 def is_remote(path: str) -> bool:
@@ -186,11 +201,15 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
     Raises:
       UserError: it cannot be opened, read or written, in the block too.
     """
+    is_read = mode.startswith("r")
+    if _drops_changes and not is_read:
+        with _opened(os.devnull, mode) as file:
+            yield file
+        return
     if is_remote(path):
         with _remote(path) as gfile, gfile.GFile(path, mode) as file:
             yield file
         return
-    is_read = mode.startswith("r")
     if not (is_read and is_own_descriptor(path)):
         check_regular(path)
     with (
@@ -283,6 +302,8 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
     Raises:
       UserError: a name stands for something else than a regular file, or the disk reports an error.
     """
+    if _drops_changes:
+        return
     for path in paths:
         check_regular(path)
         if is_folder(path):
@@ -330,6 +351,8 @@ def rename_folder(source: str, target: str) -> None:
     Raises:
       FileExistsError: there is something of that name already.
     """
+    if _drops_changes:
+        return
     if exists(target):
         raise FileExistsError(target)
     if is_remote(target):
@@ -351,6 +374,8 @@ def rename_folder(source: str, target: str) -> None:
 
 def remove_folder(path: str) -> None:
     """Deletes a folder with all it holds; one that is gone already is fine."""
+    if _drops_changes:
+        return
     if not is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif exists(path):
@@ -360,6 +385,8 @@ def remove_folder(path: str) -> None:
 
 def remove(path: str) -> None:
     """Deletes a file; one that is gone already is fine."""
+    if _drops_changes:
+        return
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -481,6 +508,10 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 @contextlib.contextmanager
 def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
     """Opens files that appear under their names together, when the block ends without an error; see `atomic_write`."""
+    if _drops_changes:
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(open_file(path, mode)) for path in paths]
+        return
     for path in paths:
         check_regular(path)
     partials = [partial_name(path) for path in paths]

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from official_bert.support.errors import UserError
-from official_bert.support.files import is_remote
+from official_bert.support.files import are_changes_dropped, is_remote
 
 
 @contextlib.contextmanager
@@ -16,13 +16,13 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
     """Keeps other processes out of a local folder while the block runs.
 
     Args:
-      folder: it must exist; one that is remote cannot be guarded.
+      folder: it must exist; one that is remote cannot be guarded, and a process that changes no files needs no lock.
       what: what the block does, for the message: "trains into".
 
     Raises:
       UserError: another process is in its block, or the lock file cannot be opened.
     """
-    if is_remote(folder):
+    if is_remote(folder) or are_changes_dropped():
         yield
         return
     path = os.path.join(folder, ".lock")

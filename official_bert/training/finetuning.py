@@ -23,6 +23,7 @@ from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import RecordFile
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
+from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
@@ -129,7 +130,9 @@ def finetune(job: FinetuningJob) -> None:
         if hasattr(config, name):
             num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
             check_divisible(getattr(config, name), strategy, name, num_parts=num_parts)
-    with training_folder(config.output_dir, do_train=config.do_train):
+    cluster = Cluster(strategy)
+    with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
+        cluster.check_shared(config.output_dir)
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
@@ -139,7 +142,7 @@ def finetune(job: FinetuningJob) -> None:
         for name, action in (("do_eval", job.evaluate), ("do_predict", job.predict)):
             if getattr(config, name, False):  # run_squad.py has no do_eval: predicting scores, too
                 action(trainer, 0 if job.ensemble else _loaded_step(job, trainer, name))
-        if config.do_export:
+        if config.do_export and cluster.is_chief:
             job.export(_checkpoint_to_export(config))
 
 
@@ -164,6 +167,7 @@ def predictions(
 
 def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
     """All records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
+    trainer.cluster.wait()  # until the chief has written the file
     return evaluation_batches(
         [file.path],
         file.schema,
@@ -185,11 +189,13 @@ def _train(job: FinetuningJob, trainer: Trainer) -> bool:
 
     def batches(start_record: int) -> tf.data.Dataset:
         write_run_files(config, job.tokenizer.vocabulary)
+        num_records = job.write_training_records(trainer)
+        trainer.cluster.wait()  # until the chief has written them
         return training_batches(
             [file.path],
             file.schema,
             batch_size=config.train_batch_size,
-            num_records=job.write_training_records(trainer),
+            num_records=num_records,
             seed=config.random_seed,
             start_record=start_record,
             lengths=file.lengths,

@@ -15,6 +15,7 @@ from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
+from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.step import OVERFLOW_STEPS, TrainingSteps
@@ -35,6 +36,7 @@ class Trainer:
     Attributes:
       model: the model; its weights are random until training or `restore` sets them.
       num_replicas: the devices that share a batch.
+      cluster: the processes that train together; one as a rule.
     """
 
     def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int, use_xla: bool = False):
@@ -54,6 +56,7 @@ class Trainer:
         self._task = task
         self._strategy = strategy
         self.num_replicas = strategy.num_replicas_in_sync
+        self.cluster = Cluster(strategy)
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             self.model = task.build_model()
@@ -98,9 +101,10 @@ class Trainer:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
-            if sigterm.is_set:
+            is_stopped = self.cluster.is_any(sigterm.is_set)
+            if is_stopped:
                 logging.info("SIGTERM: stopped; the same command resumes from %s", folder.latest)
-            return not sigterm.is_set
+            return not is_stopped
 
     def _train(
         self,
@@ -143,7 +147,7 @@ class Trainer:
         logging.info("compiling the training step; this may take a minute")
         try:
             with sigterm.raised():
-                iterator = iter(self._strategy.experimental_distribute_dataset(batches(start * plan.batch_size)))
+                iterator = iter(self.cluster.distribute(batches(start * plan.batch_size)))
                 steps.compile(iterator)
         except Terminated:
             return  # the last checkpoint is of this very step
@@ -168,9 +172,9 @@ class Trainer:
         pace = _Pace(plan.iterations_per_loop, is_cut_short=not isinstance(self._strategy, tf.distribute.TPUStrategy))
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if evaluate else [])
         is_over = False
-        while not is_over and not sigterm.is_set:
+        while not is_over and not self.cluster.is_any(sigterm.is_set):
             event = min(_next_multiple(step, every) for every in intervals)
-            num_steps = min(pace.num_steps, event - step, plan.num_train_steps - step)
+            num_steps = min(self.cluster.of_chief(pace.num_steps), event - step, plan.num_train_steps - step)
             began = time.monotonic()
             history = steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
@@ -304,10 +308,8 @@ class Trainer:
 
         @tf.function
         def on_batch(batch):
-            return {
-                name: tf.concat(self._strategy.experimental_local_results(value), axis=0)
-                for name, value in self._strategy.run(on_replica, args=(batch,)).items()
-            }
+            results = self._strategy.run(on_replica, args=(batch,))
+            return {name: self.cluster.gather(value) for name, value in results.items()}
 
         return on_batch
 
@@ -327,7 +329,7 @@ class Trainer:
 
     def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
         """What is computed of each batch, without the examples that fill it up."""
-        dataset = self._strategy.experimental_distribute_dataset(batches)
+        dataset = self.cluster.distribute(batches)
         traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
         for batch in dataset:
             part = {name: value.numpy() for name, value in traced_once(batch).items()}

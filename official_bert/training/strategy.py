@@ -1,6 +1,8 @@
-"""Where a run computes: one device, several GPUs, several logical CPUs, or a TPU."""
+"""Where a run computes: one device, several GPUs, several logical CPUs, several machines, or a TPU."""
 
 import functools
+import json
+import os
 import socket
 
 import tensorflow as tf
@@ -10,6 +12,9 @@ from official_bert.config.run_configs.training import DeviceOptions
 from official_bert.support.errors import UserError
 
 _SECONDS_TO_ANSWER = 10
+_TF_CONFIG_ADVICE = (
+    'it must look like {"cluster": {"worker": ["host0:2222", "host1:2222"]}, "task": {"type": "worker", "index": 0}}'
+)
 
 
 def create_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
@@ -19,12 +24,14 @@ def create_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
       devices: the flags that say where to compute.
 
     Returns:
-      TensorFlow's default strategy for one device, otherwise a MirroredStrategy or a TPUStrategy.
+      TensorFlow's default strategy for one device, otherwise a MirroredStrategy, MultiWorkerMirroredStrategy or
+      TPUStrategy.
 
     Raises:
-      UserError: the devices asked for are not there.
+      UserError: the devices asked for are not there, or the flags contradict each other.
     """
-    if devices.use_tpu:
+    distribution = _chosen(devices)
+    if distribution == "tpu":
         return _tpu_strategy(devices)
     if devices.master:
         raise UserError(
@@ -32,11 +39,33 @@ def create_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
             "use_tpu; otherwise leave it out"
         )
     gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if distribution == "multi_worker":
+        return _multi_worker_strategy(devices)
+    if distribution == "one_device":
+        return tf.distribute.get_strategy()
     if gpus:
-        return _gpu_strategy(len(gpus), devices.num_replicas)
-    if devices.num_replicas > 1:
-        return _logical_cpu_strategy(devices.num_replicas)
-    return tf.distribute.get_strategy()
+        return _gpu_strategy(len(gpus), devices)
+    return _logical_cpu_strategy(devices.num_replicas)
+
+
+def _chosen(devices: DeviceOptions) -> str:
+    """What `distribution` means, if it leaves the choice to the other flags and the machine."""
+    if devices.distribution == "auto":
+        if devices.use_tpu:
+            return "tpu"
+        if _num_configured_workers() > 1:
+            return "multi_worker"
+        return "one_device" if devices.num_replicas == 1 else "mirrored"
+    if devices.use_tpu != (devices.distribution == "tpu"):
+        raise UserError(
+            f"distribution={devices.distribution} and use_tpu={devices.use_tpu} contradict each other; use_tpu, which "
+            "also chooses how a TPU reads its inputs, is enough for a TPU"
+        )
+    if devices.distribution == "one_device" and devices.num_replicas != 1:
+        raise UserError(f"distribution=one_device and num_replicas={devices.num_replicas} contradict each other")
+    return devices.distribution
 
 
 @functools.cache
@@ -49,21 +78,94 @@ def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStr
     return tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(num_replicas)])
 
 
-def _gpu_strategy(num_gpus: int, num_replicas: int) -> tf.distribute.Strategy:
-    if num_replicas > num_gpus:
-        raise UserError(f"num_replicas={num_replicas}: this machine has {num_gpus} GPUs")
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
-    num_replicas = num_replicas or num_gpus
-    if num_replicas == 1:
-        return tf.distribute.get_strategy()
-    return mirrored_strategy("GPU", num_replicas)
+def _gpu_strategy(num_gpus: int, devices: DeviceOptions) -> tf.distribute.Strategy:
+    if devices.num_replicas > num_gpus:
+        raise UserError(f"num_replicas={devices.num_replicas}: this machine has {num_gpus} GPUs")
+    is_number_given = devices.num_replicas > 1
+    return mirrored_strategy("GPU", devices.num_replicas if is_number_given else num_gpus)
 
 
 def _logical_cpu_strategy(num_replicas: int) -> tf.distribute.Strategy:
+    if num_replicas < 2:
+        raise UserError(
+            "distribution=mirrored: this machine has no GPUs that TensorFlow finds; num_replicas=2 tries it with two "
+            "virtual CPU devices"
+        )
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_replicas)
     return mirrored_strategy("CPU", num_replicas)
+
+
+def _multi_worker_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
+    if devices.num_replicas != 1:
+        raise UserError(
+            f"num_replicas={devices.num_replicas}: each worker uses all GPUs it sees, or its CPU; leave num_replicas "
+            "out, and choose GPUs with CUDA_VISIBLE_DEVICES"
+        )
+    return _the_multi_worker_strategy()
+
+
+@functools.cache
+def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
+    """The strategy of this process's cluster, which it can join only once."""
+    resolver = _cluster_resolver()
+    workers = resolver.cluster_spec().job_tasks("worker")
+    logging.info("worker %d of %d; waiting for all of them: %s", resolver.task_id, len(workers), ", ".join(workers))
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"worker {resolver.task_id} of {len(workers)} cannot join the others ({_first_line(error)}); check that "
+            f"nothing else listens at {workers[resolver.task_id]} here, and that all machines reach each other"
+        ) from error
+
+
+def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
+    """Finds the workers and which of them this process is: from TF_CONFIG, or else from SLURM's variables."""
+    if "TF_CONFIG" in os.environ:
+        _num_configured_workers()  # raises if it is wrong
+        return tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if "SLURM_PROCID" not in os.environ:
+        raise UserError(
+            "distribution=multi_worker: neither TF_CONFIG nor SLURM's variables say which workers there are; set "
+            "TF_CONFIG on each (tools/launch_workers.py prints it), or start them with srun"
+        )
+    try:
+        # Which GPUs a task sees is SLURM's choice. These two numbers only tell the resolver to give each a port.
+        num_tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            gpus_per_node=num_tasks, gpus_per_task=1, auto_set_gpu=False
+        )
+        resolver.cluster_spec()  # finds out which task this is
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"SLURM's variables cannot be used ({_first_line(error)}); start the workers with srun"
+        ) from error
+    return resolver
+
+
+def _num_configured_workers() -> int:
+    """The number of workers in the variable TF_CONFIG; 0 if it is not set.
+
+    Raises:
+      UserError: TF_CONFIG is not as TensorFlow understands it, or has other tasks than workers.
+    """
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return 0
+    try:
+        config = json.loads(text)
+        workers, index = config["cluster"]["worker"], config["task"]["index"]
+        others = sorted({*config["cluster"], config["task"]["type"]} - {"worker"})
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"the variable TF_CONFIG cannot be read ({error!r}); {_TF_CONFIG_ADVICE}") from error
+    if others:
+        raise UserError(
+            f"the variable TF_CONFIG has tasks of the type {others[0]!r}, which no run has here; {_TF_CONFIG_ADVICE}"
+        )
+    if not isinstance(workers, list) or not workers or type(index) is not int or not 0 <= index < len(workers):
+        raise UserError(f"the variable TF_CONFIG names no worker of its list as this one's; {_TF_CONFIG_ADVICE}")
+    return len(workers)
 
 
 def _tpu_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:

@@ -53,6 +53,8 @@ class ScalarLog:
           step: steps taken.
           scalars: name to number.
         """
+        if files.are_changes_dropped():
+            return
         # `tf.summary.scalar` needs the package tensorboard; the event that the reference wrote does not.
         values = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         writer = self._writer(split)

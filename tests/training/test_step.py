@@ -179,7 +179,7 @@ def test_parts_of_a_model_whose_sums_are_large():
     task = PretrainingTask(
         config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8, use_one_hot_embeddings=False
     )
-    plan = TrainingPlan(batch_size=32, num_train_steps=10, gradient_accumulation_steps=2)
+    plan = TrainingPlan(batch_size=32, num_train_steps=10, gradient_accumulation_steps=4)
     steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     batch = {field.name: np.ones([32, *field.shape], field.dtype) for field in task.schema.fields}
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())

@@ -73,6 +73,13 @@ class DeviceOptions:
     master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.")
     num_tpu_cores: int = option(8, "Number of cores that the TPU must have, with --use_tpu.", minimum=1)
 
+    distribution: str = option(
+        "auto",
+        "Where to compute: one device, several of this machine (mirrored: all GPUs, or --num_replicas of them), "
+        "several machines (multi_worker) or a TPU. auto means tpu with --use_tpu, multi_worker if TF_CONFIG "
+        "names several workers, mirrored if --num_replicas is not 1, and one_device otherwise.",
+        choices=("auto", "one_device", "mirrored", "multi_worker", "tpu"),
+    )
     num_replicas: int = option(
         1,
         "Number of devices to use: GPUs, or virtual CPU devices if there are no GPUs; 0 for all GPUs.",

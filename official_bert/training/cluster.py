@@ -1,0 +1,152 @@
+"""The processes that train together under `MultiWorkerMirroredStrategy`, and what they have to agree on."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+_CHIEF = 0
+# What TensorFlow raises in a process when another one is gone, depending on what it was doing.
+_LOST_WORKER = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
+_LOST_WORKER_TEXT = "Collective ops is aborted"  # part of the message of errors of other types
+
+
+class Cluster:
+    """The workers of a strategy: processes, on one or several machines, that each run the same script.
+
+    All workers compute the same things in the same order, results of evaluation included. One of them is the chief,
+    which alone writes files; what the others write is dropped by `support.files`. With any other strategy this process
+    is the only worker.
+
+    Attributes:
+      num_workers: how many there are.
+      index: which of them this process is, counted from 0.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        """Finds this process among the workers of a strategy."""
+        self._strategy = strategy
+        self.num_workers, self.index = 1, _CHIEF
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            resolver = strategy.cluster_resolver
+            self.num_workers = max(resolver.cluster_spec().num_tasks("worker"), 1)
+            self.index = resolver.task_id or 0
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the files."""
+        return self.index == _CHIEF
+
+    def sums(self, *numbers: int) -> list[int]:
+        """Adds up numbers of all workers; each waits here for the others."""
+        if self.num_workers == 1:
+            return list(numbers)
+        num_local = self._strategy.num_replicas_in_sync // self.num_workers
+
+        def of_replica(context):  # every replica adds something, of each worker only the first more than zeros
+            return tf.constant(numbers, tf.int64) * int(context.replica_id_in_sync_group % num_local == 0)
+
+        values = self._strategy.experimental_distribute_values_from_function(of_replica)
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy().tolist()
+
+    def of_chief(self, number: int) -> int:
+        """The chief's number, whatever the others have."""
+        return self.sums(number if self.is_chief else 0)[0]
+
+    def is_any(self, condition: bool) -> bool:
+        """Whether the condition holds at one worker at least."""
+        return self.sums(int(condition))[0] > 0
+
+    def wait(self) -> None:
+        """Waits until all workers are here: what the chief wrote before is there for all."""
+        self.sums(0)
+
+    def distribute(self, batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
+        """Deals out the batches to the replicas of all workers: equal parts of each, in order.
+
+        Args:
+          batches: the same on every worker; dicts, name to tensor [B, ...] with B a multiple of all replicas.
+        """
+        if self.num_workers == 1:
+            return self._strategy.experimental_distribute_dataset(batches)
+
+        def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            num_local = context.num_replicas_in_sync // context.num_input_pipelines
+
+            def parts(batch):
+                shares = {name: self._shares(tensor, num_local)[self.index] for name, tensor in batch.items()}
+                return tf.data.Dataset.from_tensor_slices(shares)  # an element for each replica
+
+            return batches.flat_map(parts).prefetch(tf.data.AUTOTUNE)
+
+        return self._strategy.distribute_datasets_from_function(of_worker)
+
+    def _shares(self, tensor: tf.Tensor, num_local: int) -> tf.Tensor:
+        """Splits a tensor [B, ...] evenly: [workers, replicas of each, B / all replicas, ...]."""
+        num_replicas = self.num_workers * num_local
+        size = tensor.shape[0] // num_replicas if tensor.shape[0] else tf.shape(tensor)[0] // num_replicas
+        shape = [self.num_workers, num_local, size, *(tf.shape(tensor)[axis] for axis in range(1, tensor.shape.rank))]
+        shares = tf.reshape(tensor, shape)
+        shares.set_shape([self.num_workers, num_local, None, *tensor.shape[1:]])
+        return shares
+
+    def gather(self, values: tf.Tensor) -> tf.Tensor:
+        """Concatenates what the replicas of all workers computed, [b, ...] each, in their order."""
+        if self.num_workers == 1:
+            return tf.concat(self._strategy.experimental_local_results(values), axis=0)
+        return self._strategy.gather(values, axis=0)
+
+    def check_shared(self, folder: str) -> None:
+        """Raises unless all workers see the files that the chief writes to a folder, which must exist at the chief's.
+
+        Raises:
+          UserError: some do not.
+        """
+        if self.num_workers == 1:
+            return
+        path = os.path.join(folder, f".workers-{self.of_chief(secrets.randbits(48))}")
+        if self.is_chief:
+            with files.atomic_write(path) as sink:
+                sink.write("All workers of a run look for this file, to see whether they share the folder.\n")
+        self.wait()
+        is_missing = self.is_any(not files.exists(path))
+        files.remove(path)
+        if is_missing:
+            raise UserError(
+                f"the {self.num_workers} workers do not share output_dir={folder}: all machines must see the same "
+                "folder under this path, such as one of a network file system"
+            )
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Runs the block as one of the workers; they end it together.
+
+        Raises:
+          UserError: another worker ended before.
+        """
+        if self.num_workers == 1:
+            yield
+            return
+        if not self.is_chief:
+            files.drop_changes()
+            logging.info(
+                "worker %d of %d: worker 0 writes the files and logs the progress", self.index, self.num_workers
+            )
+            logging.set_verbosity(logging.WARNING)
+        try:
+            yield
+            self.wait()
+        except tf.errors.OpError as error:
+            if not isinstance(error, _LOST_WORKER) and _LOST_WORKER_TEXT not in error.message:
+                raise
+            raise UserError(
+                f"worker {self.index} of {self.num_workers} lost contact with another worker, which has ended or "
+                "cannot be reached; its own messages say why. Start all workers again: the same command resumes from "
+                "the last checkpoint"
+            ) from error

@@ -72,10 +72,12 @@ def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, prec
 
 
 def test_what_a_frozen_encoder_computed_in_one_precision_is_not_used_in_another(settings, tmp_path):
-    losses = []
+    losses, records = [], []
     for precision in ("none", "bfloat16", "none"):
         options = {"trainable_encoder": False, "num_train_epochs": 1.0, "mixed_precision": precision}
         losses.append(run(settings, tmp_path, do_train=True, **options)["eval_loss"])
+        records.append((tmp_path / "eval.features.tf_record").read_bytes())
+    assert records[0] == records[2] != records[1]
     assert losses[0] == losses[2] != losses[1]
     assert losses[1] == pytest.approx(losses[0], abs=0.02)
 

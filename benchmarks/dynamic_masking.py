@@ -79,7 +79,6 @@ def main() -> None:
     task = PretrainingTask(
         BertConfig(vocab_size=vocabulary.size, type_vocab_size=2, **ARCHITECTURE),
         eval_batch_size=BATCH_SIZE,
-        use_one_hot_embeddings=False,
         **LENGTHS,
     )
     with tempfile.TemporaryDirectory() as folder:

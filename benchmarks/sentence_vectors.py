@@ -36,7 +36,7 @@ from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.layout import padded_sequences
-from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.tokenization import FullTokenizer
 
 BATCH_SIZE, MAX_SEQ_LENGTH, DEFAULT_LAYERS = 32, 128, (-1, -2, -3, -4)

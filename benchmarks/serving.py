@@ -89,9 +89,9 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.config.run_configs.tools import HfConversionConfig
     from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import BertEncoder
+    from official_bert.modeling.unpadding import UnpaddedLayout
     from official_bert.runs import convert_hf_checkpoint
     from official_bert.serving.saved_model import write_export
-    from official_bert.serving.unpadding import UnpaddedLayout
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
 

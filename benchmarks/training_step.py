@@ -20,66 +20,75 @@ ARCHITECTURE = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads
 NUM_STEPS = 8
 
 
-def make_batch() -> dict[str, np.ndarray]:
+def make_batch(batch_size: int = BATCH, length: int = LENGTH) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     return {
-        "input_ids": rng.integers(1000, VOCABULARY, [BATCH, LENGTH]),
-        "input_mask": np.ones([BATCH, LENGTH], np.int64),
-        "segment_ids": (np.arange(LENGTH) >= LENGTH // 2).astype(np.int64) * np.ones([BATCH, 1], np.int64),
+        "input_ids": rng.integers(1000, VOCABULARY, [batch_size, length]),
+        "input_mask": np.ones([batch_size, length], np.int64),
+        "segment_ids": (np.arange(length) >= length // 2).astype(np.int64) * np.ones([batch_size, 1], np.int64),
         "masked_lm_positions": np.stack(
-            [np.sort(rng.choice(LENGTH, PREDICTIONS, replace=False)) for _ in range(BATCH)]
+            [np.sort(rng.choice(length, PREDICTIONS, replace=False)) for _ in range(batch_size)]
         ),
-        "masked_lm_ids": rng.integers(1000, VOCABULARY, [BATCH, PREDICTIONS]),
-        "next_sentence_labels": rng.integers(0, 2, [BATCH]),
+        "masked_lm_ids": rng.integers(1000, VOCABULARY, [batch_size, PREDICTIONS]),
+        "next_sentence_labels": rng.integers(0, 2, [batch_size]),
     }
 
 
-def our_step():
+def our_step(architecture=ARCHITECTURE, batch=None, **options):
+    """A training step of ours; the options are those of `EncoderOptions`."""
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
+    from official_bert.modeling.encoders import EncoderOptions
     from official_bert.tasks.pretraining.task import PretrainingTask
+
+    batch = make_batch() if batch is None else batch
+    batch_size, length = batch["input_ids"].shape
+    task = PretrainingTask(
+        BertConfig(vocab_size=VOCABULARY, type_vocab_size=2, **architecture),
+        max_seq_length=length,
+        max_predictions_per_seq=PREDICTIONS,
+        eval_batch_size=batch_size,
+        encoder_options=EncoderOptions(**options),
+    )
+    tensors = {name: tf.constant(values, tf.int32) for name, values in batch.items()}
+    return step_of(task, {**tensors, "masked_lm_weights": tf.ones([batch_size, PREDICTIONS])})
+
+
+def step_of(task, batch):
+    """Training of a task with one batch, again and again."""
+    import tensorflow as tf
+
     from official_bert.training.plan import TrainingPlan
     from official_bert.training.step import TrainingSteps
 
-    config = BertConfig(vocab_size=VOCABULARY, type_vocab_size=2, **ARCHITECTURE)
-    task = PretrainingTask(
-        config,
-        max_seq_length=LENGTH,
-        max_predictions_per_seq=PREDICTIONS,
-        eval_batch_size=BATCH,
-        use_one_hot_embeddings=False,
-    )
-    steps = TrainingSteps(
-        task,
-        task.build_model(),
-        tf.distribute.get_strategy(),
-        TrainingPlan(batch_size=BATCH, num_train_steps=1000, num_warmup_steps=10, learning_rate=1e-4, seed=1),
-    )
-    batch = {name: tf.constant(values, tf.int32) for name, values in make_batch().items()}
-    batch["masked_lm_weights"] = tf.ones([BATCH, PREDICTIONS])
+    batch_size = batch["input_ids"].shape[0]
+    plan = TrainingPlan(batch_size=batch_size, num_train_steps=1000, num_warmup_steps=10, learning_rate=1e-4, seed=1)
+    steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
     return lambda: steps.take(iterator, 1)
 
 
-def peer_step():
+def peer_step(architecture=ARCHITECTURE, is_autocast=False):
+    """A training step of `transformers`; with autocast, the forward pass in bfloat16 where PyTorch thinks it right."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 
-    model = BertForPreTraining(BertConfig(vocab_size=VOCABULARY, hidden_act="gelu_new", **ARCHITECTURE)).train()
+    model = BertForPreTraining(BertConfig(vocab_size=VOCABULARY, hidden_act="gelu_new", **architecture)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0.01)
     batch = {name: torch.tensor(values) for name, values in make_batch().items()}
     labels = torch.full([BATCH, LENGTH], -100)
     labels.scatter_(1, batch["masked_lm_positions"], batch["masked_lm_ids"])
 
     def step():
-        outputs = model(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["input_mask"],
-            token_type_ids=batch["segment_ids"],
-            labels=labels,
-            next_sentence_label=batch["next_sentence_labels"],
-        )
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
+            outputs = model(
+                input_ids=batch["input_ids"],
+                attention_mask=batch["input_mask"],
+                token_type_ids=batch["segment_ids"],
+                labels=labels,
+                next_sentence_label=batch["next_sentence_labels"],
+            )
         outputs.loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -90,14 +99,19 @@ def peer_step():
 
 def measure(side: str) -> None:
     step = our_step() if side == "ours" else peer_step()
-    for _ in range(2):  # compiles, and warms the caches
+    print(json.dumps({"steps_per_second": per_second(step)}))
+
+
+def per_second(step, num_steps: int = NUM_STEPS) -> float:
+    """How often a step is taken in a second, after two that compile and warm the caches."""
+    for _ in range(2):
         step()
     times = []
-    for _ in range(NUM_STEPS):
+    for _ in range(num_steps):
         began = time.perf_counter()
         step()
         times.append(time.perf_counter() - began)
-    print(json.dumps({"steps_per_second": 1 / statistics.median(times)}))
+    return 1 / statistics.median(times)
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from official_bert.support.errors import UserError, plain_message
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 GLOBAL_STEP = "global_step"
+LOSS_SCALE = "loss_scale/"  # before the names of what decides how the loss is scaled in float16
 UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
 NUM_EXAMPLES = "num_examples"  # used so far; only in checkpoints of runs whose batches differ in size
 _SLOTS = ("/adam_m", "/adam_v", "/lamb_m", "/lamb_v")
@@ -148,7 +149,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-    """Tells whether an array only serves to resume training: an optimizer slot, the step, what was not logged yet.
+    """Tells whether an array only serves to resume training: an optimizer slot, the step, a loss scale, unlogged steps.
 
     Args:
       name: the array's.
@@ -156,4 +157,4 @@ def is_training_state(name: str, names: Container[str]) -> bool:
     """
     variable, _, _ = name.rpartition("/")
     is_slot = variable in names or name.endswith(_SLOTS)  # the latter are known even without their variable
-    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES) or name.startswith(UNLOGGED_STEPS)
+    return is_slot or name in (GLOBAL_STEP, NUM_EXAMPLES) or name.startswith((UNLOGGED_STEPS, LOSS_SCALE))

@@ -148,6 +148,14 @@ def _advice(missing: Sequence[str], names: Container[str], there: Collection[str
     return "it was stripped of its training state, so use it as init_checkpoint of a new output_dir"
 
 
+def restore_present(path: str, state: Mapping[str, tf.Variable]) -> None:
+    """Sets those variables that a checkpoint has, scalars by their names; the others stay as they are."""
+    reader = CheckpointReader(path)
+    for name, variable in state.items():
+        if name in reader.shapes:
+            variable.assign(reader.read(name))
+
+
 def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> CheckpointReader:
     """Opens a checkpoint that must hold every variable; the step and the optimizer's slots may be missing.
 

@@ -50,7 +50,7 @@ _OTHER_NAMES = {
 }
 
 _DEVICES = "GPUs are used if TensorFlow finds any; --num_replicas sets how many, CUDA_VISIBLE_DEVICES which ones"
-_PRECISION = "the scripts compute in float32; they do not support mixed precision yet"
+_PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number format"
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
 _FIXED = "as in Google's BERT, weight decay is 0.01, the gradient norm is clipped to 1.0, and epsilon is 1e-6"
 _MODEL_FILES = (
@@ -70,7 +70,6 @@ _ADVICE = {
     "fp16": _PRECISION,
     "gpu": _DEVICES,
     "max_grad_norm": _FIXED,
-    "mixed_precision": _PRECISION,
     "model_name_or_path": _MODEL_FILES,
     "model_type": _MODEL_FILES,
     "no_cuda": _DEVICES,

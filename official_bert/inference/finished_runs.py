@@ -11,8 +11,8 @@ from official_bert.config.saved_flags import config_from_saved
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoders import EncoderOptions
 from official_bert.serving.servable import Servable
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.registry import TaskRow, task_of_run
@@ -31,13 +31,16 @@ from official_bert.training.run_folder import (
 _HF_CONFIG_FILE = "config.json"
 
 
-def load(path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any]) -> Servable:
+def load(
+    path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
+) -> Servable:
     """Loads the model of a run.
 
     Args:
       path: the run's output folder.
       use_best_checkpoint: take the best checkpoint and not the last.
       changes: flags that have another value than in training: other places of files, or what is done to text.
+      encoder_options: how the encoder computes.
 
     Raises:
       UserError: the folder holds no trained model, or its files do not fit each other.
@@ -55,7 +58,7 @@ def load(path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any]) ->
     config = config_from_saved(task.config_class, _with_vocabulary_in_use(path, task, flags), run.path)
     bert_config, tokenizer = read_model_files(config)
     check_same_model(path, bert_config, tokenizer.vocabulary)
-    return task.servable_of_run(config, bert_config, tokenizer, checkpoint)
+    return task.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 
 
 def is_run(path: str) -> bool:
@@ -63,7 +66,9 @@ def is_run(path: str) -> bool:
     return files.exists(os.path.join(path, RUN_CONFIG_FILE))
 
 
-def load_text_encoder(path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any]) -> TextEncoder:
+def load_text_encoder(
+    path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
+) -> TextEncoder:
     """Loads the encoder and the tokenizer of a run, or of a model without a task; for the arguments see `load`.
 
     Raises:
@@ -76,7 +81,7 @@ def load_text_encoder(path: str, *, use_best_checkpoint: bool, changes: Mapping[
         )
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     encoder = BertEncoder.from_checkpoint(
-        folder, bert_config=changes.get("bert_config_file"), layout_maker=UnpaddedLayout.of
+        folder, bert_config=changes.get("bert_config_file"), **encoder_options.as_arguments()
     )
     vocab_file = changes.get("vocab_file")
     given = {name: changes[name] for name in TextSettings._fields if name in changes}

@@ -1,5 +1,6 @@
 """`Predictor`: a trained model, loaded once, answers from Python."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.inference import exports, finished_runs
+from official_bert.modeling.encoders import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support.errors import UserError, listed, plain_message
 from official_bert.tasks.registry import TASKS
+from official_bert.training.precision import AUTO, NONE, dtype_policy
 
 _BATCH_SIZE = 32
 
@@ -42,6 +45,7 @@ class Predictor:
         do_lower_case: bool | None = None,
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,
+        mixed_precision: str = "none",
     ):
         """Loads a model.
 
@@ -56,6 +60,8 @@ class Predictor:
           do_lower_case: of the output folder of pretraining, whether the vocabulary is uncased; other scripts know.
           strip_accents: likewise, whether lowercasing strips accents.
           basic_tokenize: likewise, whether text is cleaned and split at punctuation.
+          mixed_precision: number format to compute in, whatever it was in training: "none" for float32, "bfloat16",
+            "float16", or "auto" for what is fast on this machine. An export computes in float32.
 
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.
@@ -71,18 +77,21 @@ class Predictor:
         changes = {name: value for name, value in changes.items() if value is not None}
         version = exports.find_version(path)
         if version is not None:
-            if changes or use_best_checkpoint:
-                unused = [*changes, "use_best_checkpoint"] if use_best_checkpoint else changes
+            unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
+            unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO))
+            if unused:
                 raise UserError(f"{version} is an export, which has all its files; leave out {listed(unused)}")
             self._source, self._task = exports.load(version)
             self._predict = self._source.signatures[TEXT]
             self._names = exports.text_names(self._predict)
             return
-        load_text_encoder = functools.partial(
-            finished_runs.load_text_encoder, path, use_best_checkpoint=use_best_checkpoint, changes=changes
-        )
+        choices = {
+            "use_best_checkpoint": use_best_checkpoint,
+            "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
+        }
+        load_text_encoder = functools.partial(finished_runs.load_text_encoder, path, changes=changes, **choices)
         if finished_runs.is_run(path):
-            self._use(finished_runs.load(path, use_best_checkpoint=use_best_checkpoint, changes=changes))
+            self._use(finished_runs.load(path, changes=changes, **choices))
             self._load_text_encoder = load_text_encoder  # should `embed` be called
         else:
             self._text_encoder = load_text_encoder()

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import Configured, ResidualOutput, dense
+from official_bert.modeling.blocks import Configured, Dropout, ResidualOutput, dense
 from official_bert.modeling.layout import PADDED, Layout
 
 
@@ -48,7 +48,7 @@ class SelfAttention(Configured, keras.layers.Layer):
             dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name=projection)
             for projection in ("query", "key", "value")
         )
-        self.dropout = keras.layers.Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
+        self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Creates the projections."""

@@ -1,5 +1,7 @@
 """Small pieces that the whole model is made of."""
 
+import functools
+import operator
 from typing import Any
 
 import keras
@@ -8,6 +10,7 @@ from keras import ops
 from official_bert.config.bert_config import BertConfig
 
 LAYER_NORM_EPSILON = 1e-12  # reference value; Keras's default of 1e-3 misses the golden activations
+NARROW_TYPES = ("bfloat16", "float16")
 
 
 def gelu(x):
@@ -71,6 +74,25 @@ def layer_norm(dtype: keras.DTypePolicy) -> keras.layers.LayerNormalization:
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
+class Dropout(keras.layers.Dropout):
+    """Keras's dropout; in narrow types, too, at the rate that is asked for.
+
+    The numbers that TensorFlow draws in bfloat16 are multiples of 1/128: of a rate of 0.1 they make 13/128. Here the
+    rate is exact within 1/65536, and drawing takes half as long.
+    """
+
+    def call(self, inputs, training=False):
+        """Drops out; see `keras.layers.Dropout`."""
+        if not training or not self.rate or self.compute_dtype not in NARROW_TYPES:
+            return super().call(inputs, training=training)
+        shape = ops.shape(inputs)
+        size = functools.reduce(operator.mul, shape)
+        pairs = keras.random.randint(((size + 1) // 2, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator)
+        bits = ops.reshape(ops.reshape(ops.view(pairs, "int16"), (-1,))[:size], shape)
+        return ops.where(bits >= round(self.rate * 2**16) - 2**15, inputs * (1 / (1 - self.rate)), 0)
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
 class ResidualOutput(keras.layers.Layer):
     """Projects back to the hidden width, drops out, adds the input of the block and normalizes."""
 
@@ -103,7 +125,7 @@ class ResidualOutput(keras.layers.Layer):
         }
         self._input_width, self._hidden_size = input_width, hidden_size
         self.dense = dense(hidden_size, initializer_range, dtype=self.dtype_policy)
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy)
         self.layer_norm = layer_norm(self.dtype_policy)
 
     def build(self, input_shape=None):

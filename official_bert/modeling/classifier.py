@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.tensor_names import FEATURES
-from official_bert.modeling.blocks import OutputProjection
+from official_bert.modeling.blocks import Dropout, OutputProjection
 from official_bert.modeling.encoder_model import EncoderModel
 from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.model import Encoder
@@ -60,7 +60,7 @@ class ClassificationModel(EncoderModel):
         self._feature_layers = feature_layers
         config = encoder.config
         self.feature_shape = (num_vectors(feature_layers, config.num_hidden_layers), config.hidden_size)
-        self.dropout = keras.layers.Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
+        self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
         num_read = self.feature_shape[0]
         if feature_layers == WEIGHTED_SUM:
             zeros = keras.initializers.Zeros()

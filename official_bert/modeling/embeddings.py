@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import Configured, initializer, layer_norm
+from official_bert.modeling.blocks import Configured, Dropout, initializer, layer_norm
 from official_bert.support.errors import UserError
 
 
@@ -31,7 +31,7 @@ class Embeddings(Configured, keras.layers.Layer):
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings = use_one_hot_embeddings
         self.layer_norm = layer_norm(self.dtype_policy)
-        self.dropout = keras.layers.Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Creates the tables."""

@@ -61,6 +61,7 @@ class BertEncoder(Configured, TokenModel):
         *,
         use_one_hot_embeddings: bool = False,
         layout_maker: LayoutMaker = padded_sequences,
+        recompute_layers: bool = False,
         name: str = _SCOPE,
         trainable: bool = True,
         **kwargs,
@@ -72,6 +73,8 @@ class BertEncoder(Configured, TokenModel):
           use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
           layout_maker: how the layers lay out a batch; what is returned at padding may depend on it. It changes the
             speed alone, and is no part of what Keras stores.
+          recompute_layers: whether training computes the activations of each layer again in the backward pass, and
+            stores only what enters it; no part of what Keras stores either.
           name: the first part of the variables' paths; "bert" in checkpoints.
           trainable: whether training changes the variables.
           **kwargs: see `keras.Model`: dtype.
@@ -79,7 +82,7 @@ class BertEncoder(Configured, TokenModel):
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings, self._layout_maker = use_one_hot_embeddings, layout_maker
         self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy)
-        self.transformer = TransformerStack(config, dtype=self.dtype_policy)
+        self.transformer = TransformerStack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
         self.pooler = Pooler(config, dtype=self.dtype_policy)
         self.build_for_any_length()
         self.trainable = trainable  # only when the parts are there does it reach them
@@ -142,7 +145,7 @@ class BertEncoder(Configured, TokenModel):
         return encoder
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, but for `layout_maker`."""
+        """The arguments of the constructor, but for what concerns speed and memory alone."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -167,7 +170,7 @@ class BertEncoder(Configured, TokenModel):
             pooled_output: float [B, D].
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], what enters the first layer.
-            attention_probabilities: list of L float [B, N, S, S].
+            attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`.
 
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are not these.

@@ -6,7 +6,7 @@ import keras
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import is_of_encoder
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
 from official_bert.modeling.model import Encoder, TokenModel
 
 
@@ -17,8 +17,8 @@ class EncoderModel(TokenModel):
       encoder: the encoder.
     """
 
-    def __init__(self, encoder: Encoder, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, encoder: Encoder, *, dtype=None, **kwargs):
+        super().__init__(dtype=dtype or encoder.dtype_policy, **kwargs)
         self.encoder = encoder
 
     def get_config(self) -> dict[str, Any]:
@@ -58,6 +58,6 @@ class EncoderModel(TokenModel):
         from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained  # imports TensorFlow
 
         arrays, config = open_pretrained(path, bert_config)
-        model = cls(create_encoder(config, dtype=dtype), dtype=dtype, **options)
+        model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
         load_pretrained(arrays, model.checkpoint_variables(), required=is_of_encoder)
         return model

@@ -1,7 +1,6 @@
 """How the vectors of a batch are laid out between attention, which mixes them, and all else, which does not.
 
-The plain layout is `PaddedSequences`. Another one, made from the mask of a batch, can leave padding out; it does not
-belong here, since it needs more than Keras: see `serving.unpadding`.
+The plain layout is `PaddedSequences`. Another one, made from the mask of a batch, leaves padding out: see `unpadding`.
 """
 
 from collections.abc import Callable

@@ -99,9 +99,11 @@ class TokenModel(keras.Model):
         raise NotImplementedError
 
 
-def weights_fingerprint(model: keras.Model) -> str:
-    """Hashes a model's weights, in their order."""
+def model_fingerprint(model: keras.Model) -> str:
+    """Hashes what decides a model's numbers: its weights, in their order, and a number format other than float32."""
     digest = hashlib.sha256()
+    if model.compute_dtype != "float32":
+        digest.update(model.compute_dtype.encode())
     for weight in model.weights:
         digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
     return digest.hexdigest()

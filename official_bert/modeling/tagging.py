@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.config.tensor_names import FEATURES
-from official_bert.modeling.blocks import OutputProjection
+from official_bert.modeling.blocks import Dropout, OutputProjection
 from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
 from official_bert.modeling.encoder_model import EncoderModel
 from official_bert.modeling.inputs import completed, named_inputs
@@ -66,7 +66,7 @@ class TaggingModel(EncoderModel):
         num_read = num_vectors(feature_layers, config.num_hidden_layers)
         self.feature_shape = (num_read, config.hidden_size)
         self._feature_layers = feature_layers
-        self.dropout = keras.layers.Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
+        self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
         self.lstm_layers = []
         with keras.name_scope("tagging"):
             if is_weighted(feature_layers):

@@ -6,6 +6,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.attention import AttentionBlock, AttentionOutput
 from official_bert.modeling.blocks import ACTIVATIONS, Configured, ResidualOutput, dense
 from official_bert.modeling.layout import PADDED, Layout
+from official_bert.modeling.recomputation import call_recomputed
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -90,9 +91,17 @@ class TransformerLayer(Configured, keras.layers.Layer):
 class TransformerStack(Configured, keras.layers.Layer):
     """All layers, one after the other."""
 
-    def __init__(self, config: BertConfig, *, name: str = "encoder", **kwargs):
-        """Creates the layers; for `**kwargs` see `keras.layers.Layer`."""
+    def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
+        """Creates the layers.
+
+        Args:
+          config: the architecture.
+          recompute_layers: see `BertEncoder`.
+          name: the layer's.
+          **kwargs: see `keras.layers.Layer`.
+        """
         super().__init__(config, name=name, **kwargs)
+        self._recompute_layers = recompute_layers
         self.layers = [
             TransformerLayer(config, name=f"layer_{index}", dtype=self.dtype_policy)
             for index in range(config.num_hidden_layers)
@@ -127,11 +136,15 @@ class TransformerStack(Configured, keras.layers.Layer):
           training: whether to drop out.
 
         Returns:
-          A list of L `AttentionOutput`s, first layer first.
+          A list of L `AttentionOutput`s, first layer first; in training with `recompute_layers` their probabilities
+          are None.
         """
         outputs = []
         for layer in self.layers:
-            is_cut = first_only and layer is self.layers[-1]
-            outputs.append(layer(x, bias, layout=layout, first_only=is_cut, training=training))
+            options = {"layout": layout, "first_only": first_only and layer is self.layers[-1], "training": training}
+            if training and self._recompute_layers:
+                outputs.append(AttentionOutput(call_recomputed(layer, x, bias, **options), None))
+            else:
+                outputs.append(layer(x, bias, **options))
             x = outputs[-1].context
         return outputs

@@ -41,6 +41,8 @@ def take_step(
     optimizer: keras.optimizers.Optimizer,
     variables: Sequence[keras.Variable],
     gradients: Sequence[tf.Tensor | tf.IndexedSlices | None],
+    *,
+    gradient_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Takes a step, as Keras's `apply` does, but clips after the sum over the replicas; called in replica context.
 
@@ -48,6 +50,8 @@ def take_step(
       optimizer: built; its `update_step` is called for every copy of every variable that has a gradient.
       variables: those that it trains.
       gradients: one for each of them, as this replica computed it; None if the loss does not depend on it.
+      gradient_scale: float32 scalar, what the gradients are too large by. If it is given, and the gradients are not
+        finite, the step is counted but changes neither variables nor slots.
 
     Returns:
       float32 scalar, the norm of all gradients together, before they were clipped to `optimizer.global_clipnorm`.
@@ -58,25 +62,38 @@ def take_step(
     check_options(optimizer)
     used = [index for index, gradient in enumerate(gradients) if gradient is not None]
     summed = sum_over_replicas(dense([gradients[index] for index in used]))
+    if gradient_scale is not None:
+        summed = [gradient / gradient_scale for gradient in summed]
     norm = tf.linalg.global_norm(summed)
     if optimizer.global_clipnorm is not None:
         summed, _ = tf.clip_by_global_norm(summed, optimizer.global_clipnorm, use_norm=norm)
-    _update([variables[index] for index in used], summed, optimizer.learning_rate, optimizer.update_step)
+    is_taken = None if gradient_scale is None else tf.math.is_finite(norm)
+    _update([variables[index] for index in used], summed, optimizer.learning_rate, optimizer.update_step, is_taken)
     optimizer.iterations.assign_add(1)
     return norm
 
 
-def _update(variables, gradients, learning_rate, update_step) -> None:
-    """Updates every copy of every variable; Keras's own way would sum the gradients over the replicas once more."""
+def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
+    """Updates every copy of every variable; Keras's own way would sum the gradients over the replicas once more.
 
-    def update_everywhere(strategy, gradients, learning_rate):
+    A step that is not taken, where `is_taken` is not None but false, updates none.
+    """
+
+    def update_everywhere(strategy, gradients, learning_rate, is_taken):
         for variable, gradient in zip(variables, gradients, strict=True):
-            strategy.extended.update(variable.value, update_copy, args=(gradient, learning_rate), group=False)
+            arguments = (gradient, learning_rate, is_taken)
+            strategy.extended.update(variable.value, update_if_taken, args=arguments, group=False)
+
+    def update_if_taken(variable, gradient, learning_rate, is_taken):
+        if is_taken is None:
+            update_copy(variable, gradient, learning_rate)
+        else:
+            tf.cond(is_taken, lambda: update_copy(variable, gradient, learning_rate), lambda: None)
 
     def update_copy(variable, gradient, learning_rate):
         update_step(gradient, variable, learning_rate)
 
-    tf.distribute.get_replica_context().merge_call(update_everywhere, args=(gradients, learning_rate))
+    tf.distribute.get_replica_context().merge_call(update_everywhere, args=(gradients, learning_rate, is_taken))
 
 
 def check_options(optimizer: keras.optimizers.Optimizer) -> None:

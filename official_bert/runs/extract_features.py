@@ -13,14 +13,15 @@ from official_bert.data.text_inputs import STANDARD_STREAM, TextSource
 from official_bert.inference.feature_shards import shard_path, write_shards
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder, is_of_encoder
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
 from official_bert.modeling.layout import padded_sequences
-from official_bert.modeling.model import weights_fingerprint
-from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.modeling.model import model_fingerprint
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.model_files import read_model_files
+from official_bert.training.precision import dtype_policy
 from official_bert.training.strategy import create_strategy
 
 
@@ -95,9 +96,12 @@ def _load(
     with strategy.scope():
         encoder = create_encoder(
             bert_config,
-            use_one_hot_embeddings=config.use_one_hot_embeddings,
-            # A TPU compiles for one shape, which the number of tokens is not.
-            layout_maker=padded_sequences if config.use_tpu else UnpaddedLayout.of,
+            EncoderOptions(
+                use_one_hot_embeddings=config.use_one_hot_embeddings,
+                # A TPU compiles for one shape, which the number of tokens is not.
+                layout_maker=padded_sequences if config.use_tpu else UnpaddedLayout.of,
+                dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
+            ),
         )
     load_initial(config.init_checkpoint, encoder.weights, required=is_of_encoder).log()
     settings = ExtractionSettings(
@@ -120,5 +124,5 @@ def _fingerprint(config: FeatureConfig, tokenizer: FullTokenizer, encoder: BertE
         [config.layer_indices, config.pooling, config.dtype, config.output_format],
         [config.max_seq_length, config.long_text, tokenizer.settings.fingerprint],
         tokenizer.vocabulary.fingerprint,
-        weights_fingerprint(encoder),
+        model_fingerprint(encoder),
     )

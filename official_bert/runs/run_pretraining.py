@@ -33,6 +33,7 @@ from official_bert.training.run_folder import (
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
+    encoder_options,
     training_batch_size,
     training_folder,
     training_plan,
@@ -86,7 +87,7 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
         max_seq_length=config.max_seq_length,
         max_predictions_per_seq=config.max_predictions_per_seq,
         eval_batch_size=config.eval_batch_size,
-        use_one_hot_embeddings=config.use_tpu,
+        encoder_options=encoder_options(config),
     )
     masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
     schema = masking.schema if masking else task.schema
@@ -101,7 +102,7 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
     cluster = Cluster(strategy)
     with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
         cluster.check_shared(config.output_dir)
-        trainer = Trainer(task, strategy, seed=config.random_seed)
+        trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with explained_damage(paths, schema):
             if masking:
                 masking.check_vocabulary(paths[0])

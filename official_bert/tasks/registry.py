@@ -4,8 +4,8 @@ A run writes the name of its task into `run_config.json`, an export into `offici
 versions, which do not contain it, are recognized by a flag or an output that no other task has.
 
 The module `servable` of a task's folder has two functions. `servable_of_run(config, bert_config, tokenizer,
-checkpoint)` loads what a run trained as a `Servable`, and `results(outputs)` turns what that returns for N texts, name
-to array [N, ...], into a list of N results.
+checkpoint, encoder_options)` loads what a run trained as a `Servable`, and `results(outputs)` turns what that returns
+for N texts, name to array [N, ...], into a list of N results.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.modeling.encoders import UNPADDED, EncoderOptions
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import FullTokenizer
 
@@ -41,10 +42,15 @@ class TaskRow:
     distinctive_outputs: frozenset[str]
 
     def servable_of_run(
-        self, config: Any, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+        self,
+        config: Any,
+        bert_config: BertConfig,
+        tokenizer: FullTokenizer,
+        checkpoint: str,
+        encoder_options: EncoderOptions = UNPADDED,
     ) -> Servable:
         """Loads what a run trained."""
-        return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint)
+        return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 
     def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:
         """Turns the outputs of a model that read N texts into N results."""

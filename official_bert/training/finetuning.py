@@ -138,7 +138,7 @@ def finetune(job: FinetuningJob) -> None:
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
-        trainer = Trainer(job.task, strategy, seed=config.random_seed)
+        trainer = Trainer(job.task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         if config.do_train and not _train(job, trainer):
             return  # stopped by SIGTERM
         for name, action in (("do_eval", job.evaluate), ("do_predict", job.predict)):

@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP, UNLOGGED_STEPS, CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.loading import LoadReport, load_initial, restore
+from official_bert.checkpoints.loading import LoadReport, load_initial, restore, restore_present
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -18,7 +18,7 @@ from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.sigterm import SigtermNotice, Terminated
-from official_bert.training.step import TrainingSteps
+from official_bert.training.step import OVERFLOW_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
 
@@ -39,14 +39,20 @@ class Trainer:
       cluster: the processes that train together; one as a rule.
     """
 
-    def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int):
+    def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int, use_xla: bool = False):
         """Builds the model.
 
         Args:
           task: what to learn.
           strategy: where to compute.
           seed: of the random weights.
+          use_xla: whether XLA compiles what `predict` computes.
+
+        Raises:
+          UserError: XLA is to compile for several devices.
         """
+        if use_xla and strategy.num_replicas_in_sync > 1:
+            raise UserError(f"use_xla compiles for one device, not for {strategy.num_replicas_in_sync}; leave it out")
         self._task = task
         self._strategy = strategy
         self.num_replicas = strategy.num_replicas_in_sync
@@ -54,7 +60,12 @@ class Trainer:
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             self.model = task.build_model()
-        self._predictions = self._on_replicas(lambda batch: task.predictions(self.model(batch, training=False), batch))
+        predictions = tf.autograph.experimental.do_not_convert(
+            lambda batch: task.predictions(self.model(batch, training=False), batch)
+        )
+        self._predictions = self._on_replicas(
+            tf.function(predictions, jit_compile=True, autograph=False) if use_xla else predictions
+        )
 
     def train(
         self,
@@ -110,6 +121,7 @@ class Trainer:
         if folder.latest:
             restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
             window.restore(folder.latest)
+            restore_present(folder.latest, steps.loss_scale_state)
             logging.info("resuming from %s", folder.latest)
         else:
             if init_checkpoint:
@@ -171,7 +183,8 @@ class Trainer:
             if pace.is_first_call:
                 progress.restart(step)
             pace.add(num_steps, seconds)
-            if not all(np.isfinite(values[-1]) for values in history.values()):
+            is_overflow = history.get(OVERFLOW_STEPS, [0])[-1]
+            if not is_overflow and not all(np.isfinite(values[-1]) for values in history.values()):
                 raise UserError(
                     f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}; the "
                     f"last good checkpoint is {folder.latest}; try a lower learning_rate or a longer warm-up"
@@ -197,7 +210,8 @@ class Trainer:
 
     def _save(self, folder: CheckpointFolder, steps: TrainingSteps, window: "_Window") -> None:
         step = int(steps.step.numpy())
-        prefix = folder.save(step, {**self._weights(), **steps.slots, GLOBAL_STEP: steps.step, **window.arrays()})
+        state = {**steps.slots, **steps.loss_scale_state, GLOBAL_STEP: steps.step, **window.arrays()}
+        prefix = folder.save(step, {**self._weights(), **state})
         logging.info("saved %s", prefix)
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
@@ -271,9 +285,9 @@ class Trainer:
           label: what it is for, for the progress.
 
         Yields:
-          What was computed of each record, in their order, as long as its batch was.
+          What was computed of each record as float32, in their order, as long as its batch was.
         """
-        compiled = self._on_replicas(lambda batch: {_COMPUTED: function(batch)})
+        compiled = self._on_replicas(lambda batch: {_COMPUTED: tf.cast(function(batch), tf.float32)})
         num_done = 0
         with Progress(label, num_records, "records") as progress:
             records_at_once = max(min(_RECORDS_AT_ONCE, _BYTES_AT_ONCE // bytes_per_record), 1)
@@ -389,7 +403,8 @@ class _Window:
 
     def _columns(self) -> dict[str, np.ndarray]:
         names = self._histories[-1] if self._histories else {}
-        return {name: np.concatenate([part[name] for part in self._histories]) for name in names}
+        # The steps of a run that was resumed with another precision may lack one.
+        return {name: np.concatenate([part[name] for part in self._histories if name in part]) for name in names}
 
     def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
         """Adds the steps of a call; `seconds` is None if its time does not count."""
@@ -401,13 +416,18 @@ class _Window:
             self._seconds += seconds
 
     def scalars(self) -> dict[str, float]:
-        """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known."""
+        """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
+
+        In float16 also the last scale of the loss, and the number of steps that overflowed, whose gradient norms and
+        losses are left out where they are not finite.
+        """
         columns = self._columns()
         del columns["tokens"]
         columns.pop("examples", None)
-        learning_rate = columns.pop("learning_rate")[-1]
-        scalars = {name: float(np.mean(values)) for name, values in columns.items()}
-        scalars["learning_rate"] = float(learning_rate)
+        last = {name: float(columns.pop(name)[-1]) for name in ("learning_rate", "loss_scale") if name in columns}
+        counts = {name: float(np.sum(columns.pop(name))) for name in (OVERFLOW_STEPS,) if name in columns}
+        finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
+        scalars = {name: float(np.mean(values)) for name, values in finite.items() if len(values)} | last | counts
         if self._timed_examples:
             scalars["examples_per_second"] = float(self._timed_examples) / self._seconds
             if self._timed_tokens:  # what a frozen encoder computed before has none
@@ -440,6 +460,7 @@ def _describe(step: int, scalars: dict[str, float]) -> list[str]:
         "learning_rate": "learning rate {value:.2e}",
         "gradient_norm": "gradient norm {value:.2f}",
         "tokens_per_second": "{value:,.0f} tokens/s",
+        "loss_scale": "loss scale {value:,.0f}",
     }
     shown = [text.format(step=step, value=scalars[name]) for name, text in texts.items() if name in scalars]
     losses = [(name.removesuffix("_loss"), value) for name, value in scalars.items() if name.endswith("_loss")]

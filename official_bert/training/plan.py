@@ -21,6 +21,7 @@ class TrainingPlan:
       gradient_accumulation_steps: parts that each batch is split into, computed one after another.
       seed: of dropout.
       iterations_per_loop: maximum number of steps in one compiled call.
+      use_xla: whether XLA compiles the step, on one device.
       save_checkpoints_steps: steps between checkpoints.
       keep_checkpoint_max: checkpoints to keep, 0 for all.
       log_steps: steps between log lines.
@@ -38,6 +39,7 @@ class TrainingPlan:
     gradient_accumulation_steps: int = 1
     seed: int = 12345
     iterations_per_loop: int = 1000
+    use_xla: bool = False
     save_checkpoints_steps: int = 1000
     keep_checkpoint_max: int = 5
     log_steps: int = 100

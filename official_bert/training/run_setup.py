@@ -9,10 +9,14 @@ from absl import logging
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.token_budget import TokenBudget
+from official_bert.modeling.encoders import EncoderOptions
+from official_bert.modeling.layout import padded_sequences
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan
+from official_bert.training.precision import dtype_policy
 from official_bert.training.run_folder import read_run_config, write_model_files, write_run_config
 
 # Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
@@ -39,6 +43,8 @@ _LEARNING_FLAGS = (
     "gradient_accumulation_steps",
     "num_replicas",
     "use_tpu",
+    "mixed_precision",
+    "unpad",
     "eval_steps",
     "early_stopping_patience",
 )
@@ -69,6 +75,20 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
     return budget
 
 
+def encoder_options(config: TrainingOptions) -> EncoderOptions:
+    """Gathers the flags that say how the encoder of a run that trains or evaluates computes.
+
+    Raises:
+      UserError: the device cannot compute so.
+    """
+    return EncoderOptions(
+        use_one_hot_embeddings=config.use_tpu,
+        dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
+        layout_maker=UnpaddedLayout.of if config.unpad else padded_sequences,
+        recompute_layers=config.gradient_checkpointing,
+    )
+
+
 def training_plan(
     config: TrainingOptions,
     *,
@@ -90,6 +110,7 @@ def training_plan(
         gradient_accumulation_steps=config.gradient_accumulation_steps,
         seed=config.random_seed,
         iterations_per_loop=config.iterations_per_loop,
+        use_xla=config.use_xla,
         save_checkpoints_steps=config.save_checkpoints_steps,
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,

@@ -11,7 +11,7 @@ from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.data.damage import explained_damage
 from official_bert.data.records import RecordFile, fingerprint
 from official_bert.data.schema import RecordSchema
-from official_bert.modeling.model import weights_fingerprint
+from official_bert.modeling.model import model_fingerprint
 from official_bert.training.finetuning import batches_of, predictions
 from official_bert.training.loop import Trainer
 from official_bert.training.task import Task
@@ -85,7 +85,7 @@ class SplitRecords:
             ids_file = self.ids_file(name)
             num_records = writer.write_ids(ids_file)
             if not self._config.trainable_encoder:
-                encoder = fingerprint(weights_fingerprint(trainer.model.encoder), self._config.feature_layers)
+                encoder = fingerprint(model_fingerprint(trainer.model.encoder), self._config.feature_layers)
                 writer.write_features(
                     self.file(trainer, name),
                     encoder=encoder,

@@ -10,9 +10,11 @@ from official_bert.checkpoints.bundle import NUM_EXAMPLES
 from official_bert.optimization import replicas
 from official_bert.optimization.registry import create_optimizer, slots_by_name
 from official_bert.optimization.schedules import create_schedule
+from official_bert.training.loss_scale import LossScale
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.task import Task, WeightedSum
 
+OVERFLOW_STEPS = "overflow_steps"
 _SEED_STATE = "seed_generator_state"  # how Keras names the state of a dropout layer
 _MAX_SEED = 2**31 - 2  # Keras reduces seeds modulo this number
 
@@ -23,6 +25,7 @@ class TrainingSteps:
     Attributes:
       step: int64 variable, steps taken; the optimizer counts them.
       slots: name to variable, the optimizer's, and the count of examples if batches differ in size.
+      loss_scale_state: name to variable of what decides how the loss is scaled; empty but in float16.
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
@@ -51,13 +54,17 @@ class TrainingSteps:
         )
         with strategy.scope():
             self._optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
+            self._loss_scale = LossScale() if model.compute_dtype == "float16" else None
         self.step = self._optimizer.iterations
+        self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
         self.slots = slots_by_name(self._optimizer, model.trainable_variables)
         self._batch_size = plan.batch_size
         if self._batch_size is None:
             self.slots[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]
         self._scalar_names: list[str] = []
+        step = self._replica_step
+        self._compiled_step = tf.function(step, jit_compile=True, autograph=False) if plan.use_xla else step
 
     @property
     def num_examples(self) -> int:
@@ -77,13 +84,17 @@ class TrainingSteps:
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
         """Takes steps in one compiled call; ends it early at a step whose loss or gradient is not finite.
 
+        In float16 a step whose gradients overflow changes nothing but the scale of the loss and the count of steps, so
+        that its batch is used up; the call goes on, unless the scale cannot become smaller.
+
         Args:
           iterator: gives the batches, distributed by the strategy.
           num_steps: how many steps to take.
 
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
-          tokens (real positions in the batch); and examples, if batches differ in size.
+          tokens (real positions in the batch); examples, if batches differ in size. In float16 also loss_scale, and
+          overflow_steps, 1 for a step that changed nothing.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
@@ -97,11 +108,11 @@ class TrainingSteps:
         num_taken = 0
         is_finite = True
         while num_taken < num_steps and is_finite:
-            scalars = self._strategy.run(self._replica_step, args=(next(iterator), self.step + 1))
+            scalars = self._strategy.run(self._compiled_step, args=(next(iterator), self.step + 1))
             row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
             history = history.write(num_taken, row)
             num_taken += 1
-            is_finite = tf.reduce_all(tf.math.is_finite(row))
+            is_finite = tf.reduce_all(tf.math.is_finite(row)) | self._is_overflow(row)
         return history.stack()[:num_taken]
 
     @tf.autograph.experimental.do_not_convert
@@ -109,10 +120,24 @@ class TrainingSteps:
         """Takes one step on one replica; `step` counts from 1."""
         gradients, sums = self._gradients(batch, step)
         learning_rate = self._optimizer.learning_rate  # of this step, since the optimizer has not counted it yet
-        norm = replicas.take_step(self._optimizer, self._model.trainable_variables, gradients)
-        scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate, "gradient_norm": norm}
+        scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate}
+        if self._loss_scale:
+            scale = self._loss_scale.scale.value()
+            scalars["loss_scale"] = scale
+            variables = self._model.trainable_variables
+            norm = replicas.take_step(self._optimizer, variables, gradients, gradient_scale=scale)
+            scalars[OVERFLOW_STEPS] = tf.cast(self._loss_scale.update(tf.math.is_finite(norm)), tf.float32)
+        else:
+            norm = replicas.take_step(self._optimizer, self._model.trainable_variables, gradients)
+        scalars["gradient_norm"] = norm
         self._scalar_names = list(scalars)
         return tf.stack(list(scalars.values()))
+
+    def _is_overflow(self, row: tf.Tensor) -> tf.Tensor:
+        """Whether a step with these scalars changed nothing, and the next one may do better."""
+        if not self._loss_scale:
+            return tf.constant(False)
+        return row[self._scalar_names.index(OVERFLOW_STEPS)] > 0
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor
@@ -192,7 +217,8 @@ class TrainingSteps:
             # These examples' share of each mean over the whole batch.
             means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
             total = tf.add_n(list(means.values()))
-        gradients = tape.gradient(total, [variable.value for variable in self._model.trainable_variables])
+            minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
+        gradients = tape.gradient(minimized, [variable.value for variable in self._model.trainable_variables])
         return gradients, {"loss": total, **{f"{name}_loss": mean for name, mean in means.items()}}
 
     @staticmethod

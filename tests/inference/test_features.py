@@ -8,7 +8,7 @@ import pytest
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.strategy import mirrored_strategy
 

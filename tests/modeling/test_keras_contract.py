@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from official_bert import modeling
+from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -50,7 +51,7 @@ def test_no_public_layer_is_left_out():
             and member.__module__.startswith(modeling.__name__)
             and not member.__subclasses__()
         }
-    assert found == {type(case.make()) for case in CASES.values()}
+    assert found == {type(case.make()) for case in CASES.values()} | {Dropout}  # which has no variables to train
 
 
 JAX_PROGRAM = """

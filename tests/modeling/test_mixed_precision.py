@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import BertEncoder
@@ -94,3 +95,18 @@ def test_means_over_positions_are_taken_in_float32():
     mask = np.ones([2, 301], np.int32)
     expected = np.asarray(tf.cast(sequence, tf.float64)).mean(axis=1)
     np.testing.assert_allclose(mean_over_positions(sequence, mask), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("shape", [(1601, 999), (2, 3, 27, 9001)])
+def test_dropout_has_the_rate_that_is_asked_for(dtype, shape):
+    dropout = Dropout(0.1, seed=1, dtype=dtype)
+    outputs = dropout(np.ones(shape, np.float32), training=True)
+    assert outputs.dtype == dropout.compute_dtype
+    kept = np.asarray(tf.cast(outputs, tf.float32)) != 0
+    standard_error = np.sqrt(0.1 * 0.9 / kept.size)
+    assert kept.mean() == pytest.approx(0.9, abs=3 * standard_error)
+    # Two draws come from one random number: neither half depends on the other.
+    pairs = kept.reshape(-1)[: kept.size // 2 * 2].reshape(-1, 2)
+    assert pairs.all(axis=1).mean() == pytest.approx(0.81, abs=3 * np.sqrt(0.81 * 0.19 / len(pairs)))
+    assert np.asarray(dropout(np.ones(shape, np.float32), training=True) != outputs).any()

@@ -14,9 +14,9 @@ from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.serving.saved_model import write_export
 from official_bert.serving.servable import TEXT
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, Result

@@ -14,9 +14,7 @@ from official_bert.training.loop import Trainer, _Pace, _Window, check_divisible
 
 def make_trainer(model_dir, *, seed=1, strategy=None):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    task = PretrainingTask(
-        config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8, use_one_hot_embeddings=False
-    )
+    task = PretrainingTask(config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8)
     return task, Trainer(task, strategy or tf.distribute.get_strategy(), seed=seed)
 
 

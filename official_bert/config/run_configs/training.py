@@ -86,6 +86,12 @@ class DeviceOptions:
         minimum=0,
         maximum=MAX_PARTS,
     )
+    mixed_precision: str = option(
+        "none",
+        "Number format of activations and gradients; weights, softmax, normalization and losses stay float32. auto "
+        "chooses what is fast on the devices that are found; none computes all in float32.",
+        choices=("none", "bfloat16", "float16", "auto"),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,6 +163,26 @@ class TrainingOptions(DeviceOptions):
         "Number of parts that each training batch is split into, computed one after another: less memory, same result.",
         minimum=1,
         maximum=MAX_PARTS,
+    )
+    gradient_checkpointing: bool = option(
+        False,
+        "Compute the activations of each layer again in the backward pass instead of storing them: less memory, more "
+        "time, same result.",
+        only_with={"do_train": (True,)},
+    )
+    unpad: bool = option(
+        False,
+        "Leave padding out of the computation, in training and evaluation, on CPU and GPU: faster with texts of "
+        "different lengths.",
+        not_with={
+            "use_tpu": "--unpad: a TPU needs batches of one shape; leave it or use_tpu out",
+            "use_xla": "--unpad: XLA needs batches of one shape; leave it or use_xla out",
+        },
+    )
+    use_xla: bool = option(
+        False,
+        "Compile training steps and evaluation with XLA, once for each length of a batch.",
+        not_with={"use_tpu": "--use_xla: a TPU always compiles with XLA; leave it out"},
     )
     random_seed: int = option(
         12345, "Random seed for weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED

@@ -35,6 +35,7 @@ from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
+from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -243,5 +244,5 @@ def _task(
         window_pooling=config.window_pooling,
         trainable_encoder=config.trainable_encoder,
         feature_layers=config.feature_layers,
-        use_one_hot_embeddings=config.use_tpu,
+        encoder_options=encoder_options(config),
     )

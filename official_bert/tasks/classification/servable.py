@@ -11,9 +11,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.data.graph_joining import join_windows, truncate_and_join
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.serving.servable import Servable, Tensors
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.tasks.classification.datasets.choice import configured_dataset, reads_pairs
 from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import FullTokenizer
@@ -137,7 +136,11 @@ def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
 
 
 def servable_of_run(
-    config: ClassifierConfig, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+    config: ClassifierConfig,
+    bert_config: BertConfig,
+    tokenizer: FullTokenizer,
+    checkpoint: str,
+    encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
     """Loads what a run of `run_classifier.py` trained.
 
@@ -146,13 +149,14 @@ def servable_of_run(
       bert_config: its architecture.
       tokenizer: its tokenizer.
       checkpoint: its weights.
+      encoder_options: how the encoder computes.
 
     Raises:
       UserError: the checkpoint cannot be read, or is of another model.
     """
     dataset, has_windows = configured_dataset(config), config.long_text == "window"
     model = ClassificationModel(
-        create_encoder(bert_config, layout_maker=UnpaddedLayout.of),
+        create_encoder(bert_config, encoder_options),
         num_outputs=len(dataset.labels) or 1,
         window_length=config.max_seq_length if has_windows else None,
         window_pooling=config.window_pooling,

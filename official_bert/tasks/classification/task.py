@@ -12,7 +12,7 @@ from official_bert.config.tensor_names import FEATURES
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.model import Encoder
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
@@ -69,8 +69,8 @@ class ClassificationTask:
         max_length: int,
         eval_batch_size: int,
         trainable_encoder: bool = True,
-        use_one_hot_embeddings: bool = False,
-        make_encoder: Callable[..., Encoder] = create_encoder,
+        encoder_options: EncoderOptions = PLAIN,
+        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
         **model_options,
     ):
         """Describes the task.
@@ -83,7 +83,7 @@ class ClassificationTask:
           max_length: positions in a record.
           eval_batch_size: the batches whose mean loss is the score `loss`.
           trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
-          use_one_hot_embeddings: see `BertEncoder`.
+          encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
           **model_options: see `ClassificationModel`.
         """
@@ -93,7 +93,7 @@ class ClassificationTask:
         self._metric_names = metric_names
         self._eval_batch_size = eval_batch_size
         self._trainable_encoder = trainable_encoder
-        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self._model_options = model_options
         sizes = {"S": max_length, "V": config.vocab_size, "T": config.type_vocab_size, "C": num_labels}
@@ -102,7 +102,7 @@ class ClassificationTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        encoder = self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings)
+        encoder = self._make_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 

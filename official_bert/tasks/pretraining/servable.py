@@ -10,10 +10,9 @@ from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.data.graph_joining import Parts, join_parts
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.servable import Servable, Tensors
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.tokenization import FullTokenizer, vocab
 
 
@@ -112,7 +111,11 @@ class PretrainingServable(Servable):
 
 
 def servable_of_run(
-    config: PretrainingConfig, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+    config: PretrainingConfig,
+    bert_config: BertConfig,
+    tokenizer: FullTokenizer,
+    checkpoint: str,
+    encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
     """Loads what a run of `run_pretraining.py` trained.
 
@@ -121,12 +124,18 @@ def servable_of_run(
       bert_config: its architecture.
       tokenizer: its tokenizer.
       checkpoint: its weights.
+      encoder_options: how the encoder computes.
 
     Raises:
       UserError: the checkpoint cannot be read, or is of another model.
     """
     return load_servable(
-        bert_config, tokenizer, checkpoint, max_seq_length=config.max_seq_length, top_k=config.export_top_k
+        bert_config,
+        tokenizer,
+        checkpoint,
+        max_seq_length=config.max_seq_length,
+        top_k=config.export_top_k,
+        encoder_options=encoder_options,
     )
 
 
@@ -138,9 +147,10 @@ def load_servable(
     max_seq_length: int,
     top_k: int,
     what: str = "checkpoint",
+    encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
     """As `servable_of_run`, for any length and number of words; `what` names the checkpoint in messages."""
-    model = PretrainingModel(create_encoder(bert_config, layout_maker=UnpaddedLayout.of))
+    model = PretrainingModel(create_encoder(bert_config, encoder_options))
     is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
     load_whole(checkpoint, is_needed, what)
     return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
@@ -31,8 +31,8 @@ class PretrainingTask:
         max_seq_length: int,
         max_predictions_per_seq: int,
         eval_batch_size: int,
-        use_one_hot_embeddings: bool,
-        make_encoder: Callable[..., Encoder] = create_encoder,
+        encoder_options: EncoderOptions = PLAIN,
+        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
     ):
         """Describes the task.
 
@@ -41,12 +41,12 @@ class PretrainingTask:
           max_seq_length: positions in a record.
           max_predictions_per_seq: masked positions in a record.
           eval_batch_size: the batches whose mean loss is the score `loss`.
-          use_one_hot_embeddings: see `BertEncoder`.
+          encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
-        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self.schema = PRETRAINING_SCHEMA.sized(
             S=max_seq_length, P=max_predictions_per_seq, V=config.vocab_size, T=config.type_vocab_size
@@ -54,7 +54,7 @@ class PretrainingTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        return PretrainingModel(self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings))
+        return PretrainingModel(self._make_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The two losses: masked_lm over the masked positions, next_sentence over the examples."""

@@ -48,7 +48,7 @@ from official_bert.training.finetuning import FinetuningJob, predictions
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
-from official_bert.training.run_setup import write_evaluation_flags
+from official_bert.training.run_setup import encoder_options, write_evaluation_flags
 from official_bert.training.summaries import ScalarLog, write_results
 
 _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
@@ -91,7 +91,7 @@ class QuestionAnsweringJob(FinetuningJob):
             TRAINING_SCHEMA,
             max_seq_length=config.max_seq_length,
             is_padding_scored=not is_dynamic,
-            use_one_hot_embeddings=config.use_tpu,
+            encoder_options=encoder_options(config),
         )
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)

@@ -14,10 +14,9 @@ from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.question_answering import AnswerOptions, SquadConfig
 from official_bert.data.graph_joining import Parts, join_parts
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.serving.servable import Servable, Tensors
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tokenization import FullTokenizer
@@ -381,7 +380,11 @@ class QuestionAnsweringServable(Servable):
 
 
 def servable_of_run(
-    config: SquadConfig, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+    config: SquadConfig,
+    bert_config: BertConfig,
+    tokenizer: FullTokenizer,
+    checkpoint: str,
+    encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
     """Loads what a run of `run_squad.py` trained.
 
@@ -390,11 +393,14 @@ def servable_of_run(
       bert_config: its architecture.
       tokenizer: its tokenizer.
       checkpoint: its weights.
+      encoder_options: how the encoder computes.
 
     Raises:
       UserError: the checkpoint cannot be read, or is of another model.
     """
-    return load_servable(config, bert_config, tokenizer, checkpoint, top_k=config.export_top_k)
+    return load_servable(
+        config, bert_config, tokenizer, checkpoint, top_k=config.export_top_k, encoder_options=encoder_options
+    )
 
 
 def load_servable(
@@ -405,6 +411,7 @@ def load_servable(
     *,
     top_k: int,
     what: str = "checkpoint",
+    encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
     """As `servable_of_run`, for any flags that say how to find answers.
 
@@ -415,9 +422,10 @@ def load_servable(
       checkpoint: the weights.
       top_k: answers to give for each question.
       what: the parameter that names the checkpoint, for messages.
+      encoder_options: how the encoder computes.
     """
     windows = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length)
-    model = SpanModel(create_encoder(bert_config, layout_maker=UnpaddedLayout.of))
+    model = SpanModel(create_encoder(bert_config, encoder_options))
     load_whole(checkpoint, model.trainable_variables, what)
     return QuestionAnsweringServable(
         model,

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import RecordSchema
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
+from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.training.task import WeightedSum
@@ -33,8 +34,8 @@ class QuestionAnsweringTask:
         *,
         max_seq_length: int,
         is_padding_scored: bool,
-        use_one_hot_embeddings: bool,
-        make_encoder: Callable[..., Encoder] = create_encoder,
+        encoder_options: EncoderOptions = PLAIN,
+        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
     ):
         """Describes the task.
 
@@ -43,14 +44,15 @@ class QuestionAnsweringTask:
           schema: the records to train on, not yet sized.
           max_seq_length: positions of a window.
           is_padding_scored: whether padding competes for the start and the end of an answer, as in the reference. What
-            it would score depends on how far a batch is padded.
-          use_one_hot_embeddings: see `BertEncoder`.
+            it would score depends on how far a batch is padded. It never does if the encoder leaves it out.
+          encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
         """
         self._config = config
         self._max_seq_length = max_seq_length
         self._is_padding_scored = is_padding_scored
-        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._is_padding_computed = encoder_options.layout_maker is padded_sequences
+        self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self.schema = self.sized(schema)
 
@@ -60,10 +62,14 @@ class QuestionAnsweringTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        return SpanModel(self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings))
+        return SpanModel(self._make_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The mean of two losses: of choosing the start among all positions, padding included, and of the end."""
+        """The mean of two losses: of choosing the start among all positions, and of the end.
+
+        Padding is among the positions, as in the reference, unless the encoder leaves it out.
+        """
+        outputs = outputs if self._is_padding_computed else _without_padding(outputs, batch)
         losses = [
             tf.nn.sparse_softmax_cross_entropy_with_logits(batch[positions], tf.cast(outputs[logits], tf.float32))
             for positions, logits in zip(("start_positions", "end_positions"), LOGITS, strict=True)
@@ -74,9 +80,13 @@ class QuestionAnsweringTask:
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Of each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""
         num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
-        logits = {name: tf.cast(outputs[name], tf.float32) for name in LOGITS}
-        if not self._is_padding_scored:
-            logits = {name: tf.where(batch["input_mask"] == 1, row, MASKED_LOGIT) for name, row in logits.items()}
+        if not (self._is_padding_scored and self._is_padding_computed):
+            outputs = _without_padding(outputs, batch)
         return {
-            name: tf.pad(row, [[0, 0], [0, num_missing]], constant_values=MASKED_LOGIT) for name, row in logits.items()
+            name: tf.pad(outputs[name], [[0, 0], [0, num_missing]], constant_values=MASKED_LOGIT) for name in LOGITS
         }
+
+
+def _without_padding(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The logits, with those of padding so low that it is never chosen."""
+    return {name: tf.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}

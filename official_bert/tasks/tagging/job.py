@@ -40,6 +40,7 @@ from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder, read_run_config
+from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -292,7 +293,7 @@ def _task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) -> Tagg
         num_tags=num_tags,
         max_seq_length=config.max_seq_length,
         trainable_encoder=config.trainable_encoder,
-        use_one_hot_embeddings=config.use_tpu,
+        encoder_options=encoder_options(config),
         feature_layers=config.feature_layers,
         head=config.head,
         lstm_units=config.lstm_units,

@@ -14,10 +14,9 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.metrics.tagging import find_entities, has_entities
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable, Tensors, with_dimensions
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.labels_file import LABELS_FILE, read_labels
@@ -352,7 +351,11 @@ def _entity_tables(tags: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor
 
 
 def servable_of_run(
-    config: TaggingConfig, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str
+    config: TaggingConfig,
+    bert_config: BertConfig,
+    tokenizer: FullTokenizer,
+    checkpoint: str,
+    encoder_options: EncoderOptions = UNPADDED,
 ) -> TaggingServable:
     """Loads what a run of `run_ner.py` trained.
 
@@ -361,13 +364,14 @@ def servable_of_run(
       bert_config: its architecture.
       tokenizer: its tokenizer.
       checkpoint: its weights.
+      encoder_options: how the encoder computes.
 
     Raises:
       UserError: the checkpoint cannot be read or is of another model, or the names of the tags are missing.
     """
     tags = trained_tags(config.output_dir)
     model = TaggingModel(
-        create_encoder(bert_config, layout_maker=UnpaddedLayout.of),
+        create_encoder(bert_config, encoder_options),
         num_outputs=len(tags),
         feature_layers=config.feature_layers,
         head=config.head,

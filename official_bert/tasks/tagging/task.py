@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import RecordSchema
-from official_bert.modeling.encoders import create_encoder
+from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
@@ -33,8 +33,8 @@ class TaggingTask:
         num_tags: int,
         max_seq_length: int,
         trainable_encoder: bool = True,
-        use_one_hot_embeddings: bool = False,
-        make_encoder: Callable[..., Encoder] = create_encoder,
+        encoder_options: EncoderOptions = PLAIN,
+        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
         **model_options,
     ):
         """Describes the task.
@@ -44,7 +44,7 @@ class TaggingTask:
           num_tags: number of tags.
           max_seq_length: positions of a window.
           trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
-          use_one_hot_embeddings: see `BertEncoder`.
+          encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
           **model_options: see `TaggingModel`.
         """
@@ -52,14 +52,14 @@ class TaggingTask:
         self._num_tags = num_tags
         self._max_seq_length = max_seq_length
         self._trainable_encoder = trainable_encoder
-        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self._model_options = model_options
         self.schema = self._sized(TAGGING_SCHEMA)
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        encoder = self._make_encoder(self._config, use_one_hot_embeddings=self._use_one_hot_embeddings)
+        encoder = self._make_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
 

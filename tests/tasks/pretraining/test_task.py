@@ -13,9 +13,7 @@ from tests.conftest import golden_arrays
 @pytest.fixture(scope="module")
 def task(model_dir):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    return PretrainingTask(
-        config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=4, use_one_hot_embeddings=False
-    )
+    return PretrainingTask(config, max_seq_length=40, max_predictions_per_seq=8, eval_batch_size=4)
 
 
 @pytest.fixture(scope="module")

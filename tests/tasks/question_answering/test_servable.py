@@ -14,8 +14,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.serving.servable import IDS_SCHEMA
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.answers import find_answers
 from official_bert.tasks.question_answering.examples import Question, SquadSet

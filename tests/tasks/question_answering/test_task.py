@@ -21,7 +21,6 @@ def task(model_dir):
         TRAINING_SCHEMA,
         max_seq_length=MAX_SEQ_LENGTH,
         is_padding_scored=True,
-        use_one_hot_embeddings=False,
     )
 
 
@@ -107,7 +106,6 @@ def test_padding_competes_only_where_it_is_wanted(model_dir, outputs, is_padding
         TRAINING_SCHEMA,
         max_seq_length=MAX_SEQ_LENGTH,
         is_padding_scored=is_padding_scored,
-        use_one_hot_embeddings=False,
     )
     mask = np.array([[1] * 7, [1] * 3 + [0] * 4, [1] * 5 + [0] * 2], np.int32)
     predictions = task.predictions(outputs, {"input_ids": np.zeros([3, 7], np.int32), "input_mask": mask})

@@ -16,9 +16,9 @@ from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.tagging import TaggingModel
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.runs import run_ner
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
-from official_bert.serving.unpadding import UnpaddedLayout
 from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable
 from official_bert.tasks.tagging.windows import make_windows
 from official_bert.tokenization import FullTokenizer

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.serving.unpadding import UnpaddedLayout
+from official_bert.modeling.unpadding import UnpaddedLayout
 
 TOLERANCE = 1e-6
 

@@ -1,0 +1,75 @@
+"""Leaves padding out of the computation: the tokens of all sequences of a batch are stored one after another.
+
+Everything but attention treats each position on its own, so a batch costs what its tokens cost, without padding. Their
+number differs from batch to batch, which TensorFlow handles well on CPU and GPU; XLA and TPUs need fixed shapes.
+"""
+
+from typing import Any, NamedTuple
+
+from keras import ops
+
+# B: sequences, S: positions, T: tokens, N: heads, H: head width, D = N * H.
+
+
+class UnpaddedLayout(NamedTuple):
+    """A `Layout`: the vectors of all tokens are float [T, D].
+
+    Attributes:
+      positions: int32 [T], each token's index among the B * S positions.
+      tokens: int32 [B, S], each position's index among the tokens; at padding that of the last token before it, whose
+        vector `unpack` repeats there.
+      split: int32 [B, N, S], each position's heads among the T * N of all tokens.
+      join: int32 [T, N], each token's heads among the B * N * S of all positions.
+    """
+
+    positions: Any
+    tokens: Any
+    split: Any
+    join: Any
+
+    @classmethod
+    def of(cls, input_mask, num_heads: int) -> "UnpaddedLayout":
+        """Finds the tokens of padded sequences; the first position of each is one, so that none is empty.
+
+        Args:
+          input_mask: int32 [B, S], 1 for a real position and 0 for padding.
+          num_heads: N.
+        """
+        input_mask = ops.cast(input_mask, "int32")
+        is_token = ops.concatenate([ops.ones_like(input_mask[:, :1]), input_mask[:, 1:]], axis=1)  # [B, S]
+        (positions,) = ops.nonzero(ops.reshape(is_token, (-1,)))
+        tokens = ops.reshape(ops.cumsum(ops.reshape(is_token, (-1,))) - 1, ops.shape(input_mask))
+        return cls._with_heads(ops.cast(positions, "int32"), tokens, num_heads)
+
+    @classmethod
+    def _with_heads(cls, positions, tokens, num_heads: int) -> "UnpaddedLayout":
+        heads, length = ops.arange(num_heads, dtype="int32"), ops.shape(tokens)[1]
+        split = tokens[:, None] * num_heads + heads[:, None]  # [B, N, S]
+        rows_before = (positions // length * num_heads)[:, None] + heads  # [T, N]
+        return cls(positions, tokens, split, rows_before * length + (positions % length)[:, None])
+
+    def pack(self, sequences):
+        """Leaves the padding of sequences out: float [B, S, D] to [T, D]."""
+        return ops.take(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions, axis=0)
+
+    def unpack(self, x):
+        """Puts the padding back: float [T, D] to [B, S, D]."""
+        return ops.take(x, self.tokens, axis=0)
+
+    def first(self, x) -> tuple[Any, "UnpaddedLayout"]:
+        """Selects the first token of each sequence: float [T, D] to [B, D], and their layout."""
+        rows = self.tokens[:, 0]
+        numbers = ops.arange(ops.shape(rows)[0], dtype="int32")
+        return ops.take(x, rows, axis=0), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
+
+    # Gathering single heads instead of whole vectors also brings them into the order that attention needs.
+
+    def split_heads(self, x, num_heads: int):
+        """Splits vectors into heads: float [T, D] to [B, N, S, H]."""
+        return ops.take(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split, axis=0)
+
+    def join_heads(self, heads):
+        """Joins heads into vectors: float [B, N, S, H] to [T, D]."""
+        num_heads, head_width = heads.shape[1], heads.shape[3]
+        joined = ops.take(ops.reshape(heads, (-1, head_width)), self.join, axis=0)  # [T, N, H]
+        return ops.reshape(joined, (-1, num_heads * head_width))

@@ -1,0 +1,69 @@
+"""Which number format a model computes in: what the flags ask for, or what pays on the devices that there are."""
+
+import os
+import pathlib
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert.support.errors import UserError
+
+NONE, BFLOAT16, FLOAT16, AUTO = "none", "bfloat16", "float16", "auto"
+_POLICIES = {NONE: "float32", BFLOAT16: "mixed_bfloat16", FLOAT16: "mixed_float16"}  # Keras's
+
+_CPU_INFO = pathlib.Path("/proc/cpuinfo")
+_BFLOAT16_INSTRUCTIONS = ("amx_bf16", "avx512_bf16")  # as Linux calls them; TensorFlow's oneDNN multiplies with them
+_TENSOR_CORES, _BFLOAT16_TENSOR_CORES = (7, 0), (8, 0)  # compute capabilities of NVIDIA's GPUs
+
+
+def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
+    """The name of Keras's dtype policy; of "auto" also logs what was chosen and why.
+
+    The choice depends on the machine alone, so that a resumed run makes it again. No device is set up.
+
+    Args:
+      mixed_precision: "none", "bfloat16", "float16" or "auto".
+      use_tpu: whether a TPU computes.
+
+    Raises:
+      UserError: the TPU has no such format, or there is no such choice.
+    """
+    if mixed_precision not in (*_POLICIES, AUTO):
+        raise UserError(f"mixed_precision={mixed_precision!r}: choose one of {', '.join((*_POLICIES, AUTO))}")
+    if use_tpu and mixed_precision == FLOAT16:
+        raise UserError("mixed_precision=float16: a TPU computes in bfloat16; use that, or auto")
+    if mixed_precision == AUTO:
+        mixed_precision, reason = _chosen(use_tpu)
+        logging.info("mixed_precision=auto: %s (%s)", mixed_precision, reason)
+    return _POLICIES[mixed_precision]
+
+
+def _chosen(use_tpu: bool) -> tuple[str, str]:
+    """What pays, and why."""
+    if use_tpu:
+        return BFLOAT16, "a TPU computes in it"
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        return _of_gpus([tf.config.experimental.get_device_details(gpu) for gpu in gpus])
+    return _of_cpu(_CPU_INFO, os.environ.get("TF_ENABLE_ONEDNN_OPTS"))
+
+
+def _of_gpus(details: list[dict]) -> tuple[str, str]:
+    """The choice for GPUs, of which the oldest decides."""
+    oldest = min(details, key=lambda gpu: gpu.get("compute_capability", (0, 0)))
+    capability = oldest.get("compute_capability", (0, 0))
+    reason = f"{oldest.get('device_name', 'a GPU')} has compute capability {capability[0]}.{capability[1]}"
+    if capability >= _BFLOAT16_TENSOR_CORES:
+        return BFLOAT16, reason
+    return (FLOAT16 if capability >= _TENSOR_CORES else NONE), reason
+
+
+def _of_cpu(cpu_info: pathlib.Path, onednn: str | None) -> tuple[str, str]:
+    """The choice for a CPU, by what Linux says of it and by the setting of TF_ENABLE_ONEDNN_OPTS."""
+    if onednn == "0":
+        return NONE, "TF_ENABLE_ONEDNN_OPTS=0 turns off what multiplies in bfloat16"
+    words = set(cpu_info.read_text().split()) if cpu_info.exists() else set()
+    found = [instruction for instruction in _BFLOAT16_INSTRUCTIONS if instruction in words]
+    if found:
+        return BFLOAT16, f"this CPU multiplies in it with {found[0]}"
+    return NONE, f"this CPU has neither of {' and '.join(_BFLOAT16_INSTRUCTIONS)}"

@@ -1,0 +1,81 @@
+"""Computing activations twice instead of storing them: the same losses and gradients, dropout included."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
+from official_bert.modeling.unpadding import UnpaddedLayout
+
+CONFIG = BertConfig(
+    vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
+    max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2,
+)  # fmt: skip
+IDS = np.arange(36).reshape(3, 12)
+MASK = (np.arange(12) < np.array([[12], [5], [8]])).astype(np.int32)
+WEIGHTS = np.random.default_rng(1).normal(size=24).astype(np.float32)
+
+
+def encoder_of(**options):
+    keras.utils.set_random_seed(1)
+    return create_encoder(CONFIG, EncoderOptions(**options))
+
+
+def loss_and_gradients(encoder, seed, compiled):
+    """The loss of an encoder, its gradients, and the seeds that its layers would draw next."""
+    states = [state for state in encoder.non_trainable_variables if "seed_generator" in state.path]
+    seeds = [(state, tf.constant([seed + index, 7], tf.int64)) for index, state in enumerate(states)]
+
+    def compute():
+        with tf.GradientTape() as tape:
+            with keras.StatelessScope(seeds) as scope:
+                outputs = encoder(IDS, MASK, training=True)
+            total = tf.reduce_sum(tf.cast(outputs["sequence_output"], tf.float32)[:, 0] * WEIGHTS)
+            loss = total + tf.reduce_sum(tf.cast(outputs["pooled_output"], tf.float32))
+        variables = [variable.value for variable in encoder.trainable_variables]
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+        return loss, gradients, [scope.get_current_value(state) for state in states]
+
+    return (tf.function(compute) if compiled else compute)()
+
+
+@pytest.mark.parametrize(
+    ("options", "compiled"),
+    [({}, False), ({}, True), ({"dtype": "mixed_bfloat16"}, True), ({"layout_maker": UnpaddedLayout.of}, True)],
+    ids=["eager", "compiled", "bfloat16", "unpadded"],
+)
+def test_losses_and_gradients_stay_the_same(options, compiled):
+    plain, recomputed = encoder_of(**options), encoder_of(**options, recompute_layers=True)
+    losses = []
+    for seed in (3, 100):
+        loss, gradients, drawn = loss_and_gradients(plain, seed, compiled)
+        other_loss, other_gradients, other_drawn = loss_and_gradients(recomputed, seed, compiled)
+        np.testing.assert_allclose(loss, other_loss, rtol=1e-6)
+        tolerance = 0.02 if "dtype" in options else 1e-6
+        for gradient, other, variable in zip(gradients, other_gradients, plain.trainable_variables, strict=True):
+            scale = max(np.abs(gradient).max(), 1.0)
+            np.testing.assert_allclose(gradient, other, atol=tolerance * scale, err_msg=variable.path)
+        np.testing.assert_array_equal(drawn, other_drawn)
+        losses.append(float(loss))
+    assert losses[0] != losses[1]  # dropout was on
+
+
+def test_without_a_scope_each_call_drops_out_something_else():
+    encoder = encoder_of(recompute_layers=True)
+    first, second = (np.asarray(encoder(IDS, MASK, training=True)["sequence_output"]) for _ in range(2))
+    assert np.abs(first - second).max() > 0.1
+    assert encoder(IDS, MASK, training=True)["attention_probabilities"] == [None] * 3
+
+
+def test_only_what_enters_a_layer_is_stored():
+    """The backward pass reads nothing that the first forward pass computed inside a layer."""
+
+    def num_softmax(recompute_layers):
+        encoder = encoder_of(recompute_layers=recompute_layers)
+        function = tf.function(lambda: loss_and_gradients(encoder, 1, compiled=False)[:2])
+        return sum(operation.type == "Softmax" for operation in function.get_concrete_function().graph.get_operations())
+
+    assert num_softmax(recompute_layers=False) == 3
+    assert num_softmax(recompute_layers=True) == 6

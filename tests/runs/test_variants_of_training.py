@@ -1,0 +1,84 @@
+"""Whole runs with --unpad, --gradient_checkpointing and --use_xla: the results of runs without."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.runs import run_classifier
+from official_bert.training.results import read_results
+from tests.conftest import prints_error
+from tests.sentences import sentence
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory, one_layer_config_file, model_dir, vocab_file):
+    folder = tmp_path_factory.mktemp("data")
+    config = json.loads(open(one_layer_config_file).read())
+    config.update(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    rng = random.Random(1)
+    for split, count in (("train", 48), ("dev", 19)):
+        rows = [f"{sentence(rng, row % 2)} {'snow ' * rng.randrange(9)}\t{row % 2}\n" for row in range(count)]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    return {
+        "task_name": "SST-2",
+        "data_dir": str(folder),
+        "bert_config_file": str(folder / "bert_config.json"),
+        "vocab_file": vocab_file,
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+        "max_seq_length": 24,
+        "train_batch_size": 8,
+        "num_train_epochs": 1.0,
+        "learning_rate": 1e-3,
+        "do_train": True,
+        "do_eval": True,
+    }
+
+
+def run(settings, folder, **more):
+    run_classifier.run(ClassifierConfig(**{**settings, "output_dir": str(folder), **more}))
+    return read_results(str(folder / "eval_results.txt"))
+
+
+@pytest.fixture(scope="module")
+def plain_results(settings, tmp_path_factory):
+    return run(settings, tmp_path_factory.mktemp("plain"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unpad": True, "gradient_checkpointing": True},
+        pytest.param({"unpad": True, "trainable_encoder": False}, marks=pytest.mark.slow),
+        pytest.param({"use_xla": True}, marks=pytest.mark.slow),
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, options):
+    expected = plain_results
+    if "trainable_encoder" in options:
+        expected = run(settings, tmp_path / "frozen", trainable_encoder=False)
+    results = run(settings, tmp_path / "out", **options)
+    # The dropout of the head is there in all runs; XLA draws other numbers for it.
+    assert results["eval_loss"] == pytest.approx(expected["eval_loss"], abs=0.05 if "use_xla" in options else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unpad": True, "use_tpu": True}, "--unpad: a TPU needs batches of one shape; leave it or --use_tpu out"),
+        ({"unpad": True, "use_xla": True}, "--unpad: XLA needs batches of one shape; leave it or --use_xla out"),
+        ({"use_xla": True, "use_tpu": True}, "--use_xla: a TPU always compiles with XLA; leave it out"),
+        (
+            {"gradient_checkpointing": True, "do_train": False},
+            "--gradient_checkpointing has no effect without --do_train; leave it out",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, message):
+    with prints_error(message, ClassifierConfig):
+        run(settings, tmp_path, **changes)
+    assert np.array_equal(list(tmp_path.iterdir()), [])

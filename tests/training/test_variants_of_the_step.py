@@ -1,0 +1,132 @@
+"""What saves time or memory changes no number: padding left out, layers recomputed, steps compiled by XLA."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.modeling.encoders import PLAIN, UNPADDED, EncoderOptions
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.task import QuestionAnsweringTask
+from official_bert.training.loop import Trainer
+from official_bert.training.plan import TrainingPlan
+from official_bert.training.step import TrainingSteps
+from tests.training.task_batches import TASKS, batch_of
+
+
+def slow_but(*quick):
+    """All tasks; those that are not named are for the slow tests."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
+
+
+def make_steps(task, **plan):
+    """A model of the task, whose weights are the same each time, and what trains it."""
+    keras.utils.set_random_seed(1)
+    model = task.build_model()
+    rng = np.random.default_rng(2)
+    for variable in model.trainable_variables:
+        variable.assign(variable + rng.normal(0, 0.2, variable.shape))
+    plan = TrainingPlan(batch_size=4, num_train_steps=100, learning_rate=1e-3, **plan)
+    return model, TrainingSteps(task, model, tf.distribute.get_strategy(), plan)
+
+
+def gradients(task, batch):
+    """The gradients of a step by the names of the variables, and its losses."""
+    model, steps = make_steps(task)
+    computed, sums = tf.function(lambda: steps._gradients(batch, tf.constant(1, tf.int64)), autograph=False)()
+    named = zip([variable.path for variable in model.trainable_variables], computed, strict=True)
+    return {path: np.asarray(tf.convert_to_tensor(value)) for path, value in named if value is not None}, sums
+
+
+def with_masked_loss(task):
+    """The task, where question answering leaves padding out of its loss as it must where padding is not computed."""
+    if isinstance(task, QuestionAnsweringTask):
+        task._is_padding_computed = False
+    return task
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_padding_left_out_changes_neither_losses_nor_gradients(name):
+    batch = batch_of(name)
+    expected, sums = gradients(with_masked_loss(TASKS[name](PLAIN)), batch)
+    found, other_sums = gradients(TASKS[name](UNPADDED), batch)
+    np.testing.assert_allclose(other_sums["loss"], sums["loss"], rtol=1e-5)
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        tolerance = 1e-5 * max(np.abs(value).max(), 1.0)
+        np.testing.assert_allclose(found[path], value, atol=tolerance, err_msg=path)
+
+
+def test_padding_competes_in_the_loss_of_question_answering_only_where_it_is_computed():
+    batch = batch_of("question answering")
+    losses = [gradients(TASKS["question answering"](options), batch)[1]["loss"] for options in (PLAIN, UNPADDED)]
+    assert losses[0] > losses[1] + 0.01
+
+
+@pytest.mark.parametrize("options", [PLAIN, UNPADDED], ids=["padded", "unpadded"])
+@pytest.mark.parametrize("name", slow_but("classification"))
+def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
+    recomputing = EncoderOptions(layout_maker=options.layout_maker, recompute_layers=True)
+    batch = batch_of(name)
+    (expected, sums), (found, other_sums) = (gradients(TASKS[name](each), batch) for each in (options, recomputing))
+    np.testing.assert_allclose(other_sums["loss"], sums["loss"], rtol=1e-6)
+    assert found.keys() == expected.keys()
+    for path, value in expected.items():
+        np.testing.assert_allclose(found[path], value, atol=1e-6 * max(np.abs(value).max(), 1.0), err_msg=path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices, accumulated):
+    batch = batch_of("pretraining")
+    trajectories = []
+    for recompute_layers in (False, True):
+        keras.utils.set_random_seed(1)
+        task = TASKS["pretraining"](EncoderOptions(recompute_layers=recompute_layers))
+        with two_devices.scope():
+            model = task.build_model()
+        plan = TrainingPlan(
+            batch_size=4, num_train_steps=100, learning_rate=1e-2, gradient_accumulation_steps=accumulated
+        )
+        steps = TrainingSteps(task, model, two_devices, plan)
+        dataset = tf.data.Dataset.from_tensor_slices(batch).batch(4).repeat()
+        trajectories.append(steps.take(iter(two_devices.experimental_distribute_dataset(dataset)), 3)["loss"])
+    np.testing.assert_allclose(*trajectories, rtol=1e-5)
+    assert trajectories[0][2] < trajectories[0][0]
+
+
+# The stand-in of a TPU, which compiles everything for fixed shapes: the same compiler, on the CPU.
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param("question answering", EncoderOptions(use_one_hot_embeddings=True), id="question answering"),
+        *(
+            pytest.param(name, options, id=id_, marks=pytest.mark.slow)
+            for name, options, id_ in (
+                *((name, EncoderOptions(use_one_hot_embeddings=True), name) for name in TASKS if name[0] != "q"),
+                ("pretraining", EncoderOptions(recompute_layers=True), "recomputed layers"),
+                ("pretraining", EncoderOptions(dtype="mixed_float16"), "float16"),
+            )
+        ),
+    ],
+)
+def test_xla_compiles_the_step_of_every_task(name, options):
+    batch = batch_of(name)
+    histories, models = [], []
+    for use_xla in (False, True):
+        model, steps = make_steps(TASKS[name](options), use_xla=use_xla)
+        if not name.startswith(("pretraining", "question")):
+            model.dropout.rate = 0.0  # XLA draws other numbers
+        histories.append(steps.take(iter(tf.data.Dataset.from_tensors(batch).repeat()), 3))
+        models.append(model)
+    tolerance = 1e-5 if options.dtype is None else 5e-3
+    for column in ("loss", "gradient_norm"):
+        np.testing.assert_allclose(histories[1][column], histories[0][column], rtol=10 * tolerance, err_msg=column)
+    np.testing.assert_allclose(histories[1]["loss"][0], histories[0]["loss"][0], rtol=tolerance)
+    assert histories[0]["loss"][0] != histories[0]["loss"][2]
+
+
+def test_xla_compiles_for_one_device(two_devices):
+    task = TASKS["classification"](PLAIN)
+    with pytest.raises(UserError, match="use_xla compiles for one device, not for 2"):
+        Trainer(task, two_devices, seed=1, use_xla=True)

@@ -38,6 +38,7 @@ from collections.abc import Callable
 
 import numpy as np
 from common import measure_in_process
+from flops import BACKWARD, encoder_flops, pretraining_heads_flops
 
 from official_bert.config.bert_config import BertConfig
 
@@ -149,23 +150,14 @@ def make_batch(case: Case, batch_size: int, padding: float) -> dict[str, np.ndar
 
 
 def model_flops(case: Case, lengths: np.ndarray, *, is_forward_alone: bool = False) -> int:
-    """Floating-point operations of a step in products of matrices, of the positions that are not padding.
-
-    A product of [n, k] and [k, m] is 2nkm operations. The gradient of each needs two such products.
-    """
-    config = model_config(case, STEP)
-    width, inner, num_sequences = config.hidden_size, config.intermediate_size, len(lengths)
-    num_tokens, num_pairs = int(lengths.sum()), int((lengths**2).sum())
-    projections = 2 * num_tokens * (4 * width**2 + 2 * width * inner)  # query, key, value, output; feed-forward
-    attention = 2 * num_pairs * 2 * width  # scores, and sums of values
-    forward = config.num_hidden_layers * (projections + attention)
+    """Floating-point operations of a step in products of matrices, of the positions that are not padding."""
+    config, num_sequences = model_config(case, STEP), len(lengths)
+    forward = encoder_flops(config, lengths)
     if case.task == SPAN:
-        forward += 2 * num_tokens * width * 2
+        forward += 2 * int(lengths.sum()) * config.hidden_size * 2
     else:
-        num_masked = num_sequences * case.num_predictions
-        forward += 2 * num_masked * (width**2 + width * config.vocab_size)
-        forward += 2 * num_sequences * (width**2 + width * 2)  # pooler and next sentence
-    return forward if is_forward_alone else 3 * forward
+        forward += pretraining_heads_flops(config, num_sequences, case.num_predictions)
+    return forward if is_forward_alone else (1 + BACKWARD) * forward
 
 
 def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:

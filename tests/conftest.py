@@ -29,6 +29,7 @@ LONG_FILES = (  # the longest first
     "runs/test_run_classifier.py",
     "runs/test_run_squad.py",
     "runs/test_run_ner.py",
+    "training/test_multi_worker.py",
     "tasks/pretraining/test_sharded.py",
     "tasks/question_answering/test_servable.py",
     "serving/test_saved_model.py",

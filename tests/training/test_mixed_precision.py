@@ -18,18 +18,27 @@ def golden():
     return golden_trajectory()
 
 
-def make_steps(model_dir, golden, dtype, strategy=None):
+def make_steps(model_dir, golden, dtype, strategy=None, num_parts=1):
     strategy = strategy or tf.distribute.get_strategy()
     task = golden_task(model_dir, encoder_options=EncoderOptions(dtype=dtype))
     with strategy.scope():
         model = task.build_model()
     load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
-    return model, TrainingSteps(task, model, strategy, golden_plan(golden))
+    plan = golden_plan(golden, gradient_accumulation_steps=num_parts)
+    return model, TrainingSteps(task, model, strategy, plan)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_steps_stay_near_the_reference(model_dir, golden, dtype):
-    model, steps = make_steps(model_dir, golden, dtype)
+@pytest.mark.parametrize(
+    ("dtype", "num_parts"),
+    [
+        ("mixed_bfloat16", 1),
+        ("mixed_float16", 3),
+        pytest.param("mixed_float16", 1, marks=pytest.mark.slow),
+        pytest.param("mixed_bfloat16", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
+    model, steps = make_steps(model_dir, golden, dtype, num_parts=num_parts)
     history = steps.take(iter(golden_batches(golden)), 5)
     np.testing.assert_allclose(history["loss"], golden["loss"][:5], rtol=5e-3)
     np.testing.assert_allclose(history["gradient_norm"][0], golden["grad_global_norm"][0], rtol=2e-2)

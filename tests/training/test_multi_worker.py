@@ -145,6 +145,14 @@ def together(runs, tmp_path_factory):
     return folder, logs
 
 
+@pytest.fixture(scope="module")
+def two_devices_folder(runs, tmp_path_factory):
+    """The folder in which this process ran all on two virtual devices."""
+    folder = tmp_path_factory.mktemp("devices")
+    run_all(with_folders(runs, folder, num_replicas=2))
+    return folder
+
+
 TASKS = ("pretraining", "classification", "tagging", "question answering")
 
 
@@ -152,9 +160,9 @@ def metrics_of(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_two_workers_train_as_one(alone, together, task):
-    expected, found = metrics_of(alone / task), metrics_of(together[0] / task)
+def check_same_training(one_folder, other_folder):
+    """Compares losses, scores in training, weights and slots."""
+    expected, found = metrics_of(one_folder), metrics_of(other_folder)
     assert [(line["split"], line["step"]) for line in found] == [(line["split"], line["step"]) for line in expected]
     compared = 0
     for one, two in zip(expected, found, strict=True):
@@ -165,7 +173,7 @@ def test_two_workers_train_as_one(alone, together, task):
             compared += "loss" in name
     assert compared >= 6
     last = max(line["step"] for line in expected)
-    readers = [CheckpointReader(str(folder / task / f"model.ckpt-{last}")) for folder in (alone, together[0])]
+    readers = [CheckpointReader(str(folder / f"model.ckpt-{last}")) for folder in (one_folder, other_folder)]
     assert readers[0].shapes == readers[1].shapes
     for name in readers[0].shapes:
         one, two = (reader.read(name) for reader in readers)
@@ -174,22 +182,35 @@ def test_two_workers_train_as_one(alone, together, task):
         np.testing.assert_allclose(two, one, atol=max(1e-3 * np.abs(one).max(), noise), err_msg=name)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_two_workers_evaluate_and_predict_as_one(alone, together, task):
+def check_same_results(one_folder, other_folder):
+    """Compares scores and predictions."""
     one, two = (
-        read_results(str(alone / task / "eval_results.txt")),
-        read_results(str(together[0] / task / "eval_results.txt")),
+        read_results(str(one_folder / "eval_results.txt")),
+        read_results(str(other_folder / "eval_results.txt")),
     )
     assert one.keys() == two.keys()
     for name in one:
         np.testing.assert_allclose(float(two[name]), float(one[name]), rtol=1e-4, atol=1e-6, err_msg=name)
     for name in ("predictions.conll", "predictions.json"):
-        if (alone / task / name).exists():
-            assert (together[0] / task / name).read_bytes() == (alone / task / name).read_bytes()
-    if task == "classification":
-        tables = [np.loadtxt(folder / task / "test_results.tsv") for folder in (alone, together[0])]
+        if (one_folder / name).exists():
+            assert (other_folder / name).read_bytes() == (one_folder / name).read_bytes()
+    if (one_folder / "test_results.tsv").exists():
+        tables = [np.loadtxt(folder / "test_results.tsv") for folder in (one_folder, other_folder)]
         assert len(tables[0]) == 21
         np.testing.assert_allclose(tables[1], tables[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_workers_do_as_one(alone, together, task):
+    check_same_training(alone / task, together[0] / task)
+    check_same_results(alone / task, together[0] / task)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_two_devices_do_as_one(alone, two_devices_folder, task):
+    check_same_training(alone / task, two_devices_folder / task)
+    check_same_results(alone / task, two_devices_folder / task)
 
 
 @pytest.mark.parametrize("task", TASKS)

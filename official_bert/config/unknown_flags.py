@@ -6,6 +6,7 @@ from collections.abc import Collection
 # What Hugging Face's examples, TensorFlow's model garden and others call what a flag here does; the first that the
 # script has is meant.
 _OTHER_NAMES = {
+    "accumulation_steps": ("gradient_accumulation_steps",),
     "batch_size": ("train_batch_size",),
     "bert_config": ("bert_config_file",),
     "checkpoint_dir": ("output_dir",),
@@ -14,6 +15,8 @@ _OTHER_NAMES = {
     "data_path": ("data_dir", "input_file", "train_file"),
     "dataset_name": ("task_name", "train_file"),
     "dev_file": ("eval_file", "predict_file"),
+    "distribution_strategy": ("distribution",),
+    "enable_xla": ("use_xla",),
     "epochs": ("num_train_epochs", "num_train_steps"),
     "eval_strategy": ("eval_steps",),
     "evaluation_strategy": ("eval_steps",),
@@ -32,6 +35,8 @@ _OTHER_NAMES = {
     "num_epochs": ("num_train_epochs", "num_train_steps"),
     "num_gpus": ("num_replicas",),
     "num_steps": ("num_train_steps", "num_train_epochs"),
+    "optim": ("optimizer",),
+    "optimizer_type": ("optimizer",),
     "per_device_eval_batch_size": ("eval_batch_size", "predict_batch_size"),
     "per_device_train_batch_size": ("train_batch_size",),
     "per_gpu_eval_batch_size": ("eval_batch_size", "predict_batch_size"),
@@ -64,7 +69,6 @@ _ADVICE = {
     "amp": _PRECISION,
     "bf16": _PRECISION,
     "device": _DEVICES,
-    "distribution_strategy": _DEVICES,
     "do_resume": _RESUMING,
     "dtype": _PRECISION,
     "fp16": _PRECISION,

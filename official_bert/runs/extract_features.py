@@ -92,7 +92,7 @@ def _load(
     config: FeatureConfig, bert_config: BertConfig, tokenizer: FullTokenizer
 ) -> tuple[BertEncoder, FeatureExtractor]:
     """Loads the encoder onto its devices, and prepares what computes with it."""
-    strategy = create_strategy(config)
+    strategy = create_strategy(config, allows_workers=False)
     with strategy.scope():
         encoder = create_encoder(
             bert_config,

@@ -17,11 +17,12 @@ _TF_CONFIG_ADVICE = (
 )
 
 
-def create_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
+def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:
     """Builds the distribution strategy; call it before anything else touches a device.
 
     Args:
       devices: the flags that say where to compute.
+      allows_workers: whether several workers may share the work.
 
     Returns:
       TensorFlow's default strategy for one device, otherwise a MirroredStrategy, MultiWorkerMirroredStrategy or
@@ -42,6 +43,11 @@ def create_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if distribution == "multi_worker":
+        if not allows_workers:
+            raise UserError(
+                "distribution=multi_worker: this script computes on one machine; give each machine a part of the input "
+                "and distribution=one_device or mirrored, or use beam_predict"
+            )
         return _multi_worker_strategy(devices)
     if distribution == "one_device":
         return tf.distribute.get_strategy()

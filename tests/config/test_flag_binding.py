@@ -41,6 +41,7 @@ def parse(config_class, *arguments):
         ("--bake", "there is no flag --bake; --help lists the flags"),
         ("--seed=3", "there is no flag --seed; use --random_seed"),
         ("--lr=3", "; use --learning_rate"),
+        ("--distribution_strategy=mirrored", "; use --distribution"),
         ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
         ("--model_name_or_path=bert-base-uncased", "a model is given by --bert_config_file, --vocab_file and --init_"),
         ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),

@@ -73,6 +73,12 @@ def test_a_cluster_of_one_is_no_cluster(monkeypatch):
     assert create_strategy(devices()) is tf.distribute.get_strategy()
 
 
+def test_a_script_of_one_machine_does_not_join_a_cluster(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", f'{{{WORKERS}, "task": {{"type": "worker", "index": 0}}}}')
+    with pytest.raises(UserError, match="this script computes on one machine"):
+        create_strategy(devices(), allows_workers=False)
+
+
 def test_slurm_variables_that_do_not_belong_together(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("SLURM_PROCID", "0")

@@ -41,6 +41,7 @@ _LEARNING_FLAGS = (
     "masked_lm_prob",
     "do_whole_word_mask",
     "gradient_accumulation_steps",
+    "distribution",
     "num_replicas",
     "use_tpu",
     "mixed_precision",

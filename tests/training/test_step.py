@@ -176,9 +176,7 @@ def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
 def test_parts_of_a_model_whose_sums_are_large():
     """TensorFlow's graph optimizer treats large sums in its own way, which once failed inside two loops."""
     config = BertConfig(30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
-    task = PretrainingTask(
-        config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8, use_one_hot_embeddings=False
-    )
+    task = PretrainingTask(config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8)
     plan = TrainingPlan(batch_size=32, num_train_steps=10, gradient_accumulation_steps=4)
     steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     batch = {field.name: np.ones([32, *field.shape], field.dtype) for field in task.schema.fields}

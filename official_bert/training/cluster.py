@@ -1,9 +1,11 @@
 """The processes that train together under `MultiWorkerMirroredStrategy`, and what they have to agree on."""
 
 import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -122,6 +124,16 @@ class Cluster:
                 f"the {self.num_workers} workers do not share output_dir={folder}: all machines must see the same "
                 "folder under this path, such as one of a network file system"
             )
+
+    def check_same(self, what: str, *values: Any) -> None:
+        """Raises unless all workers have equal values, which must have equal texts.
+
+        Raises:
+          UserError: they differ; the message says in what.
+        """
+        own = int(hashlib.sha256(repr(values).encode()).hexdigest()[:12], 16)
+        if self.is_any(own != self.of_chief(own)):
+            raise UserError(f"the {self.num_workers} workers differ in their {what}; start the same command on all")
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:

@@ -135,6 +135,7 @@ def finetune(job: FinetuningJob) -> None:
     cluster = Cluster(strategy)
     with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
         cluster.check_shared(config.output_dir)
+        cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
@@ -398,7 +399,9 @@ def best_keeper(
         if not best.has(step):  # otherwise the run was stopped right after it
             scores = scores_at(step)
             logging.info("step %d: %s", step, ", ".join(f"{name} {score:.4f}" for name, score in scores.items()))
-            saved = best.add(step, scores[primary_metric], lambda: trainer.save_weights(best.folder, step))
+            folder = best.folder
+            trainer.cluster.wait()  # until all have looked into it
+            saved = best.add(step, scores[primary_metric], lambda: trainer.save_weights(folder, step))
             if saved:
                 logging.info("best %s so far; saved %s", primary_metric, saved)
         if patience and best.num_since_best >= patience:

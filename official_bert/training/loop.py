@@ -51,8 +51,8 @@ class Trainer:
         Raises:
           UserError: XLA is to compile for several devices.
         """
-        if use_xla and strategy.num_replicas_in_sync > 1:
-            raise UserError(f"use_xla compiles for one device, not for {strategy.num_replicas_in_sync}; leave it out")
+        if use_xla and strategy is not tf.distribute.get_strategy():
+            raise UserError("use_xla compiles for one device alone, without a distribution; leave it out")
         self._task = task
         self._strategy = strategy
         self.num_replicas = strategy.num_replicas_in_sync
@@ -60,6 +60,7 @@ class Trainer:
         keras.utils.set_random_seed(seed)
         with strategy.scope():
             self.model = task.build_model()
+        self.cluster.check_same("number formats, which mixed_precision=auto chose", self.model.compute_dtype)
         predictions = tf.autograph.experimental.do_not_convert(
             lambda batch: task.predictions(self.model(batch, training=False), batch)
         )
@@ -94,7 +95,8 @@ class Trainer:
         """
         files.make_folders(output_dir)
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
-        with SigtermNotice() as sigterm:
+        # Workers stop together, between two steps: none may leave the others alone at something else.
+        with SigtermNotice(may_raise=self.cluster.num_workers == 1) as sigterm:
             try:
                 self._train(plan, batches, folder, ScalarLog(output_dir), init_checkpoint, evaluate, sigterm)
             except KeyboardInterrupt:

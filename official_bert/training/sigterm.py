@@ -16,6 +16,10 @@ class SigtermNotice:
       is_set: whether it came.
     """
 
+    def __init__(self, *, may_raise: bool = True):
+        """Says whether `raised` raises; otherwise the signal is only noticed there, too."""
+        self._may_raise = may_raise
+
     def __enter__(self) -> "SigtermNotice":
         self.is_set = self._is_raised = False
         self._previous = signal.signal(signal.SIGTERM, self._notice)
@@ -35,6 +39,9 @@ class SigtermNotice:
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
         """Raises `Terminated` in the block, at once if the signal came before: for long work that may be lost."""
+        if not self._may_raise:
+            yield
+            return
         if self.is_set:
             raise Terminated
         self._is_raised = True

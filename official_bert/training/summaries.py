@@ -35,7 +35,7 @@ class ScalarLog:
         self.write(split, step, scalars)
 
     def _drop(self, is_dropped: Callable[[dict], bool]) -> None:
-        if not files.exists(self._path):
+        if files.are_changes_dropped() or not files.exists(self._path):
             return
         with files.open_file(self._path, "rb") as source:
             lines = source.read().splitlines(keepends=True)

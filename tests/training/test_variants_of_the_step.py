@@ -128,5 +128,5 @@ def test_xla_compiles_the_step_of_every_task(name, options):
 
 def test_xla_compiles_for_one_device(two_devices):
     task = TASKS["classification"](PLAIN)
-    with pytest.raises(UserError, match="use_xla compiles for one device, not for 2"):
+    with pytest.raises(UserError, match="use_xla compiles for one device alone"):
         Trainer(task, two_devices, seed=1, use_xla=True)

@@ -319,13 +319,21 @@ def test_sigterm_stops_all_workers_at_the_same_step(long_run, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_must_share_the_output_folder(long_run, tmp_path):
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("output_dir={folder}/{index}", "the 2 workers do not share --output_dir={folder}/0"),
+        ("output_dir={folder}/0 --log_steps=1{index}", "the 2 workers differ in their flags"),
+    ],
+)
+def test_workers_must_agree(long_run, tmp_path, flag, message):
     flags = script_command("run_pretraining.py", long_run)
-    shell = f'exec "$@" --output_dir={tmp_path}/$(echo "$TF_CONFIG" | sed "s/.*index...//;s/}}.*//")'
+    index = '$(echo "$TF_CONFIG" | sed "s/.*index...//;s/}.*//")'
+    shell = f'exec "$@" --{flag.format(folder=tmp_path, index=index)}'
     command = [*script_command("tools/launch_workers.py", {"num_workers": 2}), "--", "sh", "-c", shell, "sh", *flags]
     process = subprocess.run(command, capture_output=True, text=True, env=script_environment())
     assert process.returncode == 1
-    assert f"the 2 workers do not share --output_dir={tmp_path}/0" in process.stdout, process.stdout
+    assert message.format(folder=tmp_path) in process.stdout, process.stdout
     assert "Traceback" not in process.stdout
     assert not list((tmp_path / "0").glob(".workers*"))
 

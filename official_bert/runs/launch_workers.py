@@ -32,17 +32,17 @@ def run(config: LaunchConfig) -> None:
     if hosts and config.worker_index is None:
         for index, host in enumerate(hosts):
             print(f"# worker {index}, on {host.rpartition(':')[0]}")
-            print(f"export TF_CONFIG={shlex.quote(_tf_config(hosts, index))}")
+            print(f"export TF_CONFIG={shlex.quote(tf_config(hosts, index))}")
         return
     command = shlex.split(config.command)
     if hosts:
-        os.environ["TF_CONFIG"] = _tf_config(hosts, config.worker_index)
+        os.environ["TF_CONFIG"] = tf_config(hosts, config.worker_index)
         with _explained(command):
             os.execvp(command[0], command)
-    _run_here(command, [f"localhost:{port}" for port in _free_ports(config.num_workers)])
+    _run_here(command, [f"localhost:{port}" for port in free_ports(config.num_workers)])
 
 
-def _tf_config(hosts: Sequence[str], index: int) -> str:
+def tf_config(hosts: Sequence[str], index: int) -> str:
     """What TensorFlow reads from the variable TF_CONFIG."""
     return json.dumps({"cluster": {"worker": list(hosts)}, "task": {"type": "worker", "index": index}})
 
@@ -58,7 +58,7 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
                         command,
                         stdout=subprocess.PIPE,
                         stderr=subprocess.STDOUT,
-                        env={**os.environ, "TF_CONFIG": _tf_config(hosts, index)},
+                        env={**os.environ, "TF_CONFIG": tf_config(hosts, index)},
                     )
                 )
         threads = [
@@ -121,7 +121,7 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
                 worker.kill()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports of this machine that nothing listens at."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,37 +12,26 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.runs.launch_workers import free_ports, tf_config
 from official_bert.training.results import read_results
 from tests.conftest import ROOT, script_command, script_environment
+from tests.training.short_runs import arrays_of, pretraining_flags
 from tests.training.worker_runs import run_all
 
 pytestmark = pytest.mark.multi_process
 WORDS = ("the", "rain", "snow", "warm", "broken", "committees", "harbour", "bridge", "mirror", "town")
 
 
-def free_ports(count):
-    """Ports that nothing listens at."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("localhost", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def start_workers(command, logs, count=2):
     """Starts the same command as workers on this machine, each with a log of its own."""
     addresses = [f"localhost:{port}" for port in free_ports(count)]
     for index in range(count):
-        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         with open(logs / f"worker{index}.log", "w") as log:
             yield subprocess.Popen(
                 command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**script_environment(), "TF_CONFIG": json.dumps(task), "TF_NUM_INTRAOP_THREADS": "1"},
+                env={**script_environment(), "TF_CONFIG": tf_config(addresses, index), "TF_NUM_INTRAOP_THREADS": "1"},
             )
 
 
@@ -262,25 +250,7 @@ class Launched:
 
 @pytest.fixture
 def long_run(records_file, model_dir):
-    """Flags of a run with dropout."""
-    return {
-        "input_file": records_file,
-        "bert_config_file": model_dir / "bert_config.json",
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 10,
-        "train_batch_size": 8,
-        "num_train_steps": 40,
-        "num_warmup_steps": 4,
-        "save_checkpoints_steps": 10,
-        "log_steps": 5,
-        "learning_rate": 1e-3,
-        "do_train": True,
-    }
-
-
-def arrays_of(folder, step):
-    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.read(name) for name in reader.shapes}
+    return pretraining_flags(records_file, model_dir, num_train_steps=40, save_checkpoints_steps=10, log_steps=5)
 
 
 @pytest.mark.slow

@@ -9,29 +9,15 @@ import subprocess
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from tests.conftest import run_script, script_command, script_environment
+from tests.training.short_runs import arrays_of, pretraining_flags
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def flags(records_file, model_dir):
-    return {
-        "input_file": records_file,
-        "bert_config_file": model_dir / "bert_config.json",
-        "max_seq_length": 64,
-        "max_predictions_per_seq": 10,
-        "train_batch_size": 8,
-        "num_warmup_steps": 4,
-        "learning_rate": 1e-3,
-        "do_train": True,
-    }
-
-
-def arrays(folder, step):
-    reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
-    return {name: reader.read(name) for name in reader.shapes}
+    return pretraining_flags(records_file, model_dir)
 
 
 def assert_equal(first, second):
@@ -75,7 +61,7 @@ def test_a_run_killed_and_resumed_equals_one_uninterrupted(
     result = run_script("run_pretraining.py", **flags, output_dir=broken, iterations_per_loop=3)
     assert result.code == 0, result
     assert "resuming from" in result.errors and "model.ckpt-20" in result.errors
-    assert_equal(arrays(broken, 60), arrays(whole, 60))
+    assert_equal(arrays_of(broken, 60), arrays_of(whole, 60))
     assert losses(broken) == losses(whole)
     assert log.count("step 15:") == 1
 
@@ -88,7 +74,7 @@ def test_sigterm_saves_and_exits_cleanly(flags, tmp_path):
     assert code == 0
     assert "Traceback" not in log
     step = int(re.search(r"SIGTERM: stopped; the same command resumes from .*model\.ckpt-(\d+)$", log, re.M)[1])
-    assert arrays(out, step)["global_step"] == step
+    assert arrays_of(out, step)["global_step"] == step
     assert not (out / "eval_results.txt").exists()
 
 
@@ -109,7 +95,7 @@ def test_two_devices_equal_one(flags, tmp_path, quiet_config_file, model_dir):
     assert result.code == 0, result
     assert "on 2 device(s)" in result.errors
     np.testing.assert_allclose(losses(two), losses(one), rtol=1e-4)
-    first, second = arrays(one, 10), arrays(two, 10)
+    first, second = arrays_of(one, 10), arrays_of(two, 10)
     for name in first:
         tolerance = max(1e-3 * np.abs(first[name]).max(), 1e-9)  # ten steps, 1e-3 relative; 1e-9 is rounding noise
         np.testing.assert_allclose(second[name], first[name], atol=tolerance, err_msg=name)

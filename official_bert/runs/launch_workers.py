@@ -19,6 +19,7 @@ from official_bert.config.run_configs.tools import LaunchConfig
 from official_bert.support.errors import UserError
 
 _SECONDS_TO_END = 60  # once a worker has failed, for the others to notice and to say so
+_SECONDS_OF_OUTPUT = 5  # after the end of a worker: processes that it has left behind may hold its output open
 _SECONDS_BETWEEN_LOOKS = 0.2
 
 
@@ -62,14 +63,14 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
                     )
                 )
         threads = [
-            threading.Thread(target=_print_lines, args=(worker.stdout, f"[{index}] ".encode()))
+            threading.Thread(target=_print_lines, args=(worker.stdout, f"[{index}] ".encode()), daemon=True)
             for index, worker in enumerate(workers)
         ]
         for thread in threads:
             thread.start()
         failed = _wait(workers)
         for thread in threads:
-            thread.join()
+            thread.join(_SECONDS_OF_OUTPUT)
     if failed is not None:
         code = workers[failed].returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"

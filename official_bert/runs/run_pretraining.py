@@ -16,7 +16,6 @@ from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.saved_model import check_export_dir, write_export
-from official_bert.support import files
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
@@ -69,19 +68,29 @@ def run(config: PretrainingConfig) -> None:
         check_room_for_model_files(
             config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
         )
-    if (config.do_train or config.do_eval) and not _train_and_evaluate(config, bert_config, vocabulary):
-        return  # stopped by SIGTERM
-    if config.do_export and not files.are_changes_dropped():
-        checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
-        logging.info("--do_export: using the weights of %s", checkpoint)
-        servable = servable_of_run(config, bert_config, tokenizer, checkpoint)
-        write_export(config.export_dir, servable, config.vocab_file)
-
-
-def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary | None) -> bool:
-    """Trains, evaluates, or both; returns whether training came to its end."""
-    paths = find_inputs(config.input_file, is_input=is_no_sidecar)
+    computes = config.do_train or config.do_eval
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
     strategy = create_strategy(config)  # before anything else touches a device
+    cluster = Cluster(strategy)
+    with cluster.working():
+        if computes and not _train_and_evaluate(config, bert_config, vocabulary, paths, strategy, cluster):
+            return  # stopped by SIGTERM
+        if config.do_export and cluster.is_chief:
+            checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
+            logging.info("--do_export: using the weights of %s", checkpoint)
+            servable = servable_of_run(config, bert_config, tokenizer, checkpoint)
+            write_export(config.export_dir, servable, config.vocab_file)
+
+
+def _train_and_evaluate(
+    config: PretrainingConfig,
+    bert_config: BertConfig,
+    vocabulary: Vocabulary | None,
+    paths: list[str],
+    strategy: tf.distribute.Strategy,
+    cluster: Cluster,
+) -> bool:
+    """Trains, evaluates, or both; returns whether training came to its end."""
     task = PretrainingTask(
         bert_config,
         max_seq_length=config.max_seq_length,
@@ -99,10 +108,9 @@ def _train_and_evaluate(config: PretrainingConfig, bert_config: BertConfig, voca
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
-    cluster = Cluster(strategy)
     if config.do_eval and cluster.num_workers > 1:
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
-    with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
+    with training_folder(config.output_dir, do_train=config.do_train):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, num_records)
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
@@ -145,10 +153,10 @@ def _train(
         )
     batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
     plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
-    check_resumed_flags(config, config.num_train_steps)
+    check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(config, vocabulary)
+        write_run_files(config, vocabulary, trainer.num_replicas)
         selection = {
             "batch_size": batch_size,
             "lengths": padded_lengths(config.max_seq_length) if config.train_batch_tokens else None,

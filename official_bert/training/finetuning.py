@@ -189,10 +189,10 @@ def _train(job: FinetuningJob, trainer: Trainer) -> bool:
         return True
     file = job.training_file(trainer)
     batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
-    plan = _plan(config, _num_steps(job, trainer, file, batch_size))
+    plan = _plan(config, _num_steps(job, trainer, file, batch_size), trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(config, job.tokenizer.vocabulary)
+        write_run_files(config, job.tokenizer.vocabulary, trainer.num_replicas)
         return training_batches(
             [file.path],
             file.schema,
@@ -356,8 +356,8 @@ def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer,
     return len(sizes)
 
 
-def _plan(config: FinetuningOptions, num_steps: int) -> TrainingPlan:
-    check_resumed_flags(config, num_steps)
+def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> TrainingPlan:
+    check_resumed_flags(config, num_steps, num_devices)
     return training_plan(
         config,
         num_train_steps=num_steps,

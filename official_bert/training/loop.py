@@ -237,9 +237,13 @@ class Trainer:
 
         Returns:
           Its step.
+
+        Raises:
+          UserError: it does not fit, or the workers restore checkpoints of different steps.
         """
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
         restore(path, self.model.weights, {GLOBAL_STEP: step})
+        self.cluster.check_same("last checkpoints, as while another run trains", int(step.numpy()))
         return int(step.numpy())
 
     def predict(

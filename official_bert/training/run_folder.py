@@ -48,12 +48,14 @@ class RunConfig(NamedTuple):
       task: name of its task; None in folders of earlier versions.
       flags: name to value, defaults included.
       vocabulary: `Vocabulary.fingerprint` of its vocabulary; None if it is not known.
+      num_devices: how many devices shared each batch; None in folders of earlier versions, and if it did not train.
     """
 
     path: str
     task: str | None
     flags: dict[str, Any]
     vocabulary: str | None
+    num_devices: int | None
 
 
 def read_run_config(folder: str) -> RunConfig | None:
@@ -66,19 +68,22 @@ def read_run_config(folder: str) -> RunConfig | None:
     if not files.exists(path):
         return None
     settings = text_files.read_json(path, "settings of a run", finite=False)
-    task, flags, vocabulary = (settings.get(key) for key in ("task", "flags", "vocabulary"))
-    if not isinstance(flags, dict) or not isinstance(vocabulary, str | None) or not isinstance(task, str | None):
+    types = {"task": str | None, "flags": dict, "vocabulary": str | None, "num_devices": int | None}
+    if not all(isinstance(settings.get(key), kind) for key, kind in types.items()):
         raise UserError(f"{path} is not the file of a run; restore it or delete the folder")
-    return RunConfig(path, task, flags, vocabulary)
+    return RunConfig(path, **{key: settings.get(key) for key in types})
 
 
-def write_run_config(folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None) -> None:
+def write_run_config(
+    folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None, num_devices: int | None = None
+) -> None:
     """Writes `run_config.json`: the task, the command line, the flags with their defaults, and the versions at work.
 
     Args:
       folder: folder to write to; created if it is missing.
       config: the run's frozen dataclass.
       vocabulary: the run's, where it has one.
+      num_devices: how many devices share each batch, if it trains.
     """
     files.make_folders(folder)
     packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
@@ -87,6 +92,7 @@ def write_run_config(folder: str, config: TrainingOptions, vocabulary: Vocabular
         "command": sys.argv,
         "flags": dataclasses.asdict(config),
         "vocabulary": vocabulary.fingerprint if vocabulary else None,
+        "num_devices": num_devices,
         "versions": {"python": sys.version.split()[0], **packages},
     }
     with files.atomic_write(os.path.join(folder, RUN_CONFIG_FILE)) as sink:

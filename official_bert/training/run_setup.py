@@ -41,8 +41,6 @@ _LEARNING_FLAGS = (
     "masked_lm_prob",
     "do_whole_word_mask",
     "gradient_accumulation_steps",
-    "distribution",
-    "num_replicas",
     "use_tpu",
     "mixed_precision",
     "unpad",
@@ -131,9 +129,9 @@ def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractCo
     return locks.exclusive_lock(output_dir, "trains into") if do_train else contextlib.nullcontext()
 
 
-def write_run_files(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+def write_run_files(config: TrainingOptions, vocabulary: Vocabulary | None, num_devices: int) -> None:
     """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
-    write_run_config(config.output_dir, config, vocabulary)
+    write_run_config(config.output_dir, config, vocabulary, num_devices)
     write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
 
 
@@ -143,12 +141,13 @@ def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | Non
         write_run_config(os.path.join(config.output_dir, "eval"), config, vocabulary)
 
 
-def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:
+def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:
     """Compares the flags of a run that is resumed with those it was started with; warns of what changes the run.
 
     Args:
       config: the flags.
       num_train_steps: steps of the whole run.
+      num_devices: how many devices share each batch.
 
     Raises:
       UserError: the rest of the run would silently see other examples than the flags say.
@@ -160,20 +159,25 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int) -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     flags = {**defaults, **run.flags}  # a flag that is newer than the run had no effect in it
     # Batches that differ in size also depend on how many devices and parts share them.
-    sharing = ("num_replicas", "gradient_accumulation_steps") if config.train_batch_tokens else ()
-    order_flags = (*_ORDER_FLAGS, *sharing)
+    order_flags = (*_ORDER_FLAGS, *(("gradient_accumulation_steps",) if config.train_batch_tokens else ()))
     for name in dict.fromkeys((*order_flags, *_LEARNING_FLAGS)):
         if name not in flags or not hasattr(config, name):
             continue
         old, new = flags[name], getattr(config, name)
-        if old == new:
-            continue
         change = f"{name}={new}, but {latest} was trained with {name}={old}"
-        if name == "train_batch_tokens" and not old:
+        if name == "train_batch_tokens" and new and not old:
             raise UserError(f"{change}, and does not count its examples; leave it out, or use another output_dir")
-        if name in order_flags and not config.allow_inexact_resume:
-            raise UserError(
-                f"{change}: with another value, the resumed run would see some examples of this epoch twice and "
-                "others not at all; use the old value, allow_inexact_resume or another output_dir"
-            )
-        logging.warning("%s: the resumed run differs from an uninterrupted one", change)
+        if old != new:
+            _refuse_or_warn(config, change, changes_order=name in order_flags)
+    if run.num_devices not in (None, num_devices):
+        change = f"each batch is shared by {num_devices} device(s), but {latest} was trained with {run.num_devices}"
+        _refuse_or_warn(config, change, changes_order=config.train_batch_tokens > 0)
+
+
+def _refuse_or_warn(config: TrainingOptions, change: str, *, changes_order: bool) -> None:
+    if changes_order and not config.allow_inexact_resume:
+        raise UserError(
+            f"{change}: with another value, the resumed run would see some examples of this epoch twice and others not "
+            "at all; use the old value, allow_inexact_resume or another output_dir"
+        )
+    logging.warning("%s: the resumed run differs from an uninterrupted one", change)

@@ -99,7 +99,7 @@ class TrainingSteps:
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
         if self._batch_size is None:
-            self.slots[NUM_EXAMPLES].assign_add(int(columns["examples"].sum()))
+            self.slots[NUM_EXAMPLES].assign_add(int(columns["examples"].sum(dtype=np.int64)))
         return columns
 
     @tf.function(reduce_retracing=True)

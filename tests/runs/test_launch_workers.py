@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -53,6 +54,16 @@ def test_sigterm_reaches_the_workers():
         os.kill(process.pid, signal.SIGTERM)
         assert sorted(process.stdout.read().splitlines()) == ["[0] saved", "[1] saved"]
     assert process.returncode == 0
+
+
+def test_a_process_that_a_worker_leaves_behind_is_not_waited_for():
+    began = time.monotonic()
+    result = run_script(TOOL, "--", "sh", "-c", "sleep 40 & echo $!", num_workers=2)
+    seconds = time.monotonic() - began
+    for line in result.output.splitlines():
+        os.kill(int(line.split()[1]), signal.SIGTERM)
+    assert result.code == 0
+    assert seconds < 30
 
 
 @pytest.mark.parametrize(

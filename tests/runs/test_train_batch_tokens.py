@@ -166,6 +166,7 @@ def test_pretraining_within_a_budget_resumes_exactly(
         ({"dynamic_padding": False}, ["needs batches of similar length; leave --nodynamic_padding out"]),
         ({"trainable_encoder": False}, ["--train_batch_tokens has no effect on a frozen encoder"]),
         ({"use_tpu": True}, ["--train_batch_tokens makes batches of many shapes"]),
+        ({"use_xla": True}, ["--train_batch_tokens makes batches of many shapes"]),
         (
             {"train_batch_tokens": 10**6, "num_train_epochs": 0.5},
             ["50 examples for --num_train_epochs=0.5 make less than one step of --train_batch_tokens=1000000"],
@@ -191,7 +192,7 @@ def test_a_resume_in_another_order_is_refused(whole, settings, tmp_path):
             {"train_batch_tokens": 256},
             "--train_batch_tokens=256, but .*ckpt-3 was trained with --train_batch_tokens=128",
         ),
-        ({"num_replicas": 2}, "--num_replicas=2, but .*ckpt-3 was trained with --num_replicas=1: .*twice"),
+        ({"num_replicas": 2}, r"shared by 2 device\(s\), but .*ckpt-3 was trained with 1: .*twice"),
         ({"train_batch_tokens": 0, "num_train_epochs": 10.0}, "--train_batch_tokens=0, but"),
     ):
         with prints_error(message, ClassifierConfig):

@@ -76,6 +76,10 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
             {"gradient_checkpointing": True, "do_train": False},
             "--gradient_checkpointing has no effect without --do_train; leave it out",
         ),
+        (
+            {"gradient_checkpointing": True, "trainable_encoder": False},
+            "--gradient_checkpointing has no effect on a frozen encoder, which has no backward pass; leave it out",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, message):

@@ -14,7 +14,7 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.runs.launch_workers import free_ports, tf_config
 from official_bert.training.results import read_results
-from tests.conftest import ROOT, script_command, script_environment
+from tests.conftest import ROOT, run_script, script_command, script_environment
 from tests.training.short_runs import arrays_of, pretraining_flags
 from tests.training.worker_runs import run_all
 
@@ -306,6 +306,45 @@ def test_workers_must_agree(long_run, tmp_path, flag, message):
     assert message.format(folder=tmp_path) in process.stdout, process.stdout
     assert "Traceback" not in process.stdout
     assert not list((tmp_path / "0").glob(".workers*"))
+
+
+@pytest.mark.slow
+def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path):
+    trained = run_script("run_pretraining.py", **{**long_run, "num_train_steps": 1, "output_dir": tmp_path / "out"})
+    assert trained.code == 0, trained
+    (tmp_path / "restore.py").write_text(
+        f"""
+import sys
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.training.loop import Trainer
+from official_bert.training.strategy import create_strategy
+
+flags = dict(bert_config_file={str(long_run["bert_config_file"])!r}, input_file="none", output_dir="none")
+strategy = create_strategy(PretrainingConfig(**flags, do_train=True))
+config = BertConfig.from_json_file(flags["bert_config_file"])
+task = PretrainingTask(config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8)
+trainer = Trainer(task, strategy, seed=1)
+try:
+    trainer.restore({str(tmp_path / "out" / "model.ckpt-")!r} + str(trainer.cluster.index))
+except UserError as error:
+    print(error)
+"""
+    )
+    assert finish(list(start_workers([sys.executable, tmp_path / "restore.py"], tmp_path))) == [0, 0]
+    for index in range(2):
+        assert "the 2 workers differ in their last checkpoints" in log_of(tmp_path, index)
+
+
+@pytest.mark.slow
+def test_one_worker_exports(long_run, vocab_file, tmp_path):
+    checkpoint = long_run["bert_config_file"].parent / "bert_model.ckpt"
+    export = {"do_train": False, "do_export": True, "export_dir": tmp_path / "export", "vocab_file": vocab_file}
+    run = Launched({**long_run, **export, "output_dir": tmp_path / "out", "init_checkpoint": checkpoint})
+    assert run.end() == 0, run.log
+    assert len(list((tmp_path / "export").iterdir())) == 1
 
 
 @pytest.mark.slow

@@ -130,7 +130,9 @@ class TrainingOptions(DeviceOptions):
         minimum=0,
         not_with={
             "use_tpu": "--train_batch_tokens makes batches of many shapes, each of which a TPU would compile; use "
-            "--train_batch_size"
+            "--train_batch_size",
+            "use_xla": "--train_batch_tokens makes batches of many shapes, each of which XLA would compile; leave one "
+            "of them out",
         },
     )
     optimizer: str = option(
@@ -210,6 +212,10 @@ class TrainingOptions(DeviceOptions):
             raise UserError(
                 "--train_batch_tokens has no effect on a frozen encoder, whose outputs are computed before; use "
                 "--train_batch_size"
+            )
+        if self.gradient_checkpointing and not getattr(self, "trainable_encoder", True):
+            raise UserError(
+                "--gradient_checkpointing has no effect on a frozen encoder, which has no backward pass; leave it out"
             )
         if not self.layer_wise_lr_decay:
             raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")

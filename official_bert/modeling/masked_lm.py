@@ -74,7 +74,7 @@ class MaskedLmHead(keras.layers.Layer):
             self.dense.build((None, self._hidden_size))
             self.layer_norm.build((None, self._embedding_size))
         self.output_bias = self.add_weight(
-            name="output_bias", shape=(self._vocab_size,), initializer="zeros", autocast=False
+            name="output_bias", shape=(self._vocab_size,), initializer="zeros", dtype="float32", autocast=False
         )
 
     @property

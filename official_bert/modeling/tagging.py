@@ -84,8 +84,11 @@ class TaggingModel(EncoderModel):
         self.build_for_any_length()
 
     def _bidirectional(self, units: int, input_width: int, name: str) -> keras.layers.Bidirectional:
-        lstm = keras.layers.LSTM(units, return_sequences=True, dtype=self.dtype_policy, name="lstm")
-        layer = keras.layers.Bidirectional(lstm, dtype=self.dtype_policy, name=name)
+        policy = self.dtype_policy
+        if policy.variable_dtype != "float32":  # the initial weights of an LSTM are orthogonal, which needs float32
+            policy = keras.DTypePolicy(f"mixed_{policy.compute_dtype}")
+        lstm = keras.layers.LSTM(units, return_sequences=True, dtype=policy, name="lstm")
+        layer = keras.layers.Bidirectional(lstm, dtype=policy, name=name)
         layer.build((None, None, input_width))
         return layer
 

@@ -33,6 +33,7 @@ from official_bert.training.run_folder import (
 from official_bert.training.run_setup import (
     check_resumed_flags,
     encoder_options,
+    export_options,
     training_batch_size,
     training_folder,
     training_plan,
@@ -78,7 +79,7 @@ def run(config: PretrainingConfig) -> None:
         if config.do_export and cluster.is_chief:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
             logging.info("--do_export: using the weights of %s", checkpoint)
-            servable = servable_of_run(config, bert_config, tokenizer, checkpoint)
+            servable = servable_of_run(config, bert_config, tokenizer, checkpoint, export_options(config))
             write_export(config.export_dir, servable, config.vocab_file)
 
 

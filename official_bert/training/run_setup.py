@@ -9,7 +9,7 @@ from absl import logging
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.token_budget import TokenBudget
-from official_bert.modeling.encoders import EncoderOptions
+from official_bert.modeling.encoders import UNPADDED, EncoderOptions
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files, locks
@@ -86,6 +86,11 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
         layout_maker=UnpaddedLayout.of if config.unpad else padded_sequences,
         recompute_layers=config.gradient_checkpointing,
     )
+
+
+def export_options(config: TrainingOptions) -> EncoderOptions:
+    """Gathers the flags that say how the encoder of an export computes; in bfloat16 its weights are stored so, too."""
+    return dataclasses.replace(UNPADDED, dtype=config.export_precision)
 
 
 def training_plan(

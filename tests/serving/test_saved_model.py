@@ -259,6 +259,24 @@ def exported(reviews, **changes):
     run_classifier.run(ClassifierConfig(**flags, do_export=True))
 
 
+def test_an_export_in_bfloat16(reviews, version, signatures, tmp_path):
+    exported(reviews, export_dir=str(tmp_path / "models"), export_precision="bfloat16")
+    narrow = tmp_path / "models" / "1"
+    texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
+    expected = signatures["text"](**texts)
+    answer = tf.saved_model.load(str(narrow)).signatures["text"](**texts)
+    assert {name: value.dtype for name, value in answer.items()} == {
+        name: value.dtype for name, value in expected.items()
+    }
+    difference = np.abs(answer["probabilities"] - expected["probabilities"])
+    assert 0 < difference.max() < 0.02
+
+    def size(folder):
+        return sum(path.stat().st_size for path in pathlib.Path(folder, "variables").iterdir())
+
+    assert size(narrow) < 0.6 * size(version)
+
+
 @pytest.mark.slow
 def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     target = tmp_path / "models"

@@ -35,7 +35,7 @@ from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
-from official_bert.training.run_setup import encoder_options
+from official_bert.training.run_setup import encoder_options, export_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -149,7 +149,9 @@ class ClassificationJob(FinetuningJob):
 
     def export(self, checkpoint: str) -> None:
         """Exports a checkpoint."""
-        servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
+        servable = servable_of_run(
+            self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
+        )
         write_export(self.config.export_dir, servable, self.config.vocab_file)
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:

@@ -48,7 +48,7 @@ from official_bert.training.finetuning import FinetuningJob, predictions
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
-from official_bert.training.run_setup import encoder_options, write_evaluation_flags
+from official_bert.training.run_setup import encoder_options, export_options, write_evaluation_flags
 from official_bert.training.summaries import ScalarLog, write_results
 
 _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
@@ -153,7 +153,9 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def export(self, checkpoint: str) -> None:
         """Exports a checkpoint."""
-        servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
+        servable = servable_of_run(
+            self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
+        )
         write_export(self.config.export_dir, servable, self.config.vocab_file)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:

@@ -40,7 +40,7 @@ from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder, read_run_config
-from official_bert.training.run_setup import encoder_options
+from official_bert.training.run_setup import encoder_options, export_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -164,7 +164,9 @@ class TaggingJob(FinetuningJob):
             logging.warning(
                 "do_export: the export reads sentences without their documents, though document_context=True"
             )
-        servable = servable_of_run(self.config, self.bert_config, self.tokenizer, checkpoint)
+        servable = servable_of_run(
+            self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
+        )
         write_export(self.config.export_dir, servable, self.config.vocab_file)
 
     def _split(self, name: str, file: TaggedFile) -> _Split:

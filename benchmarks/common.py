@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 ROUNDS = 5
 
@@ -34,10 +35,10 @@ def compare(
     print(f"  ratio         {our_median / peer_median:>14.2f}   (rounds: {ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 
-def measure_in_process(script: str, *arguments: str) -> dict:
+def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> dict:
     """Runs a script in a process of its own; its last line of output is JSON with the measurements."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
-    process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=environment)
+    variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **environment}
+    process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=variables)
     if process.returncode:
         sys.exit(f"{script} {' '.join(arguments)} failed")
     return json.loads(process.stdout.splitlines()[-1])

@@ -4,8 +4,8 @@ r"""An export in bfloat16 against the same model in float32: speed, size, probab
   python benchmarks/export_precision.py --exports serving/squad16/1 serving/squad32/1 --predict_file squad/dev.json
 
 The first folder was written with `--export_precision=bfloat16`, the second without. Both are asked the raw texts of
-MRPC's dev set, or the questions of a SQuAD file, in batches of 32 and the first 100 one by one, each in a process of its
-own, in turn. The CPU should have AMX or AVX512-BF16.
+MRPC's dev set, or the questions of a SQuAD file, in batches of 32 and the first 100 one by one, each in a process of
+its own, in turn. The CPU should have AMX or AVX512-BF16.
 """
 
 import argparse

@@ -9,7 +9,6 @@ import select
 import shlex
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -20,6 +19,7 @@ from official_bert.config.flag_names import with_dashes
 from official_bert.config.scripts import Script
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.standard_error import notes_left_out
 
 flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
 
@@ -57,7 +57,7 @@ def run_script(script: Script) -> NoReturn:
                 with _only_errors_logged():  # the run warns of the same things, once
                     _function(script.check)(config)
             if script.uses_tensorflow or _is_any(files.is_remote, config):
-                _import_tensorflow(terminal)
+                _import_tensorflow()
             run = _function(script.run)
             if may_interrupt:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -228,29 +228,13 @@ def _only_errors_logged() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _import_tensorflow(terminal: int) -> None:
+def _import_tensorflow() -> None:
     """Imports TensorFlow and drops its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with _filtered_standard_error(terminal):
+    with notes_left_out(_is_startup_note):
         import tensorflow as tf
 
         tf.config.list_physical_devices()  # looks for GPUs now, while its notes are filtered
-
-
-@contextlib.contextmanager
-def _filtered_standard_error(terminal: int) -> Iterator[None]:
-    """Holds back what native code writes to standard error in the block, then passes on what is not a mere note."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as held_back:
-        os.dup2(held_back.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(terminal, 2)
-            held_back.seek(0)
-            for line in held_back.read().decode(errors="replace").splitlines(keepends=True):
-                if not _is_startup_note(line):
-                    sys.stderr.write(line)
 
 
 def _is_startup_note(line: str) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_bert.serving.saved_model import SAVED_MODEL_FILE, check_whole, task_name, versions
 from official_bert.serving.servable import TEXT
+from official_bert.serving.versions import LITE_FILE, SAVED_MODEL_FILE, check_whole, task_name, versions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.registry import TaskRow, task_of_export
@@ -30,6 +30,8 @@ def find_version(path: str) -> str | None:
         folder = os.path.join(path, str(version))
         if files.exists(os.path.join(folder, SAVED_MODEL_FILE)):
             return folder
+        if files.exists(os.path.join(folder, LITE_FILE)):
+            raise UserError(f"{folder} is for LiteRT and reads ids, not texts; export with export_format=saved_model")
     return None
 
 

@@ -72,7 +72,8 @@ class LinearWarmupThenDecay(_LinearWarmup):
 
     def _after_warmup(self, step):
         progress = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
-        return (self.peak - self.end) * self._share_left(progress) + self.end
+        rate = (self.peak - self.end) * self._share_left(progress) + self.end
+        return ops.maximum(rate, self.end)  # XLA's rounding may fall below it
 
     def _share_left(self, progress):
         """How much of the way from the peak to the end is left after a share of the steps; both from 0 to 1."""

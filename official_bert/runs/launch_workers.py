@@ -74,7 +74,7 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
     if failed is not None:
         code = workers[failed].returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
-        raise UserError(f"worker {failed} {how}; its last lines, which begin with [{failed}], say why")
+        raise UserError(f"worker {failed} {how}; its own lines, which begin with [{failed}], say why")
 
 
 def _wait(workers: Sequence[subprocess.Popen]) -> int | None:

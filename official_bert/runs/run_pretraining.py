@@ -15,7 +15,8 @@ from official_bert.data.damage import explained_damage
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
-from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.versions import check_export_dir
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
@@ -33,7 +34,6 @@ from official_bert.training.run_folder import (
 from official_bert.training.run_setup import (
     check_resumed_flags,
     encoder_options,
-    export_options,
     training_batch_size,
     training_folder,
     training_plan,
@@ -80,7 +80,7 @@ def run(config: PretrainingConfig) -> None:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
             logging.info("--do_export: using the weights of %s", checkpoint)
             servable = servable_of_run(config, bert_config, tokenizer, checkpoint, export_options(config))
-            write_export(config.export_dir, servable, config.vocab_file)
+            write_run_export(config, servable)
 
 
 def _train_and_evaluate(

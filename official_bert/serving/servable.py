@@ -144,6 +144,22 @@ class Servable(tf.Module):
 
         return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
+    def numeric_signature(self) -> tuple[Callable[..., Tensors], tf.Module]:
+        """`predict` of one example with all its positions, int32 [1, S], less what it gives as text.
+
+        Returns:
+          The concrete function, and what holds the weights that it needs and nothing else.
+        """
+        shape = [1, self._num_example_positions]
+        ids = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in IDS_SCHEMA.names}
+
+        def numbers(**inputs: tf.Tensor) -> Tensors:
+            return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
+
+        weights = tf.Module()
+        weights.variables_in_use = self._weights
+        return tf.function(numbers, autograph=False).get_concrete_function(**ids), weights
+
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """All functions to save, by name."""
         return {name: self.signature(name) for name in SIGNATURES}

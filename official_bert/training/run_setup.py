@@ -9,7 +9,7 @@ from absl import logging
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.token_budget import TokenBudget
-from official_bert.modeling.encoders import UNPADDED, EncoderOptions
+from official_bert.modeling.encoders import EncoderOptions
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files, locks
@@ -88,11 +88,6 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
     )
 
 
-def export_options(config: TrainingOptions) -> EncoderOptions:
-    """Gathers the flags that say how the encoder of an export computes; in bfloat16 its weights are stored so, too."""
-    return dataclasses.replace(UNPADDED, dtype=config.export_precision)
-
-
 def training_plan(
     config: TrainingOptions,
     *,
@@ -163,15 +158,20 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         return
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     flags = {**defaults, **run.flags}  # a flag that is newer than the run had no effect in it
-    # Batches that differ in size also depend on how many devices and parts share them.
-    order_flags = (*_ORDER_FLAGS, *(("gradient_accumulation_steps",) if config.train_batch_tokens else ()))
-    for name in dict.fromkeys((*order_flags, *_LEARNING_FLAGS)):
-        if name not in flags or not hasattr(config, name):
+    order_flags = set(_ORDER_FLAGS)
+    if config.train_batch_tokens:  # batches that differ in size also depend on how many devices and parts share them
+        order_flags.add("gradient_accumulation_steps")
+    # The size that is not in use says nothing.
+    unused = "train_batch_size" if config.train_batch_tokens or flags["train_batch_tokens"] else None
+    for name in dict.fromkeys((*_ORDER_FLAGS, *_LEARNING_FLAGS)):
+        if name == unused or name not in flags or not hasattr(config, name):
             continue
         old, new = flags[name], getattr(config, name)
         change = f"{name}={new}, but {latest} was trained with {name}={old}"
         if name == "train_batch_tokens" and new and not old:
             raise UserError(f"{change}, and does not count its examples; leave it out, or use another output_dir")
+        if name == "optimizer" and old != new:
+            raise UserError(f"{change}, whose slots it has; use the same one, or another output_dir")
         if old != new:
             _refuse_or_warn(config, change, changes_order=name in order_flags)
     if run.num_devices not in (None, num_devices):

@@ -122,7 +122,8 @@ def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise UserError(
             f"worker {resolver.task_id} of {len(workers)} cannot join the others ({_first_line(error)}); check that "
-            f"nothing else listens at {workers[resolver.task_id]} here, and that all machines reach each other"
+            f"all are started, that their machines reach each other, and that nothing else listens at "
+            f"{workers[resolver.task_id]} here"
         ) from error
 
 

@@ -23,7 +23,7 @@ from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier, run_pretraining
-from official_bert.serving import saved_model
+from official_bert.serving import saved_model, versions
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -286,7 +286,7 @@ def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     (target / "7").mkdir()
     (target / "\u0663").mkdir()  # a digit, but none of the server's
     exported(reviews, export_dir=str(target))
-    assert saved_model.versions(str(target)) == [1, 7, 8]
+    assert versions.versions(str(target)) == [1, 7, 8]
     assert (target / "1" / "saved_model.pb").read_bytes() == before
     assert (target / "batching_parameters.txt").read_text() == "max_batch_size { value: 7 }\n"
     assert not [path for path in target.iterdir() if path.name.startswith(".")]
@@ -345,8 +345,8 @@ def test_a_race_for_a_number_is_settled(tmp_path, monkeypatch):
     for name in ("1", ".version.partial"):
         (tmp_path / name).mkdir()
     seen = iter([[], [1], [1]])
-    monkeypatch.setattr(saved_model, "versions", lambda _: next(seen))
-    assert saved_model._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")
+    monkeypatch.setattr(versions, "versions", lambda _: next(seen))
+    assert versions._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")
     with pytest.raises(FileExistsError):
         files.rename_folder(str(tmp_path / "2"), str(tmp_path / "1"))
 

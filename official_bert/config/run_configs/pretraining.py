@@ -188,6 +188,11 @@ class PretrainingConfig(TrainingOptions, TextOptions):
             raise UserError("--dynamic_masking needs --vocab_file, with which the records were made")
         if self.vocab_file and not (self.do_export or self.dynamic_masking):
             raise UserError("--vocab_file has no effect without --do_export or --dynamic_masking; leave it out")
+        if self.export_format != "saved_model":
+            raise UserError(
+                f"--export_format={self.export_format}: a pretrained model answers with words, which LiteRT does not "
+                "return; export it as saved_model"
+            )
         if self.do_export and not self.vocab_file:
             raise UserError("--do_export needs --vocab_file, with which the exported model reads text")
 

@@ -11,6 +11,9 @@ from official_bert.support.errors import UserError
 # Settings without which some flags have no effect.
 EXPORT = {"do_export": (True,)}
 
+# The values of `export_precision` that each `export_format` has.
+_PRECISIONS = {"saved_model": ("float32", "bfloat16"), "tflite": ("float32", "float16", "int8")}
+
 # What `option` takes for each flag of `TextOptions`.
 _TEXT_FLAGS: dict[str, dict[str, Any]] = {
     "do_lower_case": {"help_text": "Lowercase the text and strip accents; true for uncased models."},
@@ -162,7 +165,8 @@ class TrainingOptions(DeviceOptions):
     )
     gradient_accumulation_steps: int = option(
         1,
-        "Number of parts that each training batch is split into, computed one after another: less memory, same result.",
+        "Number of parts that each training batch is split into, computed one after another: less memory, same result "
+        "but for the random numbers of dropout.",
         minimum=1,
         maximum=MAX_PARTS,
     )
@@ -191,7 +195,8 @@ class TrainingOptions(DeviceOptions):
     )
     allow_inexact_resume: bool = option(
         False,
-        "Resume even if a flag that determines the order of the examples has changed: batch size, seed or padding.",
+        "Resume even if what determines the order of the examples has changed: batch size, seed or padding; with "
+        "--train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
     )
     log_steps: int = option(100, "Number of steps between log lines.", minimum=1)
     keep_checkpoint_max: int = option(5, "Maximum number of checkpoints to keep; 0 keeps all.", minimum=0)
@@ -201,11 +206,18 @@ class TrainingOptions(DeviceOptions):
     export_dir: str | None = option(
         None, "With --do_export: folder for the versions of the exported model.", only_with=EXPORT, is_path=True
     )
+    export_format: str = option(
+        "saved_model",
+        "With --do_export: saved_model for servers, which reads texts; tflite for LiteRT on phones, which reads ids.",
+        choices=("saved_model", "tflite"),
+        only_with=EXPORT,
+    )
     export_precision: str = option(
         "float32",
-        "With --do_export: number format of the exported weights and of what they are multiplied with. bfloat16 halves "
-        "the size, and is faster on CPUs with AVX512-BF16 or AMX; outputs stay float32.",
-        choices=("float32", "bfloat16"),
+        "With --do_export: number format of the exported weights and of what they are multiplied with; outputs stay "
+        "float32. bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 and int8 are for "
+        "tflite.",
+        choices=("float32", "bfloat16", "float16", "int8"),
         only_with=EXPORT,
     )
 
@@ -213,6 +225,12 @@ class TrainingOptions(DeviceOptions):
         check_options(self)
         if self.do_export and not self.export_dir:
             raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+        precisions = _PRECISIONS[self.export_format]
+        if self.export_precision not in precisions:
+            raise UserError(
+                f"--export_format={self.export_format} has no --export_precision={self.export_precision}; choose one "
+                f"of {', '.join(precisions)}"
+            )
         if self.train_batch_tokens and not getattr(self, "dynamic_padding", True):
             raise UserError("--train_batch_tokens needs batches of similar length; leave --nodynamic_padding out")
         if self.train_batch_tokens and not getattr(self, "trainable_encoder", True):

@@ -13,7 +13,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.records import RecordFile, made_from
-from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.versions import check_export_dir
 from official_bert.tasks.classification.datasets.choice import configured_dataset
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
@@ -35,7 +36,7 @@ from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
-from official_bert.training.run_setup import encoder_options, export_options
+from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -152,7 +153,7 @@ class ClassificationJob(FinetuningJob):
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )
-        write_export(self.config.export_dir, servable, self.config.vocab_file)
+        write_run_export(self.config, servable)
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
         predicted = self._predictions(trainer, split, "predict")

@@ -22,7 +22,8 @@ from official_bert.metrics.span import (
     score_answers_with_null,
     threshold_of_best_f1,
 )
-from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.answers import (
@@ -48,7 +49,7 @@ from official_bert.training.finetuning import FinetuningJob, predictions
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
-from official_bert.training.run_setup import encoder_options, export_options, write_evaluation_flags
+from official_bert.training.run_setup import encoder_options, write_evaluation_flags
 from official_bert.training.summaries import ScalarLog, write_results
 
 _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
@@ -156,7 +157,7 @@ class QuestionAnsweringJob(FinetuningJob):
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )
-        write_export(self.config.export_dir, servable, self.config.vocab_file)
+        write_run_export(self.config, servable)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
         """The questions to train on and those to answer, as far as the flags require them."""

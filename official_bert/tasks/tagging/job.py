@@ -24,7 +24,8 @@ from official_bert.metrics.tagging import (
     score_tags,
 )
 from official_bert.modeling.pooling import num_vectors
-from official_bert.serving.saved_model import check_export_dir, write_export
+from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.versions import check_export_dir
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.tagging.examples import TaggedFile
@@ -40,7 +41,7 @@ from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder, read_run_config
-from official_bert.training.run_setup import encoder_options, export_options
+from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -167,7 +168,7 @@ class TaggingJob(FinetuningJob):
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )
-        write_export(self.config.export_dir, servable, self.config.vocab_file)
+        write_run_export(self.config, servable)
 
     def _split(self, name: str, file: TaggedFile) -> _Split:
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""

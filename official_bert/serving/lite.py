@@ -1,0 +1,48 @@
+"""Writes a model for LiteRT (TensorFlow Lite), which runs on phones and small devices: ids in, predictions out."""
+
+import os
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert.serving.servable import Servable
+from official_bert.serving.versions import LITE_FILE, only_errors_logged, write_version
+from official_bert.support import files
+from official_bert.support.standard_error import notes_left_out
+
+
+def write_lite(export_dir: str, servable: Servable, vocab_file: str, precision: str = "float32") -> str:
+    """Writes the next version of a model, as `model.tflite`.
+
+    Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, `max_seq_length`], and gives
+    the numbers that `Servable.predict` gives; LiteRT has neither the tokenizer nor outputs of text.
+
+    Args:
+      export_dir: folder of the versions.
+      servable: what to convert; its encoder computes padding, too, as shapes must not depend on the ids.
+      vocab_file: the vocabulary, which goes along as `assets/vocab.txt`.
+      precision: of the weights: "float32", "float16", which halves the size, or "int8", which quarters it. With int8
+        the largest products are computed in integers, too.
+
+    Returns:
+      The folder of the version. It appears under that name only when it is whole and on the disk.
+
+    Raises:
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
+    """
+    function, weights = servable.numeric_signature()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)
+    if precision != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if precision == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    with only_errors_logged(), notes_left_out(lambda line: line.startswith(("I0000 ", "W0000 "))):
+        model = converter.convert()
+
+    def save(folder: str) -> None:
+        with files.open_file(os.path.join(folder, LITE_FILE), "wb") as sink:
+            sink.write(model)
+
+    path = write_version(export_dir, servable, vocab_file, save=save)
+    logging.info("exported %s, %.1f MB", os.path.join(path, LITE_FILE), len(model) / 1e6)
+    return path

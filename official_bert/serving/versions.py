@@ -1,0 +1,187 @@
+"""Versions of an exported model: numbered folders, each of which appears when it is whole."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+from absl import logging
+
+from official_bert.serving.servable import Servable
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError, plain_message
+
+SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
+VOCAB_FILE = "vocab.txt"
+DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
+
+_BYTES_AT_ONCE = 1 << 20
+
+
+def check_export_dir(export_dir: str) -> None:
+    """Checks the folder of the versions before long work begins; it need not exist yet.
+
+    Raises:
+      UserError: it is a file or a version itself, or cannot be made or written to.
+    """
+    files.check_name(export_dir)
+    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, LITE_FILE)):
+        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
+    if files.is_remote(export_dir):
+        return
+    folder = os.path.abspath(export_dir)
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise UserError(f"export_dir={export_dir}: {folder} is a file, not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
+
+
+def versions(export_dir: str) -> list[int]:
+    """The numbers of the versions in a folder, the lowest first."""
+    names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders are listed with one
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def write_version(
+    export_dir: str,
+    servable: Servable,
+    vocab_file: str,
+    *,
+    save: Callable[[str], None],
+    add: Callable[[str], None] = lambda folder: None,
+) -> str:
+    """Writes the next version of a model.
+
+    Args:
+      export_dir: folder of the versions.
+      servable: the model.
+      vocab_file: its vocabulary, which goes along as `assets/vocab.txt`.
+      save: writes the model into a folder; what it writes gets checksums.
+      add: writes what else belongs there.
+
+    Returns:
+      The folder of the version. It appears under that name only when it is whole and on the disk.
+
+    Raises:
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
+    """
+    check_export_dir(export_dir)
+    files.check_regular(vocab_file)
+    files.make_folders(export_dir)
+    partial = files.partial_name(os.path.join(export_dir, "version"))
+    try:
+        files.make_folders(partial)
+        save(partial)
+        description = {"task": servable.task, **servable.text_settings._asdict()}
+        _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
+        _write_checksums(partial)
+        _copy(vocab_file, made(partial, "assets", VOCAB_FILE))
+        add(partial)
+        return _publish(partial, export_dir)
+    except BaseException as error:
+        files.remove_folder(partial)
+        if isinstance(error, tf.errors.OpError):
+            raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
+        raise
+
+
+def check_whole(folder: str) -> None:
+    """Compares the files of a version that TensorFlow loads with the checksums that were written with them.
+
+    TensorFlow itself does not notice all damage, and some of it ends the process. Versions without that
+    file, which others may have made, are not checked.
+
+    Raises:
+      UserError: a file is missing or has another content.
+    """
+    path = os.path.join(folder, CHECKSUMS_FILE)
+    if not files.exists(path):
+        return
+    for name, checksum in text_files.read_json(path, "file of checksums").items():
+        part = os.path.join(folder, name)
+        if not files.exists(part):
+            raise UserError(f"{folder} is damaged: {name} is missing; export the model again, or copy it once more")
+        if _checksum(part) != checksum:
+            raise UserError(
+                f"{folder} is damaged: {name} does not match its checksum in {CHECKSUMS_FILE}; export the model "
+                "again, or copy it once more"
+            )
+
+
+def task_name(folder: str) -> str | None:
+    """The name of the task of an exported version; None if an earlier version of this package, or another, made it.
+
+    Raises:
+      UserError: the file that says it is damaged.
+    """
+    path = os.path.join(folder, DESCRIPTION_FILE)
+    return text_files.read_json(path, "description of the export").get("task") if files.exists(path) else None
+
+
+def _write_checksums(folder: str) -> None:
+    """Writes the SHA-256 of every file that is there, by its path below the folder."""
+    checksums = {name: _checksum(os.path.join(folder, name)) for name in _files_below(folder)}
+    _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
+
+
+def _write_json(path: str, content: dict[str, str | bool]) -> None:
+    with files.open_file(path, "w") as sink:
+        sink.write(json.dumps(content, indent=2) + "\n")
+
+
+def _files_below(folder: str, prefix: str = "") -> Iterator[str]:
+    for entry in files.list_folder(os.path.join(folder, prefix)):
+        name = prefix + entry.rstrip("/")  # remote folders are listed with one
+        if files.is_folder(os.path.join(folder, name)):
+            yield from _files_below(folder, f"{name}/")
+        else:
+            yield name
+
+
+def _checksum(path: str) -> str:
+    checksum = hashlib.sha256()
+    with files.open_file(path, "rb") as source:
+        while chunk := source.read(_BYTES_AT_ONCE):
+            checksum.update(chunk)
+    return checksum.hexdigest()
+
+
+def _copy(source: str, target: str) -> None:
+    with files.open_file(source, "rb") as reader, files.open_file(target, "wb") as writer:
+        writer.write(reader.read())
+
+
+def made(folder: str, *names: str) -> str:
+    """A path below a folder; the folders between are made."""
+    path = os.path.join(folder, *names)
+    files.make_folders(os.path.dirname(path))
+    return path
+
+
+def _publish(partial: str, export_dir: str) -> str:
+    """Gives a whole version its number, the next one that is free."""
+    while True:
+        path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
+        try:
+            files.rename_folder(partial, path)
+        except FileExistsError:  # another process was faster
+            continue
+        return path
+
+
+@contextlib.contextmanager
+def only_errors_logged() -> Iterator[None]:
+    """Drops what TensorFlow logs while it saves a model."""
+    tensorflow_logger, verbosity = tf.get_logger(), logging.get_verbosity()
+    level = tensorflow_logger.level
+    tensorflow_logger.setLevel("ERROR")
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        tensorflow_logger.setLevel(level)
+        logging.set_verbosity(verbosity)

@@ -196,6 +196,13 @@ class Trainer:
             scalars = window.scalars()
             progress.update(step, *_describe(step, scalars), log=is_logged)
             if is_logged:
+                if is_overflow and scalars[OVERFLOW_STEPS] == window.num_steps:
+                    logging.warning(
+                        "step %d: all %d steps since the last line overflowed in float16 and changed nothing; if that "
+                        "goes on, use mixed_precision=bfloat16 or a lower learning_rate",
+                        step,
+                        window.num_steps,
+                    )
                 scalar_log.write("train", step, scalars)
                 window = _Window(plan.batch_size)
             if _is_evaluated(plan, step, evaluate):
@@ -395,6 +402,11 @@ class _Window:
         self._timed_examples = 0.0
         self._timed_tokens = 0.0
         self._seconds = 0.0
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps there are."""
+        return sum(len(history["tokens"]) for history in self._histories)
 
     def restore(self, prefix: str) -> None:
         """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""

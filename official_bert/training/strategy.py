@@ -1,14 +1,19 @@
 """Where a run computes: one device, several GPUs, several logical CPUs, several machines, or a TPU."""
 
+import contextlib
 import functools
 import json
 import os
+import signal
 import socket
+import threading
+from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
 
 from official_bert.config.run_configs.training import DeviceOptions
+from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 
 _SECONDS_TO_ANSWER = 10
@@ -118,13 +123,31 @@ def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
     workers = resolver.cluster_spec().job_tasks("worker")
     logging.info("worker %d of %d; waiting for all of them: %s", resolver.task_id, len(workers), ", ".join(workers))
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        with _ended_by_ctrl_c():
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise UserError(
             f"worker {resolver.task_id} of {len(workers)} cannot join the others ({_first_line(error)}); check that "
             f"all are started, that their machines reach each other, and that nothing else listens at "
             f"{workers[resolver.task_id]} here"
         ) from error
+
+
+@contextlib.contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once in the block.
+
+    For native code that waits without a limit: Python would handle the signal afterwards. SIGTERM cannot be had so:
+    TensorFlow sets a handler of its own for it, which does nothing here.
+    """
+    if threading.current_thread() is not threading.main_thread():  # no other can set handlers
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
@@ -164,14 +187,18 @@ def _num_configured_workers() -> int:
         config = json.loads(text)
         workers, index = config["cluster"]["worker"], config["task"]["index"]
         others = sorted({*config["cluster"], config["task"]["type"]} - {"worker"})
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"the variable TF_CONFIG cannot be read ({error!r}); {_TF_CONFIG_ADVICE}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else _first_line(error)
+        raise UserError(f"the variable TF_CONFIG cannot be read ({reason}); {_TF_CONFIG_ADVICE}") from error
     if others:
         raise UserError(
             f"the variable TF_CONFIG has tasks of the type {others[0]!r}, which no run has here; {_TF_CONFIG_ADVICE}"
         )
     if not isinstance(workers, list) or not workers or type(index) is not int or not 0 <= index < len(workers):
         raise UserError(f"the variable TF_CONFIG names no worker of its list as this one's; {_TF_CONFIG_ADVICE}")
+    wrong = next((worker for worker in workers if not is_address(worker)), None)
+    if wrong is not None:
+        raise UserError(f"the variable TF_CONFIG: {wrong!r} is not host:port; {_TF_CONFIG_ADVICE}")
     return len(workers)
 
 

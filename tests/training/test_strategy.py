@@ -54,7 +54,11 @@ WORKERS = '"cluster": {"worker": ["a:1", "b:2"]}'
     [
         ("{", "TF_CONFIG cannot be read"),
         ("[]", "TF_CONFIG cannot be read"),
-        ('{"cluster": {"worker": ["a:1"]}}', "TF_CONFIG cannot be read"),
+        ('{"cluster": {"worker": ["a:1"]}}', r"TF_CONFIG cannot be read \(it lacks 'task'\)"),
+        ("[" * 100_000, "TF_CONFIG cannot be read"),
+        ('{"cluster": {"worker": [5001, 5002]}, "task": {"type": "worker", "index": 0}}', "5001 is not host:port"),
+        ('{"cluster": {"worker": ["a", "b:1"]}, "task": {"type": "worker", "index": 0}}', "'a' is not host:port"),
+        ('{"cluster": {"worker": ["a:99999", "b:1"]}, "task": {"type": "worker", "index": 0}}', "'a:99999' is not"),
         (f'{{{WORKERS}, "task": {{"type": "worker", "index": 2}}}}', "names no worker of its list"),
         (f'{{{WORKERS}, "task": {{"type": "worker", "index": "1"}}}}', "names no worker of its list"),
         (f'{{{WORKERS}, "task": {{"type": "chief", "index": 0}}}}', "tasks of the type 'chief'"),

@@ -5,6 +5,7 @@ import dataclasses
 from official_bert.config.options import MAX_AXIS, check_options, option
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import TextOptions, text_option
+from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 
 # Settings without which some flags have no effect.
@@ -112,7 +113,7 @@ class LaunchConfig:
     def __post_init__(self):
         check_options(self)
         addresses = self.addresses
-        wrong = next((address for address in addresses if not _is_address(address)), None)
+        wrong = next((address for address in addresses if not is_address(address)), None)
         if wrong is not None:
             raise UserError(f"--hosts: {wrong!r} is not host:port, as in worker0.example.com:2222")
         if len(set(addresses)) < len(addresses):
@@ -130,8 +131,3 @@ class LaunchConfig:
     def addresses(self) -> list[str]:
         """The host:port of each worker of a cluster; none for workers on this machine."""
         return [address.strip() for address in self.hosts.split(",")] if self.hosts is not None else []
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdigit() and 0 < int(port) < 2**16

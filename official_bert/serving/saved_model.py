@@ -1,14 +1,17 @@
 """Writes a `Servable` as a version of a model that TensorFlow Serving can load, with all that the server needs."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
+from official_bert.config.batching import BatchingSettings
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
 from official_bert.serving.warmup import prediction_log, write_warmup
 from official_bert.support import files, text_files
@@ -19,15 +22,17 @@ VOCAB_FILE, WARMUP_FILE = "vocab.txt", "tf_serving_warmup_requests"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
 
+# What `tf.saved_model.load` was seen to raise at damaged files of exports that have no checksums.
+_LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 _BYTES_AT_ONCE = 1 << 20
 _WARMUP_BATCHES = (1, 2, 8)  # examples in a request
 _BATCHING = """\
-max_batch_size { value: 1024 }
-max_execution_batch_size { value: 32 }
+max_batch_size { value: %(max_batch_size)d }
+max_execution_batch_size { value: %(max_execution_batch_size)d }
 enable_large_batch_splitting { value: true }
-batch_timeout_micros { value: 1000 }
-max_enqueued_batches { value: 1000 }
-num_batch_threads { value: %(num_threads)d }
+batch_timeout_micros { value: %(batch_timeout_micros)d }
+max_enqueued_batches { value: %(max_enqueued_batches)d }
+num_batch_threads { value: %(num_batch_threads)d }
 pad_variable_length_inputs: true
 """
 _MODELS = """\
@@ -65,6 +70,37 @@ def versions(export_dir: str) -> list[int]:
     """The numbers of the versions in a folder, the lowest first."""
     names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders are listed with one
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def complete_versions(export_dir: str) -> list[int]:
+    """The numbers of the versions that hold a model, the lowest first."""
+    return [
+        number
+        for number in versions(export_dir)
+        if files.exists(os.path.join(export_dir, str(number), SAVED_MODEL_FILE))
+    ]
+
+
+def load_version(folder: str) -> Any:
+    """Loads a version of an exported model.
+
+    Args:
+      folder: of the version.
+
+    Returns:
+      What `tf.saved_model.load` gives.
+
+    Raises:
+      UserError: the version is damaged.
+    """
+    check_whole(folder)
+    try:
+        return tf.saved_model.load(folder)
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except _LOADING_ERRORS as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"{folder} cannot be loaded ({reason}); is it damaged? Export the model again") from error
 
 
 def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
@@ -238,7 +274,7 @@ def _write_settings(export_dir: str, name: str) -> None:
     path = export_dir if files.is_remote(export_dir) else os.path.realpath(export_dir)
     settings = {
         MODELS_FILE: _MODELS % {"name": _quoted(name), "path": _quoted(path)},
-        BATCHING_FILE: _BATCHING % {"num_threads": os.cpu_count() or 1},
+        BATCHING_FILE: _BATCHING % dataclasses.asdict(BatchingSettings(num_batch_threads=os.cpu_count() or 1)),
     }
     for file_name, content in settings.items():
         path = os.path.join(export_dir, file_name)

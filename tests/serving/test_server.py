@@ -21,7 +21,7 @@ from official_bert.config.batching import BatchingSettings
 from official_bert.config.run_configs.serving import ServeConfig
 from official_bert.early_checks import check_serve
 from official_bert.serving.servable import SIGNATURES
-from official_bert.serving.served_model import ServedModel
+from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script, script_command, script_environment
@@ -334,6 +334,11 @@ def test_concurrent_requests_are_joined_and_a_wrong_one_fails_alone(server, sign
             continue
         alone = signatures["serving_default"](**{name: tf.constant(ids) for name, ids in request.items()})
         np.testing.assert_allclose(answer["outputs"]["logits"], alone["logits"].numpy(), atol=TOLERANCE)
+
+
+def test_only_answers_of_one_shape_are_joined(signatures):
+    joined = {name for name, function in signatures.items() if Signature(name, function).is_joining}
+    assert joined == set(SIGNATURES) - {"tokenize"}
 
 
 def test_a_large_request_is_computed_in_parts(server, expected):

@@ -14,6 +14,7 @@ from official_bert.config.run_configs.corpus import CorpusOptions, SplitSentence
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig, PretrainingConfig, RecordOptions
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
+from official_bert.config.run_configs.serving import ServeConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     FillMaskConfig,
@@ -26,7 +27,7 @@ from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.text_inputs import TextSource
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.support.extras import require
+from official_bert.support.extras import check_installed, require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
@@ -168,6 +169,14 @@ def check_beam_predict(config: BeamPredictionConfig) -> None:
         raise UserError(f"--model_dir: there is no folder {config.model_dir}; check the path")
     find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
     require("apache_beam", extra="beam")
+
+
+def check_serve(config: ServeConfig) -> None:
+    """Checks the files of `tools/serve.py`; see `check_classifier`."""
+    if not files.is_folder(config.export_dir):
+        raise UserError(f"--export_dir: there is no folder {config.export_dir}; check the path")
+    check_installed("kserve", extra="serve")
+    config.check_ports()
 
 
 def _check_finetuning(config: FinetuningOptions) -> None:

@@ -16,6 +16,7 @@ from official_bert.config.run_configs.pretraining import (
     PretrainingDataConfig,
 )
 from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
+from official_bert.config.run_configs.serving import ServeConfig
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
@@ -284,6 +285,21 @@ workers read and write the same paths as this process. docs/scaling.md has the o
 """,
         check="official_bert.early_checks:check_beam_predict",
         run="official_bert.runs.beam_predict:run",
+    ),
+    Script(
+        name="serve",
+        config_class=ServeConfig,
+        summary="Serves an exported model over REST, as TensorFlow Serving does, and over the open inference protocol.",
+        usage=r"""
+  {command} --export_dir=serving/reviews --port=8501
+  curl http://localhost:8501/v1/models/reviews:predict \
+      -d '{"signature_name": "text", "inputs": {"text_a": ["a gem"]}}'
+
+Needs the extra "serve". A version that is exported while the server runs replaces the one before. SIGTERM and Ctrl-C
+end the server after the requests that it has begun. docs/serving.md has more.
+""",
+        check="official_bert.early_checks:check_serve",
+        run="official_bert.runs.serve:run",
     ),
     Script(
         name="launch_workers",

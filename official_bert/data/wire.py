@@ -1,5 +1,7 @@
 """The wire format of protocol buffers, as far as fields of bytes, strings and messages go."""
 
+from collections.abc import Iterator
+
 
 def _varint(number: int) -> bytes:
     if number < 0:
@@ -31,3 +33,31 @@ def delimited(tag: bytes, payload: bytes) -> bytes:
       payload: what it holds.
     """
     return tag + VARINTS[len(payload)] + payload
+
+
+def fields(message: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Takes a message apart that has only fields of bytes, strings and messages, of numbers below 16.
+
+    Yields:
+      The tag of each field, as `delimited` takes it, and its payload.
+
+    Raises:
+      ValueError: it is another message, or cut off.
+    """
+    position = 0
+    while position < len(message):
+        tag, size, shift = message[position], 0, 0
+        if tag & 7 != 2 or tag > 0x7F:
+            raise ValueError(f"a field with the tag {tag}")
+        while True:
+            position += 1
+            if position >= len(message):
+                raise ValueError("a field is cut off")
+            size |= (message[position] & 0x7F) << shift
+            shift += 7
+            if message[position] < 0x80:
+                break
+        start, position = position + 1, position + 1 + size
+        if position > len(message):
+            raise ValueError("a field is cut off")
+        yield bytes([tag]), message[start:position]

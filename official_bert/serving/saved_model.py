@@ -1,11 +1,13 @@
 """Writes a `Servable` as a version of a model that TensorFlow Serving can load, with all that the server needs."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from absl import logging
 
+from official_bert.config.batching import BatchingSettings
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
 from official_bert.serving.versions import made, only_errors_logged, write_version
 from official_bert.serving.warmup import prediction_log, write_warmup
@@ -16,12 +18,12 @@ MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
 
 _WARMUP_BATCHES = (1, 2, 8)  # examples in a request
 _BATCHING = """\
-max_batch_size { value: 1024 }
-max_execution_batch_size { value: 32 }
+max_batch_size { value: %(max_batch_size)d }
+max_execution_batch_size { value: %(max_execution_batch_size)d }
 enable_large_batch_splitting { value: true }
-batch_timeout_micros { value: 1000 }
-max_enqueued_batches { value: 1000 }
-num_batch_threads { value: %(num_threads)d }
+batch_timeout_micros { value: %(batch_timeout_micros)d }
+max_enqueued_batches { value: %(max_enqueued_batches)d }
+num_batch_threads { value: %(num_batch_threads)d }
 pad_variable_length_inputs: true
 """
 _MODELS = """\
@@ -99,7 +101,7 @@ def _write_settings(export_dir: str, name: str) -> None:
     path = export_dir if files.is_remote(export_dir) else os.path.realpath(export_dir)
     settings = {
         MODELS_FILE: _MODELS % {"name": _quoted(name), "path": _quoted(path)},
-        BATCHING_FILE: _BATCHING % {"num_threads": os.cpu_count() or 1},
+        BATCHING_FILE: _BATCHING % dataclasses.asdict(BatchingSettings(num_batch_threads=os.cpu_count() or 1)),
     }
     for file_name, content in settings.items():
         path = os.path.join(export_dir, file_name)

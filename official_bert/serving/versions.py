@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -17,6 +18,8 @@ SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
 VOCAB_FILE = "vocab.txt"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 
+# What `tf.saved_model.load` was seen to raise at damaged files of exports that have no checksums.
+_LOADING_ERRORS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, tf.errors.OpError)
 _BYTES_AT_ONCE = 1 << 20
 
 
@@ -44,6 +47,37 @@ def versions(export_dir: str) -> list[int]:
     """The numbers of the versions in a folder, the lowest first."""
     names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders are listed with one
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
+
+
+def complete_versions(export_dir: str) -> list[int]:
+    """The numbers of the versions that hold a model, the lowest first."""
+    return [
+        number
+        for number in versions(export_dir)
+        if files.exists(os.path.join(export_dir, str(number), SAVED_MODEL_FILE))
+    ]
+
+
+def load_version(folder: str) -> Any:
+    """Loads a version of an exported model.
+
+    Args:
+      folder: of the version.
+
+    Returns:
+      What `tf.saved_model.load` gives.
+
+    Raises:
+      UserError: the version is damaged.
+    """
+    check_whole(folder)
+    try:
+        return tf.saved_model.load(folder)
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except _LOADING_ERRORS as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"{folder} cannot be loaded ({reason}); is it damaged? Export the model again") from error
 
 
 def write_version(

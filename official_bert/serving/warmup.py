@@ -4,11 +4,16 @@ The file holds one `tensorflow.serving.PredictionLog` a record. Its bytes are ma
 the package with the server's messages.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.framework import tensor_pb2
 
-from official_bert.data.wire import delimited
+from official_bert.data.tfrecord import read_records
+from official_bert.data.wire import delimited, fields
+from official_bert.support.errors import UserError
 
 # PredictionLog{6: PredictLog{1: PredictRequest}}, where a PredictRequest is {1: ModelSpec, 2: map<string,
 # TensorProto>}, a map entry {1: key, 2: value}, and a ModelSpec {1: name, 3: signature name}.
@@ -40,3 +45,29 @@ def write_warmup(path: str, records: Iterable[bytes]) -> None:
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
             writer.write(record)
+
+
+def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Reads the requests that `write_warmup` wrote: the signature and its inputs.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    for record in read_records(path):
+        try:
+            request = _only(_only(record, _SIXTH), _FIRST)
+            name = _only(_only(request, _FIRST), _THIRD).decode()
+            entries = [payload for tag, payload in fields(request) if tag == _SECOND]
+            inputs = {
+                _only(entry, _FIRST).decode(): tf.make_ndarray(tensor_pb2.TensorProto.FromString(_only(entry, _SECOND)))
+                for entry in entries
+            }
+        except (ValueError, TypeError, message.DecodeError) as error:
+            raise UserError(f"{path} does not hold warm-up requests; export the model again") from error
+        yield name, inputs
+
+
+def _only(serialized: bytes, tag: bytes) -> bytes:
+    """The payload of the one field with that tag."""
+    (payload,) = [payload for found, payload in fields(serialized) if found == tag]
+    return payload

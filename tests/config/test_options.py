@@ -168,6 +168,7 @@ SMALLEST = {
     "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
     "launch_workers": {"command": "a"},
+    "serve": {"export_dir": "a"},
 }
 
 

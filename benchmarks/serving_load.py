@@ -1,0 +1,185 @@
+r"""Many connections at once to the model server, against the same export called in batches without a server.
+
+  python benchmarks/serving_load.py --text data/demo/train.txt --vocab_file vocab/demo_uncased.txt
+
+A classifier with random weights (by default of 6 layers and 384 units, as MiniLM has) answers one text a request over
+REST, on loopback; each connection sends its next request when it has the answer. The clients are one process and take
+their share of the cores, too. All sides read the same texts. Needs the `serve` extra.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import numpy as np
+from common import measure_in_process
+
+BATCH_SIZE, MAX_SEQ_LENGTH, NUM_TEXTS = 32, 128, 2048
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def read_texts(flags: argparse.Namespace) -> list[str]:
+    lines = itertools.cycle([line for line in flags.text.read_text().splitlines() if line.strip()])
+    return [" ".join(itertools.islice(lines, flags.lines)) for _ in range(NUM_TEXTS)]
+
+
+def prepare(flags: argparse.Namespace) -> None:
+    """Writes the export."""
+    from official_bert.config.bert_config import BertConfig
+    from official_bert.modeling.classifier import ClassificationModel
+    from official_bert.modeling.encoder import BertEncoder
+    from official_bert.modeling.unpadding import UnpaddedLayout
+    from official_bert.serving.saved_model import write_export
+    from official_bert.tasks.classification.servable import ClassificationServable
+    from official_bert.tokenization import FullTokenizer
+
+    tokenizer = FullTokenizer(str(flags.vocab_file))
+    config = BertConfig(
+        vocab_size=tokenizer.vocabulary.size,
+        hidden_size=flags.hidden_size,
+        num_hidden_layers=flags.num_layers,
+        num_attention_heads=flags.hidden_size // 32,
+        intermediate_size=4 * flags.hidden_size,
+    )
+    model = ClassificationModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=2)
+    servable = ClassificationServable(
+        model,
+        config,
+        tokenizer,
+        problem="single_label",
+        labels=("0", "1"),
+        is_pair=False,
+        max_seq_length=MAX_SEQ_LENGTH,
+    )
+    write_export(str(flags.folder / "model"), servable, str(flags.vocab_file))
+
+
+def direct(flags: argparse.Namespace) -> float:
+    """Returns the examples a second of the export, called in batches."""
+    import tensorflow as tf
+
+    signature = tf.saved_model.load(str(flags.folder / "model" / "1")).signatures["text"]
+    texts = read_texts(flags)
+    batches = [tf.constant(texts[start : start + BATCH_SIZE]) for start in range(0, len(texts), BATCH_SIZE)]
+    for batch in batches[:4]:
+        signature(text_a=batch)
+    began, number = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - began) < flags.seconds:
+        signature(text_a=batches[number % len(batches)])["logits"].numpy()
+        number += 1
+    return number * BATCH_SIZE / seconds
+
+
+def load(flags: argparse.Namespace) -> dict[str, float]:
+    """Returns the rate of answers and the percentiles of the latency, in milliseconds."""
+    bodies = [
+        json.dumps({"signature_name": "text", "inputs": {"text_a": [text]}}).encode() for text in read_texts(flags)
+    ]
+    head = "POST /v1/models/model:predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+    requests = itertools.cycle([head.format(len(body)).encode() + body for body in bodies])
+    latencies = []
+
+    async def connect(end: float) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", flags.port)
+        while time.perf_counter() < end:
+            began = time.perf_counter()
+            writer.write(next(requests))
+            header = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(header.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+            if not header.startswith(b"HTTP/1.1 200"):
+                sys.exit(header.decode())
+            latencies.append(time.perf_counter() - began)
+        writer.close()
+
+    async def run(seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        await asyncio.gather(*(connect(end) for _ in range(flags.connections)))
+
+    asyncio.run(run(flags.seconds / 4))  # warms up
+    latencies.clear()
+    began = time.perf_counter()
+    asyncio.run(run(flags.seconds))
+    rate = len(latencies) / (time.perf_counter() - began)
+    return {"rate": rate, **{f"p{share}": 1000 * np.percentile(latencies, share) for share in (50, 90, 99)}}
+
+
+JOBS = {job.__name__: job for job in (prepare, direct, load)}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
+    """Loads a server of its own."""
+    port = free_port()
+    command = [sys.executable, str(ROOT / "tools" / "serve.py"), f"--export_dir={folder}/model", f"--port={port}"]
+    server = subprocess.Popen([*command, "--grpc_port=0", "--verbosity=-1", *flags])
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5)
+                return do_job("load", "--port", str(port))
+            except OSError:
+                if server.poll() is not None:
+                    sys.exit("the server ended")
+                time.sleep(0.2)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=pathlib.Path, required=True)
+    parser.add_argument("--vocab_file", type=pathlib.Path, required=True)
+    parser.add_argument("--lines", type=int, default=4, help="lines of a request")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=10, help="of each measurement")
+    parser.add_argument("--num_layers", type=int, default=6)
+    parser.add_argument("--hidden_size", type=int, default=384)
+    # With these, a process does one job for the benchmark.
+    parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.job:
+        print(json.dumps(JOBS[flags.job](flags)))
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def do_job(job: str, *arguments: str):
+            return measure_in_process(__file__, *sys.argv[1:], "--job", job, "--folder", folder, *arguments)
+
+        do_job("prepare")
+        print(
+            f"{flags.connections} connections, {flags.num_layers} layers of {flags.hidden_size}, "
+            f"{os.cpu_count()} cores",
+            flush=True,
+        )
+        before = do_job("direct")
+        joined = measure_server(do_job, folder)
+        single = measure_server(do_job, folder, "--max_execution_batch_size=1")
+        rate = (before + do_job("direct")) / 2
+    print(f"  {'':<24}{'examples/s':>11}{'ratio':>7}{'p50 ms':>9}{'p90 ms':>9}{'p99 ms':>9}")
+    print(f"  {f'direct, batches of {BATCH_SIZE}':<24}{rate:>11.1f}{1:>7.2f}")
+    for name, row in (("server", joined), ("server without batching", single)):
+        latencies = "".join(f"{row[key]:>9.1f}" for key in ("p50", "p90", "p99"))
+        print(f"  {name:<24}{row['rate']:>11.1f}{row['rate'] / rate:>7.2f}{latencies}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Flags of the model server."""
+
+import dataclasses
+import os
+import re
+
+from official_bert.config.batching import BatchingSettings
+from official_bert.config.options import MAX_BATCH_SIZE, MAX_PARTS, check_options, option
+from official_bert.support.errors import UserError
+from official_bert.support.ports import check_free
+
+_MAX_PORT = 2**16 - 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """Flags of `tools/serve.py`."""
+
+    export_dir: str | None = option(
+        None, "Folder of the exported versions of a model; the highest number is served.", required=True, is_path=True
+    )
+    model_name: str | None = option(None, "Name of the model in the addresses; by default that of --export_dir.")
+    port: int = option(8501, "Port of the REST API.", minimum=1, maximum=_MAX_PORT)
+    grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
+    max_batch_size: int = option(
+        BatchingSettings.max_batch_size,
+        "Maximum number of examples per request.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+    )
+    max_execution_batch_size: int = option(
+        BatchingSettings.max_execution_batch_size,
+        "Maximum number of examples that the model computes together; 1 turns batching off.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+    )
+    batch_timeout_micros: int = option(
+        BatchingSettings.batch_timeout_micros,
+        "Maximum time that a request waits for others to join its batch, in microseconds.",
+        minimum=0,
+    )
+    max_enqueued_batches: int = option(
+        BatchingSettings.max_enqueued_batches,
+        "Maximum number of batches that wait; further requests are refused with 503.",
+        minimum=1,
+    )
+    num_batch_threads: int = option(
+        0,
+        "Maximum number of batches computed at the same time; 0 for the number of cores.",
+        minimum=0,
+        maximum=MAX_PARTS,
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):
+            raise UserError(f"--model_name={self.served_name}: must consist of letters, digits, '_', '-' and '.'")
+        if self.port == self.grpc_port:
+            raise UserError(f"--port and --grpc_port are both {self.port}; each needs a port of its own")
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the addresses."""
+        return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
+
+    def check_ports(self) -> None:
+        """Checks that no other process has the ports.
+
+        Raises:
+          UserError: one has.
+        """
+        check_free(self.port, "--port")
+        if self.grpc_port:
+            check_free(self.grpc_port, "--grpc_port")

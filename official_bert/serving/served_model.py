@@ -1,0 +1,217 @@
+"""The versions of an export as a server needs them: checked requests, batches, and a new version when it appears."""
+
+import gc
+import os
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.config.batching import BatchingSettings
+from official_bert.serving.batching import Arrays, Batcher
+from official_bert.serving.rest_format import RequestError, check_names
+from official_bert.serving.saved_model import WARMUP_FILE
+from official_bert.serving.versions import complete_versions, load_version
+from official_bert.serving.warmup import read_warmup
+from official_bert.support import files
+from official_bert.support.errors import UserError, listed, plain_message
+
+_POLL_SECONDS = 1.0
+# Lines of TensorFlow's messages that speak of its graph.
+_OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "\t")
+
+
+class Signature:
+    """A signature of a loaded version.
+
+    Attributes:
+      name: the signature's name.
+      inputs: the specification of each input.
+      outputs: the specification of each output.
+    """
+
+    def __init__(self, name: str, function: Any):
+        """Takes one of the `signatures` of what `tf.saved_model.load` gives."""
+        self.name, self._function = name, function
+        self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
+        self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)
+
+    @property
+    def dtypes(self) -> dict[str, np.dtype]:
+        """The NumPy type of each input; strings have the type object."""
+        return {name: np.dtype(spec.dtype.as_numpy_dtype) for name, spec in self.inputs.items()}
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether an answer has the same shape, whatever is computed together with it."""
+        return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
+
+    def compute(self, inputs: Arrays) -> Arrays:
+        """Calls the signature; blocks."""
+        outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
+        return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel keeps no order
+
+    def check(self, inputs: Arrays, max_batch_size: int) -> None:
+        """Checks what can be checked before a request is joined with others.
+
+        Raises:
+          RequestError: names, types or shapes are wrong.
+        """
+        check_names(inputs, self.inputs)
+        sizes = set()
+        for name, spec in self.inputs.items():
+            values = inputs[name]
+            if values.dtype != spec.dtype.as_numpy_dtype:
+                raise RequestError(f"{name} must be of the type {spec.dtype.name}, but is {values.dtype.name}")
+            if values.ndim != spec.shape.rank:
+                raise RequestError(f"{name} must have {spec.shape.rank} dimension(s), but has {values.ndim}")
+            sizes.add(len(values))
+        if len(sizes) > 1:
+            raise RequestError(f"{listed(sorted(self.inputs))} must have the same number of examples")
+        if max(sizes) > max_batch_size:
+            raise RequestError(f"the request has {max(sizes)} examples; at most {max_batch_size} are allowed")
+
+
+class ServedVersion:
+    """A loaded version.
+
+    Attributes:
+      number: the version's number.
+      folder: where it lies.
+      signatures: its signatures by name.
+    """
+
+    def __init__(
+        self,
+        export_dir: str,
+        number: int,
+        settings: BatchingSettings,
+        executor: ThreadPoolExecutor,
+        observe: Callable[[int], None],
+    ):
+        """Loads a version and replays its warm-up requests, so that no user waits for the first answers.
+
+        Raises:
+          UserError: it is damaged, or its requests are.
+        """
+        self.number, self.folder = number, os.path.join(export_dir, str(number))
+        self._settings = settings
+        self._export = load_version(self.folder)  # holds the weights
+        self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
+        self._batchers = {
+            name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observe=observe)
+            for name, signature in self.signatures.items()
+        }
+        warmup_file = os.path.join(self.folder, "assets.extra", WARMUP_FILE)
+        if files.exists(warmup_file):
+            for name, inputs in read_warmup(warmup_file):
+                self.signature(name).compute(inputs)
+
+    def signature(self, name: str) -> Signature:
+        """Finds a signature.
+
+        Raises:
+          RequestError: there is none of that name.
+        """
+        if name not in self.signatures:
+            raise RequestError(f"there is no signature {name!r}; the model has {listed(sorted(self.signatures))}")
+        return self.signatures[name]
+
+    async def predict(self, name: str, inputs: Arrays) -> Arrays:
+        """Answers a request to a signature.
+
+        Raises:
+          RequestError: the request is wrong.
+          QueueFullError: too many requests wait.
+        """
+        self.signature(name).check(inputs, self._settings.max_batch_size)
+        try:
+            return await self._batchers[name](inputs)
+        except tf.errors.InvalidArgumentError as error:
+            raise RequestError(_reason(error)) from error
+
+
+class ServedModel:
+    """The highest version of an export, kept up to date by a thread.
+
+    Attributes:
+      version: what answers requests now.
+    """
+
+    def __init__(
+        self,
+        export_dir: str,
+        settings: BatchingSettings,
+        observe: Callable[[int], None] = lambda num_examples: None,
+        poll_seconds: float = _POLL_SECONDS,
+    ):
+        """Loads the highest version.
+
+        Args:
+          export_dir: folder of the versions.
+          settings: of the batches.
+          observe: is called with the number of examples of each batch.
+          poll_seconds: time between two looks for another version.
+
+        Raises:
+          UserError: there is no version, or it is damaged.
+        """
+        self._export_dir, self._settings, self._observe = export_dir, settings, observe
+        self._poll_seconds = poll_seconds
+        self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
+        self._refused: set[int] = set()
+        self._is_ending = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="versions", daemon=True)
+        numbers = complete_versions(export_dir)
+        if not numbers:
+            raise UserError(f"export_dir={export_dir} holds no exported version, a folder such as 1 with a model")
+        self.version = self._load(numbers[-1])
+
+    def start_watching(self) -> None:
+        """Looks for other versions from now on."""
+        self._watcher.start()
+
+    def close(self) -> None:
+        """Ends the watching, and waits for a version that is being loaded."""
+        self._is_ending.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+
+    def _load(self, number: int) -> ServedVersion:
+        version = ServedVersion(self._export_dir, number, self._settings, self._executor, self._observe)
+        logging.info("loaded version %d of %s", number, self._export_dir)
+        return version
+
+    def _watch(self) -> None:
+        while not self._is_ending.wait(self._poll_seconds):
+            try:
+                self._update()
+            except Exception:  # the folder may be remote, and away for a while; what was loaded goes on answering
+                logging.exception("cannot look for versions in %s", self._export_dir)
+
+    def _update(self) -> None:
+        """Loads the highest version, if it is another one, and lets it answer; requests that wait keep theirs."""
+        numbers = complete_versions(self._export_dir)
+        self._refused.intersection_update(numbers)  # one that went away may come back repaired
+        number = max((number for number in numbers if number not in self._refused), default=self.version.number)
+        if number == self.version.number:
+            return
+        try:
+            self.version = self._load(number)
+        except UserError as error:
+            self._refused.add(number)
+            logging.error("still serving version %d: %s", self.version.number, error)
+        gc.collect()  # a loaded model holds itself in circles
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """What an error says to a client, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
+    lines = [line for line in plain_message(error).splitlines() if line and not line.startswith(_OF_THE_GRAPH)]
+    text = "; ".join(lines)
+    message = re.fullmatch(r"assertion failed: (.*)", text)
+    return re.sub(r"[\[\]]", "", message[1]) if message else text or "the request does not fit the model"

@@ -1,0 +1,108 @@
+"""Batches of concurrent calls, with functions in the place of models."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from official_bert.config.batching import BatchingSettings
+from official_bert.serving.batching import Batcher, QueueFullError
+
+
+class Doubling:
+    """Doubles numbers, and notes what it computed together; numbers below zero are refused."""
+
+    def __init__(self):
+        self.batches, self.may_go = [], threading.Event()
+        self.may_go.set()
+
+    def __call__(self, inputs):
+        self.may_go.wait(10)
+        self.batches.append(inputs["x"].tolist())
+        if (inputs["x"] < 0).any():
+            raise ValueError("below zero")
+        return {"y": inputs["x"][:, :1] * 2}
+
+
+def run(calls, compute, *, is_joining=True, **settings):
+    """Results of calls with these rows, all begun before any is computed; exceptions are returned."""
+    settings = BatchingSettings(**{"num_batch_threads": 1, "max_execution_batch_size": 4, **settings})
+
+    async def all_calls(executor):
+        batcher = Batcher(compute, settings, executor, is_joining=is_joining)
+        return await asyncio.gather(*(batcher({"x": np.array(rows)}) for rows in calls), return_exceptions=True)
+
+    with ThreadPoolExecutor(settings.num_batch_threads) as executor:
+        return asyncio.run(all_calls(executor))
+
+
+def doubled(results):
+    return [result["y"].ravel().tolist() for result in results]
+
+
+def test_calls_are_joined_up_to_the_size_and_padded_with_zeros():
+    compute = Doubling()
+    assert doubled(run([[[1]], [[2, 3]], [[4], [5]], [[6]]], compute)) == [[2], [4], [8, 10], [12]]
+    assert compute.batches == [[[1, 0], [2, 3], [4, 0], [5, 0]], [[6]]]
+
+
+def test_a_large_call_is_split_and_an_empty_one_is_answered():
+    compute = Doubling()
+    assert doubled(run([[[number] for number in range(9)]], compute)) == [list(range(0, 18, 2))]
+    assert [len(batch) for batch in compute.batches] == [4, 4, 1]
+    assert doubled(run([np.zeros([0, 1], int)], Doubling())) == [[]]
+
+
+def test_what_may_not_be_joined_is_computed_alone_and_whole():
+    compute = Doubling()
+    run([[[1]], [[number] for number in range(9)]], compute, is_joining=False)
+    assert [len(batch) for batch in compute.batches] == [1, 9]
+
+
+def test_a_wrong_call_fails_alone():
+    first, wrong, last = run([[[1]], [[-1]], [[2]]], Doubling())
+    assert doubled([first, last]) == [[2], [4]]
+    assert isinstance(wrong, ValueError)
+
+
+def test_too_many_calls_are_refused():
+    # Four are computed, eight wait, and the thirteenth comes before any is answered.
+    results = run([[[number]] for number in range(13)], Doubling(), max_enqueued_batches=2)
+    assert [isinstance(result, QueueFullError) for result in results] == [False] * 12 + [True]
+
+
+def test_a_call_waits_for_others_no_longer_than_it_may():
+    compute = Doubling()
+
+    async def two_calls(executor, wait):
+        settings = BatchingSettings(num_batch_threads=1, batch_timeout_micros=200_000)
+        batcher = Batcher(compute, settings, executor, is_joining=True)
+        first = asyncio.ensure_future(batcher({"x": np.array([[1]])}))
+        await asyncio.sleep(wait)
+        await asyncio.gather(first, batcher({"x": np.array([[2]])}))
+
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.run(two_calls(executor, 0.01))
+        asyncio.run(two_calls(executor, 0.5))
+    assert compute.batches == [[[1], [2]], [[1]], [[2]]]
+
+
+def test_a_client_that_goes_away_leaves_the_others_alone():
+    compute = Doubling()
+    compute.may_go.clear()
+
+    async def two_calls(executor):
+        settings = BatchingSettings(num_batch_threads=1, batch_timeout_micros=0, max_execution_batch_size=2)
+        batcher = Batcher(compute, settings, executor, is_joining=True)
+        calls = [asyncio.ensure_future(batcher({"x": np.array([[number]])})) for number in (1, 2, 3)]
+        await asyncio.sleep(0.05)
+        calls[0].cancel()
+        compute.may_go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        return await asyncio.gather(*calls[1:])
+
+    with ThreadPoolExecutor(1) as executor:
+        assert doubled(asyncio.run(two_calls(executor))) == [[4], [6]]

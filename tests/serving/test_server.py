@@ -1,0 +1,505 @@
+"""The model server as its clients see it: a process of the real tool that serves exports of tiny models."""
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.batching import BatchingSettings
+from official_bert.config.run_configs.serving import ServeConfig
+from official_bert.early_checks import check_serve
+from official_bert.serving.servable import SIGNATURES
+from official_bert.serving.served_model import ServedModel, Signature
+from official_bert.serving.warmup import read_warmup
+from official_bert.support.errors import UserError
+from tests.conftest import assert_fails, run_script, script_command, script_environment
+from tests.exports import TOLERANCE
+from tests.serving.tiny_exports import LABELS, TASKS, write_tiny_export
+
+pytest.importorskip("kserve")
+
+PAIRS = [("the town", "a river"), ("", ""), ("Zoë’s ﬁne café", "東京 tower"), ("bright word " * 40, "the town")]
+TEXTS = dict(zip(("text_a", "text_b"), (list(column) for column in zip(*PAIRS, strict=True)), strict=True))
+IDS = {"input_ids": [[2, 7, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]]}
+
+
+class Server:
+    """A process of the tool, and a connection to it."""
+
+    def __init__(self, export_dir, log_file, **flags):
+        self.name = flags.get("model_name", os.path.basename(export_dir))
+        self.port, self.grpc_port = free_ports(2)
+        flags = {"export_dir": export_dir, "port": self.port, "grpc_port": self.grpc_port, **flags}
+        self.log_file = log_file
+        with open(log_file, "w") as log:
+            self.process = subprocess.Popen(
+                script_command("tools/serve.py", flags), env=script_environment(), stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 120
+        while True:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log
+            with contextlib.suppress(OSError):
+                if self.get("/v2/health/ready")[0] == 200:
+                    return
+            time.sleep(0.1)
+
+    @property
+    def log(self):
+        return pathlib.Path(self.log_file).read_text()
+
+    def send(self, method, path, body=None, headers=None):
+        """Status and answer of one request, over a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def get(self, path):
+        status, answer = self.send("GET", path)
+        return status, json.loads(answer)
+
+    def predict(self, body, suffix="", name=None):
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        status, answer = self.send("POST", f"/v1/models/{name or self.name}{suffix}:predict", body)
+        assert b"Traceback" not in answer
+        return status, json.loads(answer)
+
+    def outputs(self, signature, inputs):
+        status, answer = self.predict({"signature_name": signature, "inputs": inputs})
+        assert status == 200, answer
+        return answer["outputs"]
+
+    def served_version(self):
+        return self.get(f"/v1/models/{self.name}")[1]["model_version_status"][0]["version"]
+
+    def wait_for_version(self, version):
+        deadline = time.monotonic() + 60
+        while self.served_version() != version:
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.1)
+
+    def end(self):
+        """Ends it as an orchestrator does; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+def free_ports(number):
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+@pytest.fixture(scope="module")
+def write_export(one_layer_config_file, vocab_file):
+    def write(folder, task="classification", **options):
+        return write_tiny_export(folder, task, bert_config_file=one_layer_config_file, vocab_file=vocab_file, **options)
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def export_dir(tmp_path_factory, write_export):
+    folder = tmp_path_factory.mktemp("serving") / "reviews"
+    write_export(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def server(export_dir, tmp_path_factory):
+    server = Server(export_dir, tmp_path_factory.mktemp("log") / "log", batch_timeout_micros=20000)
+    yield server
+    if server.process.poll() is None:
+        assert server.end() == 0, server.log
+    assert "Traceback" not in server.log
+
+
+@pytest.fixture(scope="module")
+def signatures(export_dir):
+    return tf.saved_model.load(os.path.join(export_dir, "1")).signatures
+
+
+@pytest.fixture(scope="module")
+def expected(signatures):
+    """What the export answers to `PAIRS`, called directly."""
+    answer = signatures["text"](**{name: tf.constant(texts) for name, texts in TEXTS.items()})
+    return {name: values.numpy() for name, values in answer.items()}
+
+
+def test_columns_and_rows_give_what_the_export_gives(server, expected):
+    columns = server.outputs("text", TEXTS)
+    rows = [dict(zip(TEXTS, pair, strict=True)) for pair in PAIRS]
+    rows[0]["text_a"] = {"b64": base64.b64encode(PAIRS[0][0].encode()).decode()}
+    status, answer = server.predict({"signature_name": "text", "instances": rows}, suffix="/versions/1")
+    assert status == 200 and set(answer) == {"predictions"}
+    for name in ("probabilities", "logits"):
+        np.testing.assert_allclose(columns[name], expected[name], atol=TOLERANCE)
+        np.testing.assert_allclose([row[name] for row in answer["predictions"]], expected[name], atol=TOLERANCE)
+    classes = [[label.decode() for label in row] for row in expected["classes"]]
+    assert columns["classes"] == [row["classes"] for row in answer["predictions"]] == classes
+    assert np.ptp(expected["probabilities"], axis=0).min() > 1e-3  # the texts matter
+
+
+def test_every_signature_answers_and_ids_are_the_default(server, signatures, expected):
+    ids = server.outputs("tokenize", TEXTS)
+    assert ids["input_ids"] == signatures["tokenize"](**TEXTS)["input_ids"].numpy().tolist()
+    for name in ("serving_default", "serving_int64"):
+        np.testing.assert_allclose(server.outputs(name, ids)["logits"], expected["logits"], atol=TOLERANCE)
+    assert server.predict({"inputs": IDS}) == (200, {"outputs": server.outputs("serving_default", IDS)})
+    example = tf.train.Example()
+    for name, values in IDS.items():
+        example.features.feature[name].int64_list.value.extend(values[0] + [0] * 29)
+    serialized = base64.b64encode(example.SerializeToString()).decode()
+    # The name of an only input may be left out.
+    status, answer = server.predict({"signature_name": "examples", "instances": [{"b64": serialized}]})
+    assert status == 200
+    logits = server.outputs("serving_default", IDS)["logits"]
+    np.testing.assert_allclose([answer["predictions"][0]["logits"]], logits, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"inputs"', "the request is not JSON"),
+        (b"[1]", "must be a JSON object"),
+        (b"[" * 100_000, "the request is not JSON"),
+        ({"inputs": TEXTS, "signature_name": "absent"}, "there is no signature 'absent'; the model has 'examples', "),
+        ({"inputs": {"text": ["a"]}, "signature_name": "text"}, "reads 'text_a', 'text_b', but the request has 'text'"),
+        ({"inputs": ["a"], "signature_name": "text"}, "the values need these names"),
+        ({"inputs": {"text_a": [1], "text_b": [""]}, "signature_name": "text"}, "text_a must have strings, not 1"),
+        ({"inputs": {"text_a": "a", "text_b": "b"}, "signature_name": "text"}, "must have 1 dimension(s), but has 0"),
+        ({"inputs": {"text_a": ["a"], "text_b": []}, "signature_name": "text"}, "the same number of examples"),
+        ({"inputs": {**TEXTS, "text_a": [{"b64": "%"}] * 4}, "signature_name": "text"}, "in the value of b64"),
+        ({"inputs": {**IDS, "input_ids": [[2, 1182, 3]]}}, "input_ids must be from 0 to 1181, but is from 2 to 1182"),
+        ({"inputs": {**IDS, "input_ids": [[2, 2**31, 3]]}}, "input_ids must be from -2147483648 to 2147483647"),
+        ({"inputs": {**IDS, "input_ids": [[2, 2**70, 3]]}}, "input_ids must have whole numbers"),
+        ({"inputs": {**IDS, "input_ids": [[2, 7.5, 3]]}}, "input_ids must have whole numbers"),
+        ({"inputs": {**IDS, "input_mask": [[1, 1]]}}, "input_mask must have the shape of input_ids"),
+        ({"inputs": {**IDS, "input_ids": [[2, 7], [3]]}}, "input_ids has rows of different lengths"),
+        ({"inputs": {**IDS, "input_ids": [2, 7]}}, "input_ids must have 2 dimension(s), but has 1"),
+        ({"inputs": IDS, "instances": []}, 'must have either "inputs" or "instances"'),
+        ({"instances": []}, "at least one example"),
+        ({"instances": [{"input_ids": [1]}, {"input_mask": [1]}]}, "must have the same inputs"),
+        ({"inputs": IDS, "outputs": []}, "unknown key: 'outputs'"),
+        ({"inputs": IDS, "signature_name": 3}, "signature_name must be a string"),
+        ({"inputs": {name: [""] * 1025 for name in TEXTS}, "signature_name": "text"}, "has 1025 examples; at most"),
+        ({"instances": [{"b64": "YQ=="}], "signature_name": "examples"}, "Could not parse example input"),
+    ],
+)  # fmt: skip
+def test_mistakes_of_clients(server, body, message):
+    status, answer = server.predict(body)
+    assert (status, set(answer)) == (400, {"error"})
+    assert message in answer["error"] and "{{" not in answer["error"] and "node" not in answer["error"]
+
+
+def test_what_is_not_there(server):
+    for method, path in (
+        ("POST", "/v1/models/other:predict"), ("GET", "/v1/models/other"), ("GET", "/v1/models/reviews/versions/7"),
+        ("POST", "/v1/models/reviews/versions/7:predict"), ("GET", "/v2/models/other"), ("GET", "/nowhere"),
+    ):  # fmt: skip
+        status, answer = server.send(method, path, b"{}" if method == "POST" else None)
+        assert status == 404 and set(json.loads(answer)) == {"error"}, path
+    status, answer = server.send("POST", "/v2/repository/models/reviews/unload")
+    assert status == 501 and b"cannot be unloaded" in answer
+    assert server.get("/v2/models/reviews/ready")[0] == 200
+    too_large = json.dumps({"inputs": "a" * (1 << 26)}).encode()
+    assert server.predict(too_large)[0] == 413
+
+
+def test_status_metadata_and_metrics(server):
+    available = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    assert server.get("/v1/models/reviews/versions/1") == (200, {"model_version_status": [available]})
+    status, metadata = server.get("/v1/models/reviews/metadata")
+    assert status == 200 and metadata["model_spec"]["version"] == "1"
+    definitions = metadata["metadata"]["signature_def"]["signature_def"]
+    assert set(definitions) == set(SIGNATURES)
+    assert definitions["text"]["inputs"]["text_a"]["dtype"] == "DT_STRING"
+    assert definitions["serving_default"]["method_name"] == "tensorflow/serving/predict"
+    server.outputs("text", TEXTS)
+    metrics = server.send("GET", "/metrics")[1].decode()
+    for name in ("request_predict_seconds_count", "batch_examples_bucket"):
+        assert name in metrics
+
+
+def v2_request(texts, **others):
+    inputs = [
+        {"name": name, "shape": [len(values)], "datatype": "BYTES", "data": values} for name, values in texts.items()
+    ]
+    return json.dumps({"inputs": inputs, **others}).encode()
+
+
+def test_the_open_protocol_over_rest(server, expected):
+    path, headers = "/v2/models/reviews/infer", {"Content-Type": "application/json"}
+    status, answer = server.send("POST", path, v2_request(TEXTS), headers)
+    answer = json.loads(answer)
+    assert status == 200 and answer["model_version"] == "1"
+    outputs = {output["name"]: output for output in answer["outputs"]}
+    assert outputs["probabilities"]["shape"] == [4, 3]
+    np.testing.assert_allclose(outputs["probabilities"]["data"], expected["probabilities"].ravel(), atol=TOLERANCE)
+    assert outputs["classes"]["data"][0] in LABELS
+    tokenize = v2_request(TEXTS, parameters={"signature_name": "tokenize"}, outputs=[{"name": "input_ids"}])
+    status, answer = server.send("POST", path, tokenize, headers)
+    (output,) = json.loads(answer)["outputs"]
+    assert status == 200 and output["datatype"] == "INT32"
+    metadata = server.get("/v2/models/reviews")[1]
+    assert {"name": "text_a", "datatype": "BYTES", "shape": [-1]} in metadata["inputs"]
+    for wrong, message in (
+        (v2_request(TEXTS, parameters={"signature_name": "absent"}), "there is no signature 'absent'"),
+        (v2_request({"text_a": ["a"]}), "but the request has 'text_a'"),
+        (v2_request(TEXTS).replace(b"[4]", b"[5]"), "cannot reshape"),
+        (v2_request(TEXTS).replace(b"BYTES", b"INT32"), "must have the datatype BYTES, not INT32"),
+        (v2_request(TEXTS, outputs=[{"name": "absent"}]), "there is no output absent"),
+        (b"{", "JSON"),
+    ):
+        status, answer = server.send("POST", path, wrong, headers)
+        assert status == 400 and message in json.loads(answer)["error"], answer
+
+
+def test_the_open_protocol_over_grpc(server, expected):
+    import grpc
+    from kserve.protocol.grpc import grpc_predict_v2_pb2 as messages
+    from kserve.protocol.grpc.grpc_predict_v2_pb2_grpc import GRPCInferenceServiceStub
+
+    def request(signature="text"):
+        message = messages.ModelInferRequest(model_name="reviews")
+        message.parameters["signature_name"].string_param = signature
+        for name, texts in TEXTS.items():
+            tensor = message.inputs.add(name=name, datatype="BYTES", shape=[len(texts)])
+            tensor.contents.bytes_contents.extend(text.encode() for text in texts)
+        return message
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        stub = GRPCInferenceServiceStub(channel)
+        assert stub.ServerReady(messages.ServerReadyRequest()).ready
+        outputs = {output.name: output for output in stub.ModelInfer(request(), timeout=60).outputs}
+        found = outputs["probabilities"].contents.fp32_contents
+        np.testing.assert_allclose(found, expected["probabilities"].ravel(), atol=TOLERANCE)
+        assert list(outputs["classes"].contents.bytes_contents) == expected["classes"].ravel().tolist()
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ModelInfer(request("absent"), timeout=60)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "there is no signature 'absent'" in caught.value.details()
+
+
+def at_once(calls):
+    """Results of functions that all start at the same time, each in a thread."""
+    results, barrier = [None] * len(calls), threading.Barrier(len(calls))
+
+    def run(number, call):
+        barrier.wait()
+        results[number] = call()
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def metric(server, name):
+    lines = server.send("GET", "/metrics")[1].decode().splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def test_concurrent_requests_are_joined_and_a_wrong_one_fails_alone(server, signatures):
+    lengths = [3 + number % 9 for number in range(24)]
+    requests = [
+        {"input_ids": [[2, *range(5, 3 + length), 3]], "input_mask": [[1] * length], "segment_ids": [[0] * length]}
+        for length in lengths
+    ]
+    calls = [lambda request=request: server.predict({"inputs": request}) for request in requests]
+    before = metric(server, "batch_examples_count")
+    at_once(calls)
+    assert metric(server, "batch_examples_count") - before < len(requests) / 2
+    requests[5]["input_ids"][0][1] = 99_999
+    for number, (request, (status, answer)) in enumerate(zip(requests, at_once(calls), strict=True)):
+        if number == 5:
+            assert status == 400 and "input_ids must be from 0 to 1181" in answer["error"]
+            continue
+        alone = signatures["serving_default"](**{name: tf.constant(ids) for name, ids in request.items()})
+        np.testing.assert_allclose(answer["outputs"]["logits"], alone["logits"].numpy(), atol=TOLERANCE)
+
+
+def test_only_answers_of_one_shape_are_joined(signatures):
+    joined = {name for name, function in signatures.items() if Signature(name, function).is_joining}
+    assert joined == set(SIGNATURES) - {"tokenize"}
+
+
+def test_a_large_request_is_computed_in_parts(server, expected):
+    outputs = server.outputs("text", {name: texts * 25 for name, texts in TEXTS.items()})
+    np.testing.assert_allclose(outputs["logits"], np.tile(expected["logits"], [25, 1]), atol=TOLERANCE)
+    assert metric(server, 'batch_examples_bucket{le="32.0"}') == metric(server, "batch_examples_count")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "classification"])
+def test_every_task_answers_its_own_warm_up_requests(task, write_export, tmp_path):
+    path = write_export(tmp_path / task, task)
+    export = tf.saved_model.load(path)
+    server = Server(str(tmp_path / task), tmp_path / "log")
+    requests = list(read_warmup(os.path.join(path, "assets.extra", "tf_serving_warmup_requests")))
+    assert {name for name, _ in requests} == set(export.signatures)
+    for name, inputs in requests:
+        columns = {key: to_json(values) for key, values in inputs.items()}
+        outputs = server.outputs(name, columns)
+        for key, values in export.signatures[name](
+            **{key: tf.constant(value) for key, value in inputs.items()}
+        ).items():
+            if values.dtype == tf.string:
+                assert outputs[key] == np.char.decode(values.numpy().astype(bytes), "utf-8").tolist()
+            else:
+                np.testing.assert_allclose(outputs[key], values.numpy(), atol=TOLERANCE)
+    assert server.end() == 0
+
+
+def to_json(values):
+    if values.dtype != object:
+        return values.tolist()
+    return [{"b64": base64.b64encode(text).decode()} if isinstance(text, bytes) else to_json(text) for text in values]
+
+
+class Load:
+    """Connections that send requests one after the other until the block ends."""
+
+    def __init__(self, server, num_connections):
+        self.server, self.answers, self.errors = server, [], []
+        self._is_ending = threading.Event()
+        self._threads = [threading.Thread(target=self._send) for _ in range(num_connections)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self):
+        inputs = {name: texts[:1] for name, texts in TEXTS.items()}
+        body = json.dumps({"signature_name": "text", "inputs": inputs})
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        with contextlib.closing(connection):
+            while not self._is_ending.is_set():
+                try:
+                    connection.request("POST", f"/v1/models/{self.server.name}:predict", body)
+                    response = connection.getresponse()
+                    answer = response.read()
+                    self.answers.append(json.loads(answer)["outputs"]["logits"][0])
+                except Exception as error:
+                    self.errors.append(error)
+                    return
+
+
+def resident_kilobytes(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+@pytest.mark.parametrize(
+    ("num_connections", "seconds"), [(8, 3), pytest.param(64, 60, marks=pytest.mark.slow)], ids=["short", "long"]
+)
+def test_a_new_version_replaces_the_old_one_under_load(
+    num_connections, seconds, server, export_dir, write_export, tmp_path
+):
+    folder, made = pathlib.Path(export_dir), tmp_path / "made"
+    write_export(made, seed=2)
+    shutil.copytree(made / "1", tmp_path / "damaged")
+    with open(tmp_path / "damaged" / "variables" / "variables.data-00000-of-00001", "r+b") as file:
+        file.write(b"damage")
+    with Load(server, num_connections) as load:
+        time.sleep(seconds / 3)
+        if seconds > 10:
+            kilobytes = resident_kilobytes(server.process.pid)
+            time.sleep(seconds / 3)
+            grown = resident_kilobytes(server.process.pid) / kilobytes
+            assert grown < 1.1, f"memory grew from {kilobytes} kB by the factor {grown:.2f}"
+        (tmp_path / "damaged").rename(folder / "2")  # is refused, and does no harm
+        deadline = time.monotonic() + 30
+        while "still serving version 1" not in server.log:
+            assert time.monotonic() < deadline, server.log
+            time.sleep(0.1)
+        (made / "1").rename(folder / "3")
+        server.wait_for_version("3")
+        time.sleep(seconds / 6)
+        # The newer one is moved away: the older one is back.
+        (folder / "3").rename(tmp_path / "away")
+        shutil.rmtree(folder / "2")
+        server.wait_for_version("1")
+        in_the_end = len(load.answers)
+        time.sleep(seconds / 6)
+    assert not load.errors, load.errors[:3]
+    kinds = np.unique(np.round(load.answers, 2), axis=0)
+    assert len(kinds) == 2 and len(load.answers) > in_the_end, kinds
+
+
+def test_requests_that_have_begun_are_answered_after_sigterm(server):
+    """The last test of the server, which it ends."""
+    before, answers = metric(server, "request_preprocess_seconds_count"), []
+    request = {"signature_name": "text", "inputs": {name: texts * 256 for name, texts in TEXTS.items()}}
+    waiting = threading.Thread(target=lambda: answers.append(server.predict(request)))
+    waiting.start()
+    while metric(server, "request_preprocess_seconds_count") == before:
+        time.sleep(0.001)
+    assert not answers
+    assert server.end() == 0, server.log
+    waiting.join()
+    status, answer = answers[0]
+    assert status == 200 and len(answer["outputs"]["logits"]) == 1024
+
+
+def test_mistakes_at_the_start(export_dir, tmp_path):
+    result = run_script("tools/serve.py", export_dir=tmp_path / "absent")
+    assert_fails(result, "--export_dir: there is no folder")
+    (tmp_path / "empty" / "1").mkdir(parents=True)
+    shutil.copytree(export_dir, tmp_path / "damaged")
+    (tmp_path / "damaged" / "1" / "saved_model.pb").write_bytes(b"damage")
+    shutil.copytree(export_dir, tmp_path / "requests")
+    (tmp_path / "requests" / "1" / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"damage" * 9)
+    for name, message in (
+        ("empty", "holds no exported version"),
+        ("damaged", "saved_model.pb does not match its checksum"),
+        ("requests", "tf_serving_warmup_requests"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ServedModel(str(tmp_path / name), BatchingSettings(num_batch_threads=1))
+
+
+def test_a_port_in_use_is_named():
+    port, other = free_ports(2)
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        taken.listen()
+        for flags in ({"port": port, "grpc_port": 0}, {"port": other, "grpc_port": port}):
+            with pytest.raises(UserError, match=f"port={port} cannot be used"):
+                check_serve(ServeConfig(export_dir=".", **flags))
+        check_serve(ServeConfig(export_dir=".", port=other, grpc_port=0))
+
+
+def test_flags():
+    assert ServeConfig(export_dir="serving/reviews/").served_name == "reviews"
+    for flags, message in (
+        ({"model_name": "a/b"}, "--model_name=a/b: must consist of letters"),
+        ({"port": 8500}, "--port and --grpc_port are both 8500"),
+        ({"port": 0}, "--port=0: must be at least 1"),
+        ({"max_batch_size": 0}, "--max_batch_size=0: must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ServeConfig(export_dir="a", **flags)

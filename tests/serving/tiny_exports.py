@@ -1,0 +1,63 @@
+"""Exports of tiny models of all tasks with random weights, made in seconds."""
+
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
+from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.serving.saved_model import write_export
+from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.pretraining.servable import PretrainingServable
+from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
+from official_bert.tasks.question_answering.windows import WindowOptions
+from official_bert.tasks.tagging.servable import TaggingServable
+from official_bert.tokenization import FullTokenizer
+
+LABELS, TAGS = ("bad", "good", "mixed"), ("O", "B-PER", "I-PER")
+_LENGTH = 32
+
+
+def _classifier(encoder, **common):
+    model = ClassificationModel(encoder, num_outputs=len(LABELS))
+    return model, ClassificationServable(
+        model, **common, problem="single_label", labels=LABELS, is_pair=True, max_seq_length=_LENGTH
+    )
+
+
+def _question_answering(encoder, **common):
+    model = SpanModel(encoder)
+    options = WindowOptions(max_seq_length=_LENGTH, doc_stride=8, max_query_length=8)
+    return model, QuestionAnsweringServable(model, **common, options=options)
+
+
+def _tagging(encoder, **common):
+    model = TaggingModel(encoder, num_outputs=len(TAGS))
+    return model, TaggingServable(model, **common, tags=TAGS, max_seq_length=_LENGTH)
+
+
+def _pretraining(encoder, **common):
+    model = PretrainingModel(encoder)
+    return model, PretrainingServable(model, **common, max_seq_length=_LENGTH)
+
+
+TASKS = {
+    "classification": _classifier,
+    "question_answering": _question_answering,
+    "tagging": _tagging,
+    "pretraining": _pretraining,
+}
+
+
+def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1):
+    """Writes the next version of a model of random weights into a folder; returns the version's folder."""
+    config = BertConfig.from_json_file(bert_config_file)
+    tf.keras.utils.set_random_seed(seed)
+    encoder = BertEncoder(config, layout_maker=UnpaddedLayout.of)
+    model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file))
+    for variable in model.trainable_variables:  # large enough for the texts to matter
+        variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
+    return write_export(str(folder), servable, vocab_file)

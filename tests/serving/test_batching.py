@@ -102,7 +102,7 @@ def test_a_client_that_goes_away_leaves_the_others_alone():
         compute.may_go.set()
         with pytest.raises(asyncio.CancelledError):
             await calls[0]
-        return await asyncio.gather(*calls[1:])
+        return await asyncio.wait_for(asyncio.gather(*calls[1:]), 10)
 
     with ThreadPoolExecutor(1) as executor:
         assert doubled(asyncio.run(two_calls(executor))) == [[4], [6]]

@@ -14,8 +14,11 @@ def run(config: ServeConfig) -> None:
       UserError: there is no version in the folder, it is damaged, a port is in use, or the extra is not installed.
     """
     require("kserve", extra="serve")
+    import tensorflow as tf
+
     from official_bert.serving.server import serve
 
+    tf.config.threading.set_intra_op_parallelism_threads(config.tensorflow_intra_op_parallelism)
     config.check_ports()
     settings = BatchingSettings(
         max_batch_size=config.max_batch_size,

@@ -51,6 +51,14 @@ class ServeConfig:
         maximum=MAX_PARTS,
     )
 
+    tensorflow_intra_op_parallelism: int = option(
+        1,
+        "Number of threads that share one operation; 0 for the number of cores. With 1, requests that come at the same "
+        "time are answered by different cores, which is faster.",
+        minimum=0,
+        maximum=MAX_PARTS,
+    )
+
     def __post_init__(self):
         check_options(self)
         if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):

@@ -313,14 +313,17 @@ def test_ctrl_c_stops_a_worker_that_waits_for_the_others(long_run, tmp_path):
     command = script_command("run_pretraining.py", {**long_run, "output_dir": tmp_path / "out"})
     first, *others = start_workers(command, tmp_path, count=2)
     others[0].kill()  # before it can join
-    deadline = time.monotonic() + 120
-    while "waiting for all of them" not in log_of(tmp_path, 0):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    time.sleep(2)
-    assert first.poll() is None
-    first.send_signal(signal.SIGINT)
-    assert first.wait(10) == -signal.SIGINT
+    try:
+        deadline = time.monotonic() + 120
+        while "waiting for all of them" not in log_of(tmp_path, 0):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        time.sleep(2)
+        assert first.poll() is None
+        first.send_signal(signal.SIGINT)
+        assert first.wait(10) == -signal.SIGINT
+    finally:
+        first.kill()
 
 
 @pytest.mark.slow

@@ -28,6 +28,9 @@ _ADDRESS = "WARM_START_ADDRESS"  # tells the workers of a parallel run where to 
 IS_POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
 _READ_AT_IMPORT = ("KERAS_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_")  # environment variables
 
+# NumPy, and pyarrow, which pandas imports, start threads when they are imported.
+_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
 
 def _shaping(environment):
     """What of an environment has done its work once TensorFlow is imported, with what the scripts set."""
@@ -56,7 +59,7 @@ class Server:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[fd],
-                env={**environment, "OPENBLAS_NUM_THREADS": "1"},  # its threads begin when NumPy is imported
+                env={**environment, **_NO_THREADS},
             )
         os.environ[_ADDRESS] = json.dumps([address, _shaping(environment)])
 

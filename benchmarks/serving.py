@@ -31,6 +31,7 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 BATCH_SIZE, MAX_SEQ_LENGTH = 32, 128
+NUM_PARTS = 2  # of each layer of ours, as by default
 TOLERANCE = 1e-5  # of a probability
 TIME_LIMIT = 900  # seconds of a process; a compiler may hang
 OURS, COMPILED = "ours", "torch.compile"
@@ -109,12 +110,14 @@ def prepare_ours(flags: argparse.Namespace) -> None:
         is_pair=True,
         max_seq_length=MAX_SEQ_LENGTH,
     )
+    servable.split_layers(NUM_PARTS)
     write_export(str(flags.folder / "export"), servable, f"{converted}/vocab.txt")
 
 
 def load_export(folder: pathlib.Path):
     import tensorflow as tf
 
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in tools/serve.py
     return tf.saved_model.load(str(folder / "export" / "1"))
 
 

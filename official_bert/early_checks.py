@@ -49,6 +49,7 @@ def check_pretraining(config: PretrainingConfig) -> None:
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     if config.do_export:
         read_model_files(config)
+        bert_config.export_parts(config.export_parallelism, config.bert_config_file)
     elif config.dynamic_masking:
         read_vocabulary(config, bert_config)
     if config.do_train or config.do_eval:
@@ -180,7 +181,8 @@ def check_serve(config: ServeConfig) -> None:
 
 
 def _check_finetuning(config: FinetuningOptions) -> None:
-    read_model_files(config)
+    bert_config, _ = read_model_files(config)
+    bert_config.export_parts(config.export_parallelism, config.bert_config_file)
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     check_has_checkpoint(config)

@@ -156,6 +156,25 @@ class BertConfig:
                 f"{config_file}; lower max_seq_length or use another checkpoint"
             )
 
+    def export_parts(self, parallelism: int, config_file: str) -> int:
+        """The number of parts that layers of an exported model are computed in.
+
+        Args:
+          parallelism: number of parts, or 0 for 2 where the sizes allow it.
+          config_file: this config, for messages.
+
+        Raises:
+          UserError: the heads or the feed-forward layers cannot be divided into as many equal parts.
+        """
+        sizes = {name: getattr(self, name) for name in ("num_attention_heads", "intermediate_size")}
+        undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
+        if undivided and parallelism:
+            raise UserError(
+                f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of "
+                f"{config_file}; give a number that does"
+            )
+        return 1 if undivided else parallelism or 2
+
     def check_layers(self, layers: Sequence[int], config_file: str) -> None:
         """Raises unless the model has these layers.
 

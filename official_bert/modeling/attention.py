@@ -51,9 +51,9 @@ class SelfAttention(Configured, keras.layers.Layer):
         self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the projections."""
+        """Creates the projections of vectors of this shape; by default they have the model's width."""
         for projection in (self.query, self.key, self.value):
-            projection.build((None, self.config.hidden_size))
+            projection.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
 
     def compute_output_spec(self, attending, x, bias=None, **options):
         """Symbolic outputs; see `call`."""

@@ -60,11 +60,22 @@ def initializer(initializer_range: float) -> keras.Initializer:
 
 
 def dense(
-    width: int, initializer_range: float, *, dtype: keras.DTypePolicy, activation=None, name: str = "dense"
+    width: int,
+    initializer_range: float,
+    *,
+    dtype: keras.DTypePolicy,
+    activation=None,
+    use_bias: bool = True,
+    name: str = "dense",
 ) -> keras.layers.Dense:
     """A linear layer with the model's initialization."""
     return keras.layers.Dense(
-        width, activation=activation, kernel_initializer=initializer(initializer_range), dtype=dtype, name=name
+        width,
+        activation=activation,
+        use_bias=use_bias,
+        kernel_initializer=initializer(initializer_range),
+        dtype=dtype,
+        name=name,
     )
 
 

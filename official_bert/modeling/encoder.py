@@ -12,6 +12,7 @@ from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.layout import LayoutMaker, padded_sequences
 from official_bert.modeling.masks import attention_bias
 from official_bert.modeling.model import TokenModel
+from official_bert.modeling.split_layers import SplitStack
 from official_bert.modeling.transformer import TransformerStack
 
 _SCOPE = "bert"  # what the names of an encoder's variables begin with in a checkpoint
@@ -84,6 +85,7 @@ class BertEncoder(Configured, TokenModel):
         self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy)
         self.transformer = TransformerStack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
         self.pooler = Pooler(config, dtype=self.dtype_policy)
+        self._split_stack: SplitStack | None = None
         self.build_for_any_length()
         self.trainable = trainable  # only when the parts are there does it reach them
 
@@ -148,6 +150,17 @@ class BertEncoder(Configured, TokenModel):
         """The arguments of the constructor, but for what concerns speed and memory alone."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
+    def split_layers(self, num_parts: int) -> None:
+        """Computes inference in parts from now on, for which several cores need not wait for each other.
+
+        The layers' weights are copied: what is assigned to them later changes training alone. Attention probabilities
+        are no longer returned at inference. See `split_layers`, the module.
+
+        Args:
+          num_parts: number of parts; see `BertConfig.export_parts`.
+        """
+        self._split_stack = SplitStack(self.transformer, num_parts)
+
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
         shape = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)["input_ids"].shape
@@ -170,13 +183,15 @@ class BertEncoder(Configured, TokenModel):
             pooled_output: float [B, D].
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], what enters the first layer.
-            attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`.
+            attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`, and
+              after `split_layers`.
 
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are not these.
         """
-        embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training)
-        layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
+        stack = self._stack(training)
+        embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training, stack.num_heads)
+        layers = stack(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
         return self._outputs(embedding_output, layers, self.pooler(layers[-1].context[:, 0]))
 
@@ -200,15 +215,17 @@ class BertEncoder(Configured, TokenModel):
         Returns:
           float [B, D].
         """
-        embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training)
-        layers = self.transformer(
-            layout.pack(embedding_output), bias, layout=layout, first_only=True, training=training
-        )
+        stack = self._stack(training)
+        embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training, stack.num_heads)
+        layers = stack(layout.pack(embedding_output), bias, layout=layout, first_only=True, training=training)
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
-    def _embed(self, input_ids, input_mask, segment_ids, training):
+    def _stack(self, training) -> TransformerStack | SplitStack:
+        return self.transformer if training or self._split_stack is None else self._split_stack
+
+    def _embed(self, input_ids, input_mask, segment_ids, training, num_heads):
         """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout to work in."""
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         embedding_output = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)
-        layout = self._layout_maker(inputs["input_mask"], self.config.num_attention_heads)
+        layout = self._layout_maker(inputs["input_mask"], num_heads)
         return embedding_output, attention_bias(inputs["input_mask"]), layout

@@ -36,6 +36,9 @@ class Encoder(Protocol):
     def pool(self, input_ids, input_mask=None, segment_ids=None, training=False) -> Any:
         """Gives `pooled_output` alone, float [B, D]."""
 
+    def split_layers(self, num_parts: int) -> None:
+        """Computes inference in parts: see `BertEncoder.split_layers`."""
+
 
 class TokenModel(keras.Model):
     """A Keras model of int32 tensors; it takes them as a dict, as a list or as arguments.

@@ -24,8 +24,8 @@ class Intermediate(Configured, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Creates the variables."""
-        self.dense.build((None, self.config.hidden_size))
+        """Creates the variables for vectors of this shape; by default they have the model's width."""
+        self.dense.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
 
     def compute_output_shape(self, input_shape):
         """The shape of x with I as its last dimension."""
@@ -111,6 +111,11 @@ class TransformerStack(Configured, keras.layers.Layer):
         """Creates the variables of the layers."""
         for layer in self.layers:
             layer.build((None, None, self.config.hidden_size))
+
+    @property
+    def num_heads(self) -> int:
+        """Number of attention heads that the vectors of a `Layout` are split into."""
+        return self.config.num_attention_heads
 
     @property
     def output_shape(self):

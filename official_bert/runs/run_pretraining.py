@@ -80,7 +80,7 @@ def run(config: PretrainingConfig) -> None:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
             logging.info("--do_export: using the weights of %s", checkpoint)
             servable = servable_of_run(config, bert_config, tokenizer, checkpoint, export_options(config))
-            write_run_export(config, servable)
+            write_run_export(config, bert_config, servable)
 
 
 def _train_and_evaluate(

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.modeling.encoders import PLAIN, UNPADDED, EncoderOptions
 from official_bert.serving.lite import write_lite
@@ -19,12 +20,15 @@ def export_options(config: TrainingOptions) -> EncoderOptions:
     return dataclasses.replace(UNPADDED, dtype=config.export_precision)
 
 
-def write_run_export(config: TrainingOptions, servable: Servable) -> str:
+def write_run_export(config: TrainingOptions, bert_config: BertConfig, servable: Servable) -> str:
     """Writes the next version of a model into `export_dir`; returns its folder.
 
     Raises:
-      UserError: the folder cannot be written to.
+      UserError: the folder cannot be written to, or the layers cannot be split into `export_parallelism` parts.
     """
     if config.export_format == "tflite":
         return write_lite(config.export_dir, servable, config.vocab_file, config.export_precision)
+    num_parts = bert_config.export_parts(config.export_parallelism, config.bert_config_file)
+    if num_parts > 1:
+        servable.split_layers(num_parts)
     return write_export(config.export_dir, servable, config.vocab_file)

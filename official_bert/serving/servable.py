@@ -40,7 +40,8 @@ class Servable(tf.Module):
         """Joins a model with its tokenizer.
 
         Args:
-          model: its weights are used as they are when the signatures are called or saved.
+          model: its weights are used as they are when the signatures are called or saved; after `split_layers` those
+            of its layers as they were then.
           config: the model's architecture.
           tokenizer: the one that the model was trained with.
           max_seq_length: positions of a sequence, and of what the signature `examples` reads.
@@ -55,7 +56,8 @@ class Servable(tf.Module):
         self.text_settings = tokenizer.settings
         self._config = config
         self._run_model = lambda inputs: model(inputs, training=False)  # a model as an attribute would be saved twice
-        self._weights = [weight.value for weight in model.weights]
+        self._split_layers = lambda num_parts: model.encoder.split_layers(num_parts)
+        self._variables: Sequence[tf.Variable] = ()  # to save
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         # Traced and saved once, whichever signatures call it.
         self._predict = tf.function(self.predict, input_signature=[ids], autograph=False)
@@ -79,6 +81,10 @@ class Servable(tf.Module):
     def answer(self, **texts: tf.Tensor) -> Tensors:
         """Turns texts, string [B], into predictions, each [B, ...]."""
         return self._predict(self.tokenize(**texts))
+
+    def split_layers(self, num_parts: int) -> None:
+        """Lets signatures that are made afterwards compute in parts; see `BertEncoder.split_layers`."""
+        self._split_layers(num_parts)
 
     def sample_texts(self, num_pieces: int) -> Sequence[str]:
         """Makes texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""
@@ -156,12 +162,14 @@ class Servable(tf.Module):
         def numbers(**inputs: tf.Tensor) -> Tensors:
             return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
 
+        function = tf.function(numbers, autograph=False).get_concrete_function(**ids)
         weights = tf.Module()
-        weights.variables_in_use = self._weights
-        return tf.function(numbers, autograph=False).get_concrete_function(**ids), weights
+        weights.variables_in_use = function.variables
+        return function, weights
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """All functions to save, by name."""
+        """All functions to save, by name; what they need is saved with the module."""
+        self._variables = self._predict.get_concrete_function().variables
         return {name: self.signature(name) for name in SIGNATURES}
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:

@@ -158,3 +158,20 @@ def test_a_length_beyond_the_position_table_names_both_numbers():
     config.check_length(64, "c.json")
     with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64 of c.json"):
         config.check_length(65, "c.json")
+
+
+def test_parts_of_an_export():
+    def parts(parallelism, num_heads=12, intermediate_size=3072):
+        sizes = {
+            "num_attention_heads": num_heads,
+            "hidden_size": 12 * num_heads,
+            "intermediate_size": intermediate_size,
+        }
+        return BertConfig(vocab_size=9, **sizes).export_parts(parallelism, "c.json")
+
+    assert [parts(parallelism) for parallelism in (0, 1, 2, 12)] == [2, 1, 2, 12]
+    assert parts(0, num_heads=3) == parts(0, intermediate_size=31) == 1
+    with pytest.raises(UserError, match="export_parallelism=5 does not divide num_attention_heads=12 of c.json"):
+        parts(5)
+    with pytest.raises(UserError, match="export_parallelism=3 does not divide intermediate_size=31 of c.json"):
+        parts(3, intermediate_size=31)

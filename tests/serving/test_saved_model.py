@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
@@ -277,6 +278,19 @@ def test_an_export_in_bfloat16(reviews, version, signatures, tmp_path):
     assert size(narrow) < 0.6 * size(version)
 
 
+def test_layers_are_in_two_parts_unless_one_is_asked_for(reviews, version, signatures, tmp_path):
+    exported(reviews, export_dir=str(tmp_path / "models"), export_parallelism=1)
+    texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
+    answer = tf.saved_model.load(str(tmp_path / "models" / "1")).signatures["text"](**texts)
+    np.testing.assert_allclose(answer["probabilities"], signatures["text"](**texts)["probabilities"], atol=TOLERANCE)
+    config = BertConfig.from_json_file(reviews["bert_config_file"])
+    for folder, num_parts in ((version, 2), (tmp_path / "models" / "1", 1)):
+        shapes = [tuple(shape) for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
+        halves = shapes.count((config.hidden_size, config.hidden_size // 2))
+        assert halves == (6 * config.num_hidden_layers if num_parts == 2 else 0)  # of queries, keys and values
+        assert sum(map(np.prod, shapes)) < 1.01 * config.num_parameters
+
+
 @pytest.mark.slow
 def test_a_version_that_is_there_is_left_alone(reviews, tmp_path):
     target = tmp_path / "models"
@@ -363,6 +377,10 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
         exported(reviews, export_dir=version)
     with pytest.raises(UserError, match="text_b_column=None, but the checkpoints in .* with text_b_column=other"):
         exported(fine, text_b_column=None)
+    with pytest.raises(UserError, match="export_parallelism=3 does not divide num_attention_heads=4"):
+        exported(fine, export_parallelism=3)
+    with pytest.raises(UserError, match="--export_parallelism has no effect .*export_format"):
+        ClassifierConfig(**fine, do_export=True, export_format="tflite", export_parallelism=2)
     with pytest.raises(UserError, match="--do_export needs --export_dir"):
         exported(reviews, export_dir=None)
     with pytest.raises(UserError, match="--export_dir has no effect without --do_export"):

@@ -220,6 +220,15 @@ class TrainingOptions(DeviceOptions):
         choices=("float32", "bfloat16", "float16", "int8"),
         only_with=EXPORT,
     )
+    export_parallelism: int = option(
+        0,
+        "With --do_export: number of parts of each layer of a saved_model that different cores compute at the same "
+        "time; must divide the attention heads and intermediate_size. 0 for 2, or 1 where 2 does not divide them. 1 is "
+        "best for GPUs.",
+        minimum=0,
+        maximum=MAX_PARTS,
+        only_with={**EXPORT, "export_format": ("saved_model",)},
+    )
 
     def __post_init__(self):
         check_options(self)

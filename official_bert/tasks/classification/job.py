@@ -153,7 +153,7 @@ class ClassificationJob(FinetuningJob):
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )
-        write_run_export(self.config, servable)
+        write_run_export(self.config, self.bert_config, servable)
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
         predicted = self._predictions(trainer, split, "predict")

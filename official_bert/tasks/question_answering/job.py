@@ -157,7 +157,7 @@ class QuestionAnsweringJob(FinetuningJob):
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )
-        write_run_export(self.config, servable)
+        write_run_export(self.config, self.bert_config, servable)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
         """The questions to train on and those to answer, as far as the flags require them."""

@@ -168,7 +168,7 @@ class TaggingJob(FinetuningJob):
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )
-        write_run_export(self.config, servable)
+        write_run_export(self.config, self.bert_config, servable)
 
     def _split(self, name: str, file: TaggedFile) -> _Split:
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""

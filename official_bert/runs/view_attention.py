@@ -44,6 +44,4 @@ def run(config: AttentionConfig) -> None:
         else:
             attention_image.draw_overview(view, sink, merges_words=config.merge_words)
     num_layers, num_heads, length, _ = view.attention.shape
-    logging.info(
-        "wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads
-    )
+    logging.info("wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads)

@@ -61,6 +61,7 @@ def prepare(flags: argparse.Namespace) -> None:
         is_pair=False,
         max_seq_length=MAX_SEQ_LENGTH,
     )
+    servable.split_layers(2)  # as by default
     write_export(str(flags.folder / "model"), servable, str(flags.vocab_file))
 
 
@@ -68,6 +69,7 @@ def direct(flags: argparse.Namespace) -> float:
     """Returns the examples a second of the export, called in batches."""
     import tensorflow as tf
 
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in the server
     signature = tf.saved_model.load(str(flags.folder / "model" / "1")).signatures["text"]
     texts = read_texts(flags)
     batches = [tf.constant(texts[start : start + BATCH_SIZE]) for start in range(0, len(texts), BATCH_SIZE)]

@@ -27,4 +27,11 @@ def run(config: ServeConfig) -> None:
         max_enqueued_batches=config.max_enqueued_batches,
         num_batch_threads=config.num_batch_threads or os.cpu_count() or 1,
     )
-    serve(config.export_dir, name=config.served_name, settings=settings, port=config.port, grpc_port=config.grpc_port)
+    serve(
+        config.export_dir,
+        name=config.served_name,
+        settings=settings,
+        port=config.port,
+        grpc_port=config.grpc_port,
+        has_page=config.ui,
+    )

@@ -38,6 +38,7 @@ from official_bert.serving.rest_format import (
 )
 from official_bert.serving.servable import TEXT
 from official_bert.serving.served_model import ServedModel, ServedVersion, Signature
+from official_bert.serving.ui_page import add_page
 from official_bert.serving.versions import SAVED_MODEL_FILE
 from official_bert.support import files
 
@@ -164,7 +165,9 @@ class _Server(kserve.ModelServer):
         super().stop(sig)
 
 
-def serve(export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int) -> None:
+def serve(
+    export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int, has_page: bool = False
+) -> None:
     """Serves the highest version of an export until SIGTERM or Ctrl-C; requests that have begun are answered.
 
     Args:
@@ -173,6 +176,7 @@ def serve(export_dir: str, *, name: str, settings: BatchingSettings, port: int, 
       settings: of the batches.
       port: of REST.
       grpc_port: of gRPC; 0 for none.
+      has_page: whether there is a page at /ui to try the model.
 
     Raises:
       UserError: there is no version, or it is damaged.
@@ -192,8 +196,12 @@ def serve(export_dir: str, *, name: str, settings: BatchingSettings, port: int, 
         enable_latency_logging=False,
     )
     _add_endpoints(server.registered_models)
+    if has_page:
+        add_page(model_server.app, name)
     model.served.start_watching()
     logging.getLogger("absl").info("serving %s at http://localhost:%d/v1/models/%s", name, port, name)
+    if has_page:
+        logging.getLogger("absl").info("try it at http://localhost:%d/ui", port)
     uvloop.install()
     asyncio.set_event_loop(asyncio.new_event_loop())  # KServe asks for one before it makes its own
     server.start([model])

@@ -22,6 +22,7 @@ class ServeConfig:
     model_name: str | None = option(None, "Name of the model in the addresses; by default that of --export_dir.")
     port: int = option(8501, "Port of the REST API.", minimum=1, maximum=_MAX_PORT)
     grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
+    ui: bool = option(False, "Also serve a page at /ui to try the model in a browser.")
     max_batch_size: int = option(
         BatchingSettings.max_batch_size,
         "Maximum number of examples per request.",

@@ -1,0 +1,13 @@
+"""Fixtures of the tests of servers."""
+
+import pytest
+
+from tests.serving.tiny_exports import write_tiny_export
+
+
+@pytest.fixture(scope="module")
+def write_export(one_layer_config_file, vocab_file):
+    def write(folder, task="classification", **options):
+        return write_tiny_export(folder, task, bert_config_file=one_layer_config_file, vocab_file=vocab_file, **options)
+
+    return write

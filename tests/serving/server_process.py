@@ -1,0 +1,83 @@
+"""A process of `tools/serve.py`, and requests to it."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+from tests.conftest import script_command, script_environment
+
+
+class Server:
+    """A process of the tool, and a connection to it."""
+
+    def __init__(self, export_dir, log_file, **flags):
+        self.name = flags.get("model_name", os.path.basename(export_dir))
+        self.port, self.grpc_port = free_ports(2)
+        flags = {"export_dir": export_dir, "port": self.port, "grpc_port": self.grpc_port, **flags}
+        self.log_file = log_file
+        with open(log_file, "w") as log:
+            self.process = subprocess.Popen(
+                script_command("tools/serve.py", flags), env=script_environment(), stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + 120
+        while True:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log
+            with contextlib.suppress(OSError):
+                if self.get("/v2/health/ready")[0] == 200:
+                    return
+            time.sleep(0.1)
+
+    @property
+    def log(self):
+        return pathlib.Path(self.log_file).read_text()
+
+    def send(self, method, path, body=None, headers=None):
+        """Status and answer of one request, over a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def get(self, path):
+        status, answer = self.send("GET", path)
+        return status, json.loads(answer)
+
+    def predict(self, body, suffix="", name=None):
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        status, answer = self.send("POST", f"/v1/models/{name or self.name}{suffix}:predict", body)
+        assert b"Traceback" not in answer
+        return status, json.loads(answer)
+
+    def outputs(self, signature, inputs):
+        status, answer = self.predict({"signature_name": signature, "inputs": inputs})
+        assert status == 200, answer
+        return answer["outputs"]
+
+    def served_version(self):
+        return self.get(f"/v1/models/{self.name}")[1]["model_version_status"][0]["version"]
+
+    def wait_for_version(self, version):
+        deadline = time.monotonic() + 60
+        while self.served_version() != version:
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.1)
+
+    def end(self):
+        """Ends it as an orchestrator does; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+def free_ports(number):
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("", 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -1,0 +1,186 @@
+"""The page of `tools/serve.py --ui` in a real browser, in front of a real server."""
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from tests.serving.server_process import Server
+
+pytest.importorskip("kserve")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="neither chromium nor google-chrome is on the PATH"),
+]
+
+CONTEXT = "𝕋he tower of the town 'is' bright. <img src=x onerror=\"document.title='harmed'\"> It's old & big."
+HOSTILE = "<script>document.title='harmed'</script>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens the page of a server; afterwards it must have asked this server alone, and met no error."""
+    pages = []
+
+    def open_page(server, **options):
+        page = browser.new_page(**options)
+        page.complaints, page.asked = [], []
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(f"http://localhost:{server.port}/ui")
+        page.wait_for_selector("button[type=submit]:enabled")
+        pages.append((page, server))
+        return page
+
+    yield open_page
+    for page, server in pages:
+        assert page.complaints == []
+        assert {url.split("/")[2] for url in page.asked} == {f"localhost:{server.port}"}
+        page.close()
+
+
+@pytest.fixture(scope="module")
+def start(write_export, tmp_path_factory):
+    servers = []
+
+    def start_server(task, **flags):
+        folder = tmp_path_factory.mktemp(task) / task
+        write_export(folder, task)
+        servers.append(Server(str(folder), folder.parent / "log", ui=True, **flags))
+        return servers[-1]
+
+    yield start_server
+    for server in servers:
+        assert server.end() == 0, server.log
+        assert "Traceback" not in server.log
+
+
+@pytest.fixture(scope="module")
+def reader(start):
+    return start("question_answering")
+
+
+def ask(page, **texts):
+    """Types texts, sends them by the keyboard, and waits for what comes."""
+    for name, text in texts.items():
+        page.fill(f"textarea[name={name}]", text)
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("button[type=submit]:enabled")
+    page.wait_for_selector("#time:not(:empty), #error:not([hidden])")
+
+
+def shown_bars(page):
+    """Names and percentages of the table."""
+    return [tuple(row.inner_text().split("\t")[::2]) for row in page.locator("#answer tr").all()]
+
+
+def percentages(names, probabilities):
+    return [(name, f"{100 * probability:.1f}%") for name, probability in zip(names, probabilities, strict=True)]
+
+
+def test_the_best_answer_is_marked_in_its_context(reader, opened):
+    page = opened(reader)
+    assert "answers questions about a text" in page.inner_text("#about")
+    for question in ("where is it", HOSTILE):
+        ask(page, question=question, context=CONTEXT)
+        outputs = reader.outputs("text", {"question": [question], "context": [CONTEXT]})
+        start, end = outputs["starts"][0][0], outputs["ends"][0][0]
+        assert page.locator("#answer mark").inner_text() == CONTEXT[start:end] == outputs["answers"][0][0]
+        assert page.locator("#answer .text").inner_text() == CONTEXT
+        expected = percentages(outputs["answers"][0], outputs["probabilities"][0])
+        assert shown_bars(page) == expected
+    assert page.title() == "Try the model" and page.locator("img").count() == 0
+
+
+def test_the_curl_line_is_the_request(reader, opened):
+    page = opened(reader)
+    ask(page, question="it's\nwhere?", context=CONTEXT)
+    command = page.inner_text("#command pre")
+    answer = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout
+    page.click("summary")
+    assert json.loads(answer) == json.loads(page.inner_text("#raw pre"))
+    outputs = json.loads(answer)["outputs"]
+    assert shown_bars(page) == percentages(outputs["answers"][0], outputs["probabilities"][0])
+
+
+def test_an_error_of_the_server_is_shown_and_the_next_request_works(reader, opened):
+    page = opened(reader)
+    page.route("**:predict", lambda route: route.continue_(post_data='{"inputs": {}, "signature_name": "absent"}'))
+    ask(page, question="a", context="the town")
+    assert "absent" in page.inner_text("#error") and "(status 400)" in page.inner_text("#error")
+    page.unroute("**:predict")
+    page.route("**:predict", lambda route: route.abort())
+    ask(page, question="a", context="the town")
+    page.wait_for_selector("text=The server cannot be reached.")
+    page.unroute("**:predict")
+    ask(page, question="a", context="the town")
+    page.wait_for_selector("#answer:not(.stale) mark")
+    assert page.locator("#error").is_hidden()
+
+
+def test_it_is_light_and_dark_and_narrow(reader, opened):
+    colours = {}
+    for scheme in ("light", "dark"):
+        page = opened(reader, color_scheme=scheme, viewport={"width": 320, "height": 600})
+        ask(page, question="a" * 90, context="the town " + "x" * 200)
+        colours[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320  # nothing sticks out
+    assert colours["light"] != colours["dark"]
+
+
+def test_the_page_takes_nothing_from_elsewhere(reader):
+    status, page = reader.send("GET", "/ui")
+    assert status == 200 and b"http" not in page
+    for path in ("/ui/page.js", "/ui/page.css"):
+        assert reader.send("GET", path)[0] == 200
+    assert reader.send("GET", "/ui/../ui_page.py")[0] == 404 == reader.send("GET", "/ui/index.html")[0]
+
+
+@pytest.mark.slow
+def test_a_classifier_shows_bars(start, opened):
+    server = start("classification")
+    page = opened(server)
+    ask(page, text_a="the town", text_b=HOSTILE)
+    outputs = server.outputs("text", {"text_a": ["the town"], "text_b": [HOSTILE]})
+    assert shown_bars(page) == percentages(outputs["classes"][0], sorted(outputs["probabilities"][0], reverse=True))
+
+
+@pytest.mark.slow
+def test_a_tagger_colours_entities(start, opened):
+    server = start("tagging")
+    page = opened(server)
+    ask(page, text=CONTEXT)
+    outputs = server.outputs("text", {"text": [CONTEXT]})
+    entities = [text for text in outputs["entities"][0] if text]
+    marks = page.locator("#answer .text mark").all()
+    assert entities and [mark.inner_text().rpartition("PER")[0].strip() for mark in marks] == entities
+    assert page.inner_text("#answer .legend").split() == ["PER", str(len(entities))]
+    assert page.title() == "Try the model" and page.locator("img").count() == 0
+
+
+@pytest.mark.slow
+def test_a_pretrained_model_fills_in_words(start, opened):
+    server = start("pretraining")
+    page = opened(server)
+    text = "the [MASK] of bright [MASK]"
+    ask(page, text=text)
+    outputs = server.outputs("text", {"text": [text]})
+    expected = [
+        row
+        for words, probabilities in zip(outputs["words"][0], outputs["probabilities"][0], strict=True)
+        for row in percentages(words, probabilities)
+    ]
+    assert shown_bars(page) == expected and len(expected) == 10
+    ask(page, text="the town")
+    page.wait_for_selector("text=the text has no [MASK]")

@@ -1,6 +1,5 @@
 """The page of a text's attention in a real browser: a headless Chromium."""
 
-import shutil
 import time
 
 import numpy as np
@@ -9,21 +8,9 @@ import pytest
 from official_bert.visualization.attention import merge_words, page
 from tests.attention_views import HOSTILE, make_view
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
-]
+pytestmark = pytest.mark.browser
+
 SHOWN = 0.0005 + 1e-5  # three decimals, of numbers that are rounded already
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 class Opened:

@@ -90,7 +90,7 @@ function showTags(outputs) {
 }
 
 function showEntities(outputs, texts) {
-  if (!outputs.tags[0].every((tag) => !tag || tag === "O" || /^[BIESLUM]-/.test(tag))) return showTags(outputs);
+  if (!outputs.tags[0].every((tag) => !tag || tag === "O" || /^[BIESLUMW]-/.test(tag))) return showTags(outputs);
   const entities = outputs.entity_types[0]
     .map((type, index) => ({
       type, start: outputs.entity_starts[0][index], end: outputs.entity_ends[0][index],

@@ -16,7 +16,7 @@ from official_bert.config.batching import BatchingSettings
 from official_bert.serving.batching import Arrays, Batcher
 from official_bert.serving.rest_format import RequestError, check_names
 from official_bert.serving.saved_model import WARMUP_FILE
-from official_bert.serving.versions import complete_versions, load_version
+from official_bert.serving.versions import complete_versions, highest_version, load_version
 from official_bert.serving.warmup import read_warmup
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed, plain_message
@@ -167,10 +167,7 @@ class ServedModel:
         self._refused: set[int] = set()
         self._is_ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="versions", daemon=True)
-        numbers = complete_versions(export_dir)
-        if not numbers:
-            raise UserError(f"export_dir={export_dir} holds no exported version, a folder such as 1 with a model")
-        self.version = self._load(numbers[-1])
+        self.version = self._load(highest_version(export_dir))
 
     def start_watching(self) -> None:
         """Looks for other versions from now on."""

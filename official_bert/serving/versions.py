@@ -30,8 +30,7 @@ def check_export_dir(export_dir: str) -> None:
       UserError: it is a file or a version itself, or cannot be made or written to.
     """
     files.check_name(export_dir)
-    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, LITE_FILE)):
-        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
+    _check_is_no_version(export_dir)
     if files.is_remote(export_dir):
         return
     folder = os.path.abspath(export_dir)
@@ -41,6 +40,11 @@ def check_export_dir(export_dir: str) -> None:
         raise UserError(f"export_dir={export_dir}: {folder} is a file, not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"export_dir={export_dir}: the folder {folder} is not writable")
+
+
+def _check_is_no_version(export_dir: str) -> None:
+    if any(files.exists(os.path.join(export_dir, name)) for name in (SAVED_MODEL_FILE, LITE_FILE)):
+        raise UserError(f"export_dir={export_dir} is itself an exported version; give its parent folder")
 
 
 def versions(export_dir: str) -> list[int]:
@@ -56,6 +60,23 @@ def complete_versions(export_dir: str) -> list[int]:
         for number in versions(export_dir)
         if files.exists(os.path.join(export_dir, str(number), SAVED_MODEL_FILE))
     ]
+
+
+def highest_version(export_dir: str) -> int:
+    """The number of the version to serve.
+
+    Raises:
+      UserError: there is none.
+    """
+    _check_is_no_version(export_dir)
+    if numbers := complete_versions(export_dir):
+        return numbers[-1]
+    if any(files.exists(os.path.join(export_dir, str(number), LITE_FILE)) for number in versions(export_dir)):
+        raise UserError(
+            f"export_dir={export_dir} holds models for LiteRT, which servers do not read; export the model with "
+            "export_format=saved_model"
+        )
+    raise UserError(f"export_dir={export_dir} holds no exported version, a folder such as 1 with a model")
 
 
 def load_version(folder: str) -> Any:

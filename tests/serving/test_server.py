@@ -394,8 +394,12 @@ def test_mistakes_at_the_start(export_dir, tmp_path):
     (tmp_path / "damaged" / "1" / "saved_model.pb").write_bytes(b"damage")
     shutil.copytree(export_dir, tmp_path / "requests")
     (tmp_path / "requests" / "1" / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"damage" * 9)
+    (tmp_path / "lite" / "1").mkdir(parents=True)
+    (tmp_path / "lite" / "1" / "model.tflite").write_bytes(b"")
     for name, message in (
         ("empty", "holds no exported version"),
+        ("requests/1", "requests/1 is itself an exported version; give its parent folder"),
+        ("lite", "holds models for LiteRT, which servers do not read"),
         ("damaged", "saved_model.pb does not match its checksum"),
         ("requests", "tf_serving_warmup_requests"),
     ):

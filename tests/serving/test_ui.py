@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.serving import tiny_exports
 from tests.serving.server_process import Server
 
 pytest.importorskip("kserve")
@@ -153,6 +154,17 @@ def test_a_tagger_colours_entities(start, opened):
     assert entities and [mark.inner_text().rpartition("PER")[0].strip() for mark in marks] == entities
     assert page.inner_text("#answer .legend").split() == ["PER", str(len(entities))]
     assert page.title() == "Try the model" and page.locator("img").count() == 0
+
+
+@pytest.mark.slow
+def test_tags_that_are_no_entities_stand_at_their_words(start, opened, monkeypatch):
+    monkeypatch.setattr(tiny_exports, "TAGS", ("DT", "NN", "VB"))
+    server = start("tagging")
+    page = opened(server)
+    ask(page, text="the bright town")
+    tags = server.outputs("text", {"text": ["the bright town"]})["tags"][0]
+    marks = [mark.inner_text() for mark in page.locator("#answer .text mark").all()]
+    assert marks == [word + tag for word, tag in zip(("the", "bright", "town"), tags, strict=True)]
 
 
 @pytest.mark.slow

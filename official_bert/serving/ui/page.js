@@ -76,18 +76,27 @@ function hue(type) {
   return (hash * 137) % 360;
 }
 
+const colored = (type, attributes, ...children) => {
+  const element = make("mark", { class: "entity", ...attributes }, ...children);
+  element.style.setProperty("--hue", hue(type));
+  return element;
+};
+
+/** Tags that are no parts of entities, such as parts of speech: each word has its own. */
+function showTags(outputs) {
+  const words = outputs.words[0].flatMap((word, index) => word
+    ? [colored(outputs.tags[0][index], {}, word, make("small", {}, outputs.tags[0][index])), " "] : []);
+  return [make("p", { class: "text" }, ...words)];
+}
+
 function showEntities(outputs, texts) {
+  if (!outputs.tags[0].every((tag) => !tag || tag === "O" || /^[BIESLUMW]-/.test(tag))) return showTags(outputs);
   const entities = outputs.entity_types[0]
     .map((type, index) => ({
       type, start: outputs.entity_starts[0][index], end: outputs.entity_ends[0][index],
       probability: outputs.entity_probabilities[0][index],
     }))
     .filter((entity) => entity.type);
-  const colored = (type, attributes, ...children) => {
-    const element = make("mark", { class: "entity", ...attributes }, ...children);
-    element.style.setProperty("--hue", hue(type));
-    return element;
-  };
   const text = marked(texts.text, entities, (words, entity) =>
     colored(entity.type, { title: percent(entity.probability) }, words, make("small", {}, entity.type)));
   const counts = new Map();

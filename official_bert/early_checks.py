@@ -17,6 +17,7 @@ from official_bert.config.run_configs.question_answering import AnswerConfig, Sq
 from official_bert.config.run_configs.serving import ServeConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
+    AttentionConfig,
     FillMaskConfig,
     HfConversionConfig,
     StripCheckpointConfig,
@@ -122,9 +123,21 @@ def check_answer(config: AnswerConfig) -> None:
 
 def check_fill_mask(config: FillMaskConfig) -> None:
     """Checks the files of `tools/fill_mask.py`; see `check_classifier`."""
-    BertConfig.from_json_file(config.bert_config_file)
+    _check_model(config)
+
+
+def check_view_attention(config: AttentionConfig) -> None:
+    """Checks the files of `tools/view_attention.py`, and that there is the head; see `check_classifier`."""
+    _check_model(config).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+    if config.format == "png":
+        check_installed("matplotlib", extra="plots")
+
+
+def _check_model(config: FillMaskConfig | AttentionConfig) -> BertConfig:
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
     FullTokenizer(config.vocab_file, **config.text_settings._asdict())
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    return bert_config
 
 
 def check_hf_conversion(config: HfConversionConfig) -> None:

@@ -18,7 +18,7 @@ from official_bert.config.flag_names import with_dashes
 from official_bert.support.errors import UserError
 from tests import warm_start
 
-pytest_plugins = ("tests.export_fixtures",)
+pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"

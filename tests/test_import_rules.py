@@ -9,7 +9,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "official_bert"
 ROWS = (
     ("support", "config"),
-    ("tokenization", "metrics", "optimization"),
+    ("tokenization", "metrics", "optimization", "visualization"),
     ("data", "modeling", "checkpoints"),
     ("training", "serving"),
     ("tasks",),
@@ -19,7 +19,7 @@ ROWS = (
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
 MUST_NOT_IMPORT_EACH_OTHER = (
-    {"tokenization", "metrics", "optimization"},
+    {"tokenization", "metrics", "optimization", "visualization"},
     {"data", "modeling", "checkpoints"},
     {"training", "serving"},
 )
@@ -92,8 +92,8 @@ def violations(path, imported):
             yield f"modeling imports {name}; it is Keras only"
         if part == "tokenization" and top in ("tensorflow", "tensorflow_text") and path.name != "graph_tokenizer.py":
             yield f"tokenization imports {name}; it is plain Python"
-        if part == "metrics" and top in ("tensorflow", "keras"):
-            yield f"metrics imports {name}; it is NumPy only"
+        if part in ("metrics", "visualization") and top in ("tensorflow", "keras"):
+            yield f"{part} imports {name}; it is NumPy only"
 
 
 def test_modules_import_only_upwards():

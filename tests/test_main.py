@@ -70,6 +70,12 @@ def test_mistakes(arguments, message):
     assert_fails(run_module(*arguments), message)
 
 
+def files_of(folder):
+    """The paths of all files of a package: modules, and what they read."""
+    paths = folder.rglob("*")
+    return {path.relative_to(folder) for path in paths if path.is_file() and "__pycache__" not in path.parts}
+
+
 @pytest.mark.slow
 def test_a_wheel_works_without_the_checkout(tmp_path):
     source = tmp_path / "source"  # a build writes beside what it reads
@@ -105,6 +111,7 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
         text=True,
     )
     assert place.stdout.startswith(str(packages)), place
+    assert files_of(packages / "official_bert") == files_of(ROOT / "official_bert")
     assert run("--version").output == f"official-bert {__version__}\n"
     for name, script in SCRIPTS.items():
         assert run(name, "--help").output.startswith(script.summary)

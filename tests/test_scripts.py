@@ -329,6 +329,20 @@ class TestTools:
         assert all(0 < float(line.split()[-1]) < 1 for line in lines[1:])
 
     @WARM_AND_COLD
+    def test_view_attention_writes_a_page(self, model_dir, vocab_file, tmp_path, start):
+        result = start(
+            "tools/view_attention.py",
+            bert_config_file=model_dir / "bert_config.json",
+            vocab_file=vocab_file,
+            init_checkpoint=model_dir / "trained_model.ckpt-12",
+            text="The harbour woke.",
+            output_file=tmp_path / "page.html",
+        )
+        assert result.code == 0, result
+        assert result.last_error_line.endswith("page.html: 6 wordpieces, 3 layers of 4 heads")
+        assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+    @WARM_AND_COLD
     def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path, start):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
         result = start("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)

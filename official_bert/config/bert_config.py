@@ -188,10 +188,24 @@ class BertConfig:
         count = self.num_hidden_layers
         wrong = [layer for layer in layers if not -count <= layer < count]
         if wrong:
-            raise UserError(
-                f"layers={','.join(map(str, layers))}: there is no layer {wrong[0]} in a model of {count} layers "
-                f"({config_file}); give indices from 0 (the first) to {count - 1}, or from -1 (the last) to -{count}"
-            )
+            given = ",".join(map(str, layers))
+            raise UserError(f"layers={given}: {_no_such('layer', wrong[0], count, config_file)}")
+
+    def check_head(self, layer: int, head: int, config_file: str) -> None:
+        """Checks that there is an attention head.
+
+        Args:
+          layer: index of its layer, 0 for the first, or -1 for the last.
+          head: its index in the layer, likewise.
+          config_file: this config, for messages.
+
+        Raises:
+          UserError: one is out of range; the message says what the range is.
+        """
+        counts = {"layer": (layer, self.num_hidden_layers), "head": (head, self.num_attention_heads)}
+        for name, (index, count) in counts.items():
+            if not -count <= index < count:
+                raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
     def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str) -> None:
         """Raises unless the model has an embedding for each wordpiece; warns if most embeddings have none.
@@ -217,6 +231,13 @@ class BertConfig:
                 config_file,
                 self.vocab_size,
             )
+
+
+def _no_such(name: str, index: int, count: int, config_file: str) -> str:
+    return (
+        f"there is no {name} {index} in a model of {count} {name}s ({config_file}); give indices from 0 (the first) to "
+        f"{count - 1}, or from -1 (the last) to -{count}"
+    )
 
 
 def _memory_and_swap() -> int | None:

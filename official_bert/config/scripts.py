@@ -20,6 +20,7 @@ from official_bert.config.run_configs.serving import ServeConfig
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
+    AttentionConfig,
     FillMaskConfig,
     HfConversionConfig,
     LaunchConfig,
@@ -254,6 +255,20 @@ The sentences are written one per line, with a blank line between documents.
 """,
         check="official_bert.early_checks:check_fill_mask",
         run="official_bert.runs.fill_mask:run",
+    ),
+    Script(
+        name="view_attention",
+        config_class=AttentionConfig,
+        summary="Shows what each attention head attends to in a text: a page for the browser, an image or JSON.",
+        usage=r"""
+  {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt --init_checkpoint=bert_model.ckpt \
+      --text="Who keeps the bees?" --text_b="In spring Marta keeps the bees." --output_file=attention.html
+
+The page is one file that needs no network. With a pretrained checkpoint it also shows which words the model expects at
+each position. --format=png needs the extra "plots".
+""",
+        check="official_bert.early_checks:check_view_attention",
+        run="official_bert.runs.view_attention:run",
     ),
     Script(
         name="beam_pretraining_data",

@@ -168,6 +168,13 @@ SMALLEST = {
     "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
     "launch_workers": {"command": "a"},
+    "view_attention": {
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+        "text": "a",
+        "output_file": "b",
+    },
     "serve": {"export_dir": "a"},
 }
 

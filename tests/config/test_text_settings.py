@@ -10,7 +10,7 @@ from official_bert.config.run_configs.pretraining import PretrainingConfig, Pret
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.run_configs.sweeps import SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
-from official_bert.config.run_configs.tools import FillMaskConfig, HfConversionConfig, VocabConfig
+from official_bert.config.run_configs.tools import AttentionConfig, FillMaskConfig, HfConversionConfig, VocabConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 
@@ -22,6 +22,7 @@ CONFIGS = (
     FeatureConfig,
     AnswerConfig,
     FillMaskConfig,
+    AttentionConfig,
     PretrainingDataConfig,
     PretrainingConfig,
     VocabConfig,

@@ -1,7 +1,6 @@
 """The page of `tools/serve.py --ui` in a real browser, in front of a real server."""
 
 import json
-import shutil
 import subprocess
 
 import pytest
@@ -10,23 +9,10 @@ from tests.serving import tiny_exports
 from tests.serving.server_process import Server
 
 pytest.importorskip("kserve")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="neither chromium nor google-chrome is on the PATH"),
-]
+pytestmark = pytest.mark.browser
 
 CONTEXT = "𝕋he tower of the town 'is' bright. <img src=x onerror=\"document.title='harmed'\"> It's old & big."
 HOSTILE = "<script>document.title='harmed'</script>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

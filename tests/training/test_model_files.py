@@ -7,8 +7,8 @@ import pytest
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
-from official_bert.config.run_configs.tools import FillMaskConfig
-from official_bert.runs import answer, fill_mask, run_classifier, run_pretraining, run_squad
+from official_bert.config.run_configs.tools import AttentionConfig, FillMaskConfig
+from official_bert.runs import answer, fill_mask, run_classifier, run_pretraining, run_squad, view_attention
 from official_bert.support.errors import UserError
 
 
@@ -25,6 +25,7 @@ def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of
         (run_classifier.run, ClassifierConfig(**run_files, task_name="mrpc", data_dir="absent")),
         (run_squad.run, SquadConfig(**run_files, train_file="absent")),
         (fill_mask.run, FillMaskConfig(**files, text="the [MASK] town")),
+        (view_attention.run, AttentionConfig(**files, text="the town", output_file=str(tmp_path / "page.html"))),
         (answer.run, AnswerConfig(**files, context_file=str(context), question="what", max_seq_length=64)),
     ):
         kind = "to be trained" if "do_train" in run_config.__dict__ else "of memory"

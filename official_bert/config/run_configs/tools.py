@@ -10,6 +10,7 @@ from official_bert.support.errors import UserError
 
 # Settings without which some flags have no effect.
 _TO_HF = {"to_hf": (True,)}
+_SHOWS_ATTENTION = {"format": ("html", "png")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,53 @@ class FillMaskConfig(TextOptions):
 
     def __post_init__(self):
         check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionConfig(TextOptions):
+    """Flags of `tools/view_attention.py`."""
+
+    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
+    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+    text: str | None = option(None, "Text to read: a sentence, or a question.", required=True)
+    text_b: str | None = option(None, "Second text: another sentence, or the context of the question.")
+    output_file: str | None = option(None, "File to write.", required=True, is_path=True)
+    format: str = option(
+        "html",
+        "html: a page for the browser, of one file; json: all numbers, exactly; png: an image of the head that --layer "
+        "and --head choose, or of all heads.",
+        choices=("html", "json", "png"),
+    )
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to what the model "
+        "takes.",
+        minimum=5,
+        maximum=MAX_AXIS,
+    )
+    layer: int | None = option(
+        None,
+        "Layer of the head that the page shows first, or that the image shows: 0 is the first, -1 the last.",
+        only_with=_SHOWS_ATTENTION,
+    )
+    head: int | None = option(None, "Number of the head in its layer, from 0.", only_with=_SHOWS_ATTENTION)
+    merge_words: bool = option(
+        False, "Merge wordpieces to words: in the image, at first in the page, and in addition in the JSON."
+    )
+    top_k: int = option(
+        5, "Number of words to predict at each position, with a pretrained checkpoint.", minimum=1, maximum=MAX_AXIS
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        for name in ("text", "text_b"):
+            value = getattr(self, name)
+            if value is not None and not value.strip():
+                raise UserError(f"--{name} is empty; give a text (was a shell variable not set?)")
+        if (self.layer is None) != (self.head is None):
+            given, missing = ("layer", "head") if self.head is None else ("head", "layer")
+            raise UserError(f"--{given} needs --{missing}; give both, or neither")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -150,10 +150,18 @@ def load_servable(
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
     """As `servable_of_run`, for any length and number of words; `what` names the checkpoint in messages."""
+    model = load_model(bert_config, checkpoint, what=what, encoder_options=encoder_options)
+    return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)
+
+
+def load_model(
+    bert_config: BertConfig, checkpoint: str, *, what: str, encoder_options: EncoderOptions
+) -> PretrainingModel:
+    """Loads the encoder and the masked-LM head of a checkpoint; the arguments are those of `load_servable`."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
     load_whole(checkpoint, is_needed, what)
-    return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)
+    return model
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[list[list[FilledMask]]]:

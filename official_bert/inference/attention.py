@@ -1,0 +1,181 @@
+"""What the heads of an encoder attend to in a text, and which words a pretrained model expects there."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import is_of_encoder
+from official_bert.modeling.encoders import PLAIN, create_encoder
+from official_bert.serving.servable import SERVING_DEFAULT
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model, results
+from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization.batch import pad
+from official_bert.tokenization.joining import join_texts, truncate_pair
+from official_bert.tokenization.wordpiece import CONTINUATION
+from official_bert.visualization.attention import AttentionView
+
+_MASKS_IN_A_BATCH = 32
+_HEAD = "cls/predictions/"  # what the names of the masked-LM head's variables begin with in a checkpoint
+
+
+class _Piece(NamedTuple):
+    """A wordpiece, made from `text[start:end]`."""
+
+    id: int
+    start: int
+    end: int
+    begins_word: bool
+
+
+class AttentionReader:
+    """Reads texts with the encoder of any checkpoint.
+
+    Example:
+      >>> read = AttentionReader(bert_config, tokenizer, "bert_model.ckpt")
+      >>> read("The harbour woke.").attention.shape   # [layers, heads, wordpieces, wordpieces]
+      (12, 12, 6, 6)
+    """
+
+    def __init__(self, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str, *, top_k: int = 5):
+        """Loads the model.
+
+        Args:
+          bert_config: its architecture.
+          tokenizer: its tokenizer.
+          checkpoint: its weights; with a masked-LM head, words are predicted, too.
+          top_k: number of words to predict at each position.
+
+        Raises:
+          UserError: the checkpoint cannot be read, or is of another model.
+        """
+        self._tokenizer = tokenizer
+        self._fill_mask = None
+        if any(name.startswith(_HEAD) for name in CheckpointReader(checkpoint, "init_checkpoint").shapes):
+            model = load_model(bert_config, checkpoint, what="init_checkpoint", encoder_options=PLAIN)
+            self._encoder = model.encoder
+            servable = PretrainingServable(
+                model, bert_config, tokenizer, max_seq_length=self._encoder.max_length, top_k=top_k
+            )
+            self._fill_mask = servable.signature(SERVING_DEFAULT)
+        else:
+            self._encoder = create_encoder(bert_config)
+            load_initial(checkpoint, self._encoder.weights, required=is_of_encoder).log()
+
+    def __call__(self, text: str, text_b: str | None = None, *, max_seq_length: int = 512) -> AttentionView:
+        """Reads a text or a pair of texts.
+
+        Args:
+          text: a sentence, or a question; each `[MASK]` in it stands for one hidden wordpiece.
+          text_b: a second sentence, or the context of the question.
+          max_seq_length: maximum number of wordpieces, including [CLS] and [SEP]. Longer texts are truncated at their
+            end, of a pair always the longer one; so are texts for which the model has too few positions.
+
+        Returns:
+          The attention, with the words that are likely at each position if the checkpoint has a masked-LM head.
+
+        Raises:
+          UserError: a text has no wordpiece.
+        """
+        texts = [_encodable(text), _encodable(text_b or "")]
+        first, second = (self._pieces(given) for given in texts)
+        for name, given, pieces in (("text", text, first), ("text_b", text_b, second)):
+            if given is not None and not pieces:
+                raise UserError(f"{name}={given!r:.80} has no wordpieces; give a text with words")
+        notes = []
+        limit = min(max_seq_length, self._encoder.max_length)
+        num_specials = 3 if second else 2
+        num_pieces = len(first) + len(second) + num_specials
+        if num_pieces > limit:
+            notes.append(
+                f"The text was truncated from {num_pieces} to {limit} wordpieces, including [CLS] and [SEP]: "
+                f"max_seq_length is {max_seq_length}, and the model has {self._encoder.max_length} positions."
+            )
+            logging.warning(notes[-1])
+            first, second = truncate_pair(first, second, limit - num_specials)
+        sequence = join_texts(
+            [piece.id for piece in first],
+            [piece.id for piece in second],
+            cls_id=self._tokenizer.cls_id,
+            sep_id=self._tokenizer.sep_id,
+        )
+        inputs = pad([sequence], None)
+        words, word_indices = _words(zip(texts, (first, second), strict=True))
+        if self._fill_mask is None:
+            notes.append("The checkpoint has no masked-LM head, so no words are predicted.")
+        return AttentionView(
+            tokens=self._tokenizer.convert_ids_to_tokens(sequence.input_ids),
+            segment_ids=list(sequence.segment_ids),
+            words=words,
+            word_indices=word_indices,
+            attention=np.stack([layer.numpy()[0] for layer in self._encoder(inputs)["attention_probabilities"]]),
+            predictions=self._fill_mask and self._predictions(inputs),
+            notes=notes,
+        )
+
+    def _pieces(self, text: str) -> list[_Piece]:
+        pieces: list[_Piece] = []
+        offset = 0
+        for number, part in enumerate(text.split(vocab.MASK)):
+            if number:
+                pieces.append(_Piece(self._tokenizer.mask_id, offset - len(vocab.MASK), offset, True))
+            encoding = self._tokenizer.encode_with_offsets(part)
+            tokens = self._tokenizer.convert_ids_to_tokens(encoding.ids)
+            last_end = 0
+            for token, identifier, start, end in zip(tokens, *encoding, strict=True):
+                # A vocabulary may hold words that look like continuations, in text that is split already.
+                goes_on = token.startswith(CONTINUATION) and last_end and not _has_space(part[last_end:start])
+                pieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
+                last_end = end
+            offset += len(part) + len(vocab.MASK)
+        return pieces
+
+    def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
+        """Masks one wordpiece after the other, int32 [1, S] each, and predicts it."""
+        ids = inputs["input_ids"][0]
+        is_special = np.isin(ids, [self._tokenizer.cls_id, self._tokenizer.sep_id])
+        positions = np.flatnonzero(~is_special)
+        # Which of a text's masks is the one that was put there: the text may have others.
+        ranks = np.cumsum(ids == self._tokenizer.mask_id) - (ids == self._tokenizer.mask_id)
+        predictions: list[list[FilledMask] | None] = [None] * len(ids)
+        for start in range(0, len(positions), _MASKS_IN_A_BATCH):
+            masked = positions[start : start + _MASKS_IN_A_BATCH]
+            batch = {name: np.repeat(values, len(masked), axis=0) for name, values in inputs.items()}
+            batch["input_ids"][np.arange(len(masked)), masked] = self._tokenizer.mask_id
+            outputs = self._fill_mask(**{name: tf.constant(values) for name, values in batch.items()})
+            filled = results({name: values.numpy() for name, values in outputs.items()})
+            for position, masks in zip(masked, filled, strict=True):
+                predictions[position] = masks[ranks[position]]
+        return predictions
+
+
+def _encodable(text: str) -> str:
+    """Drops what is no Unicode, such as undecodable bytes of a command line."""
+    return text.encode("utf-8", "ignore").decode()
+
+
+def _has_space(text: str) -> bool:
+    return any(character.isspace() for character in text)
+
+
+def _words(texts: Sequence[tuple[str, Sequence[_Piece]]]) -> tuple[list[str], list[int]]:
+    """Gives the words of joined texts, as they stand in them, and of each wordpiece the number of its word."""
+    words, word_indices = [vocab.CLS], [0]
+    for text, pieces in texts:
+        if not pieces:
+            continue
+        numbers = itertools.accumulate((piece.begins_word for piece in pieces), initial=0)
+        for _, group in itertools.groupby(zip(list(numbers)[1:], pieces, strict=True), key=lambda pair: pair[0]):
+            of_word = [piece for _, piece in group]
+            word_indices += [len(words)] * len(of_word)
+            words.append(text[of_word[0].start : of_word[-1].end])
+        word_indices.append(len(words))
+        words.append(vocab.SEP)
+    return words, word_indices

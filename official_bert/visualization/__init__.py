@@ -1,0 +1,1 @@
+"""Pages and images that show what a model does."""

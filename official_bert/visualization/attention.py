@@ -1,0 +1,137 @@
+"""The attention of a text, and the files that show it: a page for the browser, and JSON.
+
+`inference/attention.py` computes it; `attention_image.py` draws it.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import importlib.resources
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+_TEMPLATE = "attention.html"
+_LARGEST_UINT16 = 65535  # an attention of 1 in the page
+
+# L: layers, N: heads, S: wordpieces, W: words, [CLS] and [SEP] included.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionView:
+    """What the heads of an encoder attend to in a text.
+
+    Attributes:
+      tokens: the S wordpieces, including [CLS] and [SEP].
+      segment_ids: of each wordpiece, 0 for the first text and 1 for the second.
+      words: the W words, as they stand in the text.
+      word_indices: of each wordpiece, the number of its word, which never decreases.
+      attention: float32 [L, N, S, S], the attention from each wordpiece to each; every row sums to 1.
+      predictions: for each wordpiece the likeliest ones and their probabilities when it is masked, None for [CLS] and
+        [SEP]; or None, if the checkpoint has no masked-LM head.
+      notes: sentences that the reader should know, such as that the text was truncated.
+    """
+
+    tokens: Sequence[str]
+    segment_ids: Sequence[int]
+    words: Sequence[str]
+    word_indices: Sequence[int]
+    attention: np.ndarray
+    predictions: Sequence[Sequence[tuple[str, float]] | None] | None
+    notes: Sequence[str] = ()
+
+    @property
+    def word_segment_ids(self) -> list[int]:
+        """Of each word, 0 for the first text and 1 for the second."""
+        return [self.segment_ids[first] for first in _first_pieces(self.word_indices)]
+
+
+def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarray:
+    """Turns the attention between wordpieces into attention between words, whose rows sum to 1 again.
+
+    The attention to a word is the sum over its wordpieces, the attention from a word the mean over them: with the words
+    `the` and `har ##bour`, rows `[.6 .3 .1]`, `[0 .5 .5]` and `[.2 .6 .2]` become `[.6 .4]` and `[.1 .9]`.
+
+    Args:
+      attention: float [..., S, S], from wordpieces (rows) to wordpieces (columns).
+      word_indices: of each wordpiece, the number of its word, which never decreases.
+
+    Returns:
+      float [..., W, W].
+    Source: BertViz; Clark et al., "What Does BERT Look At?", section 4.1.
+    """
+    firsts = _first_pieces(word_indices)
+    num_pieces = np.bincount(word_indices).astype(attention.dtype)
+    to_words = np.add.reduceat(attention, firsts, axis=-1)  # [..., S, W]
+    return np.add.reduceat(to_words, firsts, axis=-2) / num_pieces[:, np.newaxis]  # [..., W, W]
+
+
+def _first_pieces(word_indices: Sequence[int]) -> np.ndarray:
+    """The number of the first wordpiece of each word, int [W]."""
+    return np.flatnonzero(np.diff(word_indices, prepend=-1))
+
+
+def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
+    """Gives everything as values that JSON holds; numbers are the exact float32 ones.
+
+    Args:
+      view: the attention of a text.
+      merges_words: whether to add `word_attention`, [L, N, W, W], which `merge_words` describes.
+    """
+    values = {
+        "tokens": list(view.tokens),
+        "segment_ids": list(view.segment_ids),
+        "words": list(view.words),
+        "word_indices": list(view.word_indices),
+        "attention": view.attention.tolist(),
+        "predictions": view.predictions,
+        "notes": list(view.notes),
+    }
+    if merges_words:
+        values["word_attention"] = merge_words(view.attention, view.word_indices).tolist()
+    return values
+
+
+def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> str:
+    """Makes a page for the browser, which needs no other file and no network.
+
+    Attention is rounded to steps of 1/65535, of which the page shows three decimals. What comes from the text is data
+    in the page, which its script alone turns into text: it cannot become markup.
+
+    Args:
+      view: the attention of a text.
+      layer: which layer to show first, from 0.
+      head: which of its heads to show first, from 0.
+      merges_words: whether to show words first, or wordpieces; the page can show both.
+
+    Returns:
+      HTML.
+    """
+    num_layers, num_heads = view.attention.shape[:2]
+    rounded = np.rint(view.attention * _LARGEST_UINT16).astype("<u2")
+    data = {
+        "numLayers": num_layers,
+        "numHeads": num_heads,
+        "layer": layer,
+        "head": head,
+        "mergesWords": merges_words,
+        "tokens": {"texts": list(view.tokens), "segments": list(view.segment_ids)},
+        "words": {"texts": list(view.words), "segments": view.word_segment_ids},
+        "wordIndices": list(view.word_indices),
+        "attention": base64.b64encode(rounded.tobytes()).decode("ascii"),
+        "largest": _LARGEST_UINT16,
+        "predictions": view.predictions,
+        "notes": list(view.notes),
+    }
+    template = importlib.resources.files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    parts = {name: re.search(rf"<{name}>(.*?)</{name}>", template, re.DOTALL)[1] for name in ("style", "script")}
+    policy = "; ".join(f"{name}-src 'sha256-{_sha256(part)}'" for name, part in parts.items())
+    # The data comes last, as nothing is to be replaced in it.
+    return template.replace("{{policy}}", policy).replace("{{data}}", json.dumps(data).replace("<", r"\u003c"))
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

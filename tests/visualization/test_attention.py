@@ -1,0 +1,123 @@
+"""What of a text's attention becomes a page or JSON: rounding, words, and what a text may hold."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+from official_bert.visualization.attention import AttentionView, as_json, merge_words, page
+from tests.attention_views import HOSTILE, make_view
+
+
+class Elements(html.parser.HTMLParser):
+    """What a page consists of: tags with their attributes, and the text of its scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self.scripts.append((tag, dict(attributes), ""))
+
+    def handle_data(self, data):
+        if self.scripts and self.lasttag in ("script", "style") and self.cdata_elem:
+            tag, attributes, text = self.scripts[-1]
+            self.scripts[-1] = (tag, attributes, text + data)
+
+    @property
+    def data(self):
+        (text,) = [text for _, attributes, text in self.scripts if attributes.get("id") == "data"]
+        return json.loads(text)
+
+
+def stored_attention(data, view):
+    values = np.frombuffer(base64.b64decode(data["attention"]), "<u2") / data["largest"]
+    return values.reshape(view.attention.shape)
+
+
+def naive_words(attention, word_indices):
+    """The mean over the pieces that a word has, of the sums over the pieces of the other, one number at a time."""
+    num_words = max(word_indices) + 1
+    merged = np.zeros([*attention.shape[:2], num_words, num_words])
+    pieces = [[piece for piece, word in enumerate(word_indices) if word == wanted] for wanted in range(num_words)]
+    for place in np.ndindex(*merged.shape):
+        layer, head, source, target = place
+        sums = [sum(float(attention[layer, head, i, j]) for j in pieces[target]) for i in pieces[source]]
+        merged[place] = sum(sums) / len(sums)
+    return merged
+
+
+def test_words_are_sums_over_what_is_attended_to_and_means_over_what_attends():
+    view = make_view(num_layers=2, num_heads=3)
+    merged = merge_words(view.attention, view.word_indices)
+    assert merged.shape[-1] == len(view.words) < len(view.tokens)
+    np.testing.assert_allclose(merged, naive_words(view.attention, view.word_indices), atol=1e-6)
+    np.testing.assert_allclose(merged.sum(axis=-1), 1, atol=1e-5)
+    example = np.array([[0.6, 0.3, 0.1], [0, 0.5, 0.5], [0.2, 0.6, 0.2]])
+    np.testing.assert_allclose(merge_words(example, [0, 1, 1]), [[0.6, 0.4], [0.1, 0.9]])
+
+
+def test_json_holds_every_number_exactly():
+    view = make_view()
+    read = json.loads(json.dumps(as_json(view, merges_words=True)))
+    np.testing.assert_array_equal(np.array(read["attention"], np.float32), view.attention)
+    np.testing.assert_array_equal(
+        np.array(read["word_attention"], np.float32), merge_words(view.attention, view.word_indices)
+    )
+    assert "word_attention" not in as_json(view, merges_words=False)
+    assert [read[name] for name in ("tokens", "words", "notes")] == [view.tokens, view.words, view.notes]
+
+
+def test_the_page_rounds_as_it_says():
+    view = make_view()
+    data = Elements(page(view, layer=1, head=2, merges_words=True)).data
+    assert np.abs(stored_attention(data, view) - view.attention).max() <= 0.5 / data["largest"] + 1e-9
+    assert data["largest"] == 65535
+    assert (data["layer"], data["head"], data["mergesWords"]) == (1, 2, True)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_becomes_markup(text):
+    plain = make_view()
+    view = make_view(word=text, notes=[text], guess=text)
+    elements = Elements(page(view, layer=0, head=0, merges_words=False))
+    assert elements.tags == Elements(page(plain, layer=0, head=0, merges_words=False)).tags
+    assert elements.data["words"]["texts"] == view.words
+    assert elements.data["notes"] == [text]
+    assert elements.data["predictions"][1][0][0] == text
+
+
+def test_the_page_may_run_its_own_script_and_load_nothing():
+    text = page(make_view(), layer=0, head=0, merges_words=False)
+    elements = Elements(text)
+    (policy,) = [attributes["content"] for _, attributes in elements.tags if "http-equiv" in attributes]
+    directives = dict(directive.strip().split(" ", 1) for directive in policy.split(";"))
+    assert directives.pop("default-src") == directives.pop("base-uri") == directives.pop("form-action") == "'none'"
+    own = [(tag, code) for tag, attributes, code in elements.scripts if "type" not in attributes]
+    hashes = {
+        f"{tag}-src": f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+        for tag, code in own
+    }
+    assert directives == hashes
+    assert not re.search(
+        r"(src|href|action)=|https?:|url\(|@import|import\(|innerHTML|outerHTML|insertAdjacent|eval", text
+    )
+
+
+def test_segments_of_words_are_those_of_their_first_pieces():
+    view = AttentionView(
+        tokens=["[CLS]", "a", "##b", "[SEP]", "c", "##d", "[SEP]"],
+        segment_ids=[0, 0, 0, 0, 1, 1, 1],
+        words=["[CLS]", "ab", "[SEP]", "cd", "[SEP]"],
+        word_indices=[0, 1, 1, 2, 3, 3, 4],
+        attention=np.zeros([1, 1, 7, 7], np.float32),
+        predictions=None,
+    )
+    assert view.word_segment_ids == [0, 0, 0, 1, 1]

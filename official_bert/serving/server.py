@@ -6,7 +6,6 @@ addresses of TensorFlow Serving's REST API. Needs the extra `serve`.
 
 import asyncio
 import logging
-import os
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -15,18 +14,17 @@ from typing import Any, NamedTuple
 import kserve
 import numpy as np
 import uvloop
-from fastapi import HTTPException, Request, Response
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from google.protobuf import json_format
 from kserve import errors, model_server
 from kserve.utils.numpy_codec import from_np_dtype
 from prometheus_client import Histogram
-from starlette.exceptions import HTTPException as StarletteHTTPException
-from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.config.batching import BatchingSettings
 from official_bert.serving.batching import QueueFullError
+from official_bert.serving.body_limit import MOST_BYTES
+from official_bert.serving.rest_endpoints import add_endpoints, find_version
 from official_bert.serving.rest_format import (
     JsonRequest,
     RequestError,
@@ -39,20 +37,17 @@ from official_bert.serving.rest_format import (
 from official_bert.serving.servable import TEXT
 from official_bert.serving.served_model import ServedModel, ServedVersion, Signature
 from official_bert.serving.ui_page import add_page
-from official_bert.serving.versions import SAVED_MODEL_FILE
-from official_bert.support import files
 
-_MOST_BYTES = 1 << 26  # of a request
 _GRACE_SECONDS = 30  # that requests have to end after SIGTERM
 _SIGNATURE_PARAMETER = "signature_name"
 _BATCH_EXAMPLES = Histogram("batch_examples", "examples computed together", buckets=[2**power for power in range(11)])
 
 
 class _RestCall(NamedTuple):
-    """A request to TensorFlow Serving's REST API, and the version that it asks for, if it does."""
+    """A request to TensorFlow Serving's REST API."""
 
     body: bytes
-    number: int | None
+    version: ServedVersion
 
 
 class _Call(NamedTuple):
@@ -96,28 +91,21 @@ class ExportModel(kserve.Model):
         super().stop()
         self.served.close()
 
-    def version(self, number: int | None) -> ServedVersion:
-        """The version that is served.
-
-        Raises:
-          HTTPException: another one was asked for.
-        """
-        version = self.served.version
-        if number not in (None, version.number):
-            raise HTTPException(404, f"version {number} of {self.name} is not served; version {version.number} is")
-        return version
+    async def answer(self, body: bytes, version: ServedVersion) -> bytes:
+        """Answers a request to TensorFlow Serving's REST API."""
+        answer, _ = await self(_RestCall(body, version))
+        return answer
 
     async def preprocess(self, payload: _RestCall | kserve.InferRequest, headers: Any = None) -> _Call:
         """Makes arrays of a request."""
         try:
             if isinstance(payload, kserve.InferRequest):
-                version = self.version(_number(payload.model_version))
+                version = find_version(self, _number(payload.model_version))
                 name = _signature_name(payload)
                 return _Call(version, name, _tensors(payload, version.signature(name)), payload)
-            version = self.version(payload.number)
             request = read_request(payload.body)
-            inputs = request_arrays(request, version.signature(request.signature_name).dtypes)
-            return _Call(version, request.signature_name, inputs, request)
+            inputs = request_arrays(request, payload.version.signature(request.signature_name).dtypes)
+            return _Call(payload.version, request.signature_name, inputs, request)
         except RequestError as error:
             raise errors.InvalidInput(str(error)) from error
 
@@ -182,6 +170,8 @@ def serve(
       UserError: there is no version, or it is damaged.
     """
     model_server.args.configure_logging = False  # KServe's messages go where all others go
+    model_server.args.grpc_max_receive_message_length = MOST_BYTES
+    model_server.args.grpc_max_send_message_length = -1  # no limit, as over REST
     for logger in ("kserve", "kserve.trace", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     logging.getLogger("kserve").addFilter(_without_traceback)
@@ -217,71 +207,20 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 def _add_endpoints(repository: kserve.ModelRepository) -> None:
     """Adds the addresses of TensorFlow Serving before KServe adds its own, which come second."""
 
-    def found(request: Request) -> ExportModel:
-        name = request.path_params["model_name"]
+    def find(name: str) -> ExportModel:
         model = repository.get_model(name)
         if model is None:
             raise errors.ModelNotFound(name)
         return model
 
-    async def predict(request: Request) -> Response:
-        model = found(request)
-        call = _RestCall(await _read_body(request), request.path_params.get("number"))
-        body, _ = await model(call, headers=request.headers)
-        return Response(body, media_type="application/json")
-
-    async def status(request: Request) -> Response:
-        version = found(request).version(request.path_params.get("number"))
-        available = {"error_code": "OK", "error_message": ""}
-        state = {"version": str(version.number), "state": "AVAILABLE", "status": available}
-        return JSONResponse({"model_version_status": [state]})
-
-    async def metadata(request: Request) -> Response:
-        model = found(request)
-        version = model.version(request.path_params.get("number"))
-        specification = {"name": model.name, "signature_name": "", "version": str(version.number)}
-        signatures = {"signature_def": {"signature_def": _signature_definitions(version)}}
-        return JSONResponse({"model_spec": specification, "metadata": signatures})
-
-    app = model_server.app
-    for version in ("", "/versions/{number:int}"):
-        path = f"/v1/models/{{model_name}}{version}"
-        app.add_route(f"{path}:predict", predict, methods=["POST"])  # Starlette's, which are the fastest
-        app.add_route(path, status, methods=["GET"])
-        app.add_route(f"{path}/metadata", metadata, methods=["GET"])
-    app.add_exception_handler(StarletteHTTPException, _answer_http_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
-
-
-async def _read_body(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise HTTPException(413, f"the request has more than {_MOST_BYTES} bytes")
-    return bytes(body)
-
-
-async def _answer_http_error(_: Request, error: StarletteHTTPException) -> Response:
-    return JSONResponse({"error": error.detail}, error.status_code)
+    add_endpoints(model_server.app, find)
+    model_server.app.add_exception_handler(RequestValidationError, _answer_invalid)
 
 
 async def _answer_invalid(_: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
     return JSONResponse({"error": f"{place}: {first['msg']}"}, 400)
-
-
-def _signature_definitions(version: ServedVersion) -> dict[str, Any]:
-    """The signatures as TensorFlow Serving shows them."""
-    with files.open_file(os.path.join(version.folder, SAVED_MODEL_FILE), "rb") as source:
-        definitions = saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
-    return {
-        name: json_format.MessageToDict(
-            definitions[name], preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        for name in version.signatures
-    }
 
 
 def _number(text: str | None) -> int | None:

@@ -146,6 +146,7 @@ def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
     assert 100_000 <= num_read * bytes_of_text < 100_000 + bytes_of_text
 
 
+@pytest.mark.slow
 def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokenizer, model_dir):
     expected = extracted(unpadded, tokenizer)
     strategy = mirrored_strategy("CPU", 2)

@@ -105,6 +105,7 @@ def test_records_give_what_their_texts_give(reviews, tmp_path):
         assert not output.exists()
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_predictor(reviews, tmp_path):
     texts = ["a bright town", "", "the town of the baker " * 30, "one ||| two"] * 20
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))

@@ -56,6 +56,7 @@ def test_sigterm_reaches_the_workers():
     assert process.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_a_worker_leaves_behind_is_not_waited_for():
     began = time.monotonic()
     result = run_script(TOOL, "--", "sh", "-c", "sleep 40 & echo $!", num_workers=2)

@@ -302,6 +302,7 @@ def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
     run(settings, do_predict=True)
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
     """It did what they do by default."""
     run(settings, do_train=True, num_train_epochs=1.0)

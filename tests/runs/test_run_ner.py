@@ -377,6 +377,7 @@ def test_a_frozen_encoder_is_run_once(settings, deep_model, corpus, caplog, feat
     assert written_tags(frozen) == cached_tags
 
 
+@pytest.mark.slow
 def test_features_of_other_layers_are_not_taken_for_these(trained, settings, files_of_model):
     losses = []
     settings |= files_of_model

@@ -206,6 +206,7 @@ def test_the_same_command_again_changes_nothing_and_says_so(trained):
     assert [name for name in after if after[name] != before[name]] == []
 
 
+@pytest.mark.slow
 def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
     settings["output_dir"] = shutil.copytree(trained[0]["output_dir"], settings["output_dir"])
     path = os.path.join(settings["output_dir"], "eval.tf_record")
@@ -292,6 +293,7 @@ def assert_equal_in_windows(first, second, windows):
         np.testing.assert_allclose(first[row, :stop], second[row, :stop], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_padding_only_as_far_as_needed_and_other_batches_change_no_logit(golden_settings, logits):
     run(golden_settings)
     plain = dict(logits)
@@ -313,6 +315,7 @@ def other_checkpoint(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, other_checkpoint, logits):
     settings = {**golden_settings, "init_checkpoint": None}
     members = [SPAN_CHECKPOINT, other_checkpoint]

@@ -231,6 +231,7 @@ def test_a_process_reports_a_mistake_in_one_line(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_memory_depends_on_no_compressed_file(tmp_path):
     """A file of 40 MB in one part: no process may hold it."""
     text = b"The snow came early. Nobody minded it. The harbour woke before the town did. Why?\n\n" * 50_000

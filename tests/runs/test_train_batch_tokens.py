@@ -131,7 +131,7 @@ def test_parts_of_a_batch_are_computed_one_after_another(settings, tmp_path):
     assert all(np.isfinite(loss) for _, loss, _ in metrics(tmp_path))
 
 
-@pytest.mark.parametrize("is_masked_while_training", [False, True])
+@pytest.mark.parametrize("is_masked_while_training", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_pretraining_within_a_budget_resumes_exactly(
     is_masked_while_training, one_layer_config_file, records_file, unmasked_records_file, vocab_file, tmp_path
 ):

@@ -138,8 +138,20 @@ def test_what_is_not_there(server):
     status, answer = server.send("POST", "/v2/repository/models/reviews/unload")
     assert status == 501 and b"cannot be unloaded" in answer
     assert server.get("/v2/models/reviews/ready")[0] == 200
-    too_large = json.dumps({"inputs": "a" * (1 << 26)}).encode()
-    assert server.predict(too_large)[0] == 413
+
+
+def test_the_size_of_requests_is_limited(server):
+    text, path, as_json = "a" * (1 << 26), "/v2/models/reviews/infer", {"Content-Type": "application/json"}
+    status, answer = server.predict({"inputs": text})
+    assert status == 413 and answer == {"error": "the request has more than 67108864 bytes"}
+    for headers in (as_json, {"Content-Type": "application/octet-stream"}):
+        status, body = server.send("POST", path, v2_request({"text_a": [text]}), headers)
+        assert (status, json.loads(body)) == (413, answer)
+    # What is below the limit is read.
+    status, body = server.send(
+        "POST", path, v2_request({"text_a": [text[1000:]]}), {"Content-Type": "application/json"}
+    )
+    assert status == 400 and "but the request has 'text_a'" in json.loads(body)["error"]
 
 
 def test_status_metadata_and_metrics(server):
@@ -215,6 +227,16 @@ def test_the_open_protocol_over_grpc(server, expected):
             stub.ModelInfer(request("absent"), timeout=60)
         assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert "there is no signature 'absent'" in caught.value.details()
+        limit = 1 << 26
+        for size, code in (
+            (limit - 1000, grpc.StatusCode.INVALID_ARGUMENT),
+            (limit, grpc.StatusCode.RESOURCE_EXHAUSTED),
+        ):
+            message = request("absent")
+            message.inputs[0].contents.bytes_contents.append(b"a" * size)
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.ModelInfer(message, timeout=60)
+            assert caught.value.code() == code
 
 
 def at_once(calls):

@@ -58,6 +58,7 @@ def test_twelve_steps_follow_the_reference(twelve_steps, model_dir, golden):
         np.testing.assert_allclose(variable, expected, atol=max(1e-3 * np.abs(expected).max(), NOISE), err_msg=name)
 
 
+@pytest.mark.slow
 def test_bias_correction_shortens_the_first_step(model_dir, golden):
     changes = []
     for bias_correction in (False, True):
@@ -145,7 +146,10 @@ def ten_steps(model_dir, golden):
     return steps.take(iter(golden_batches(golden)), 10), model, steps
 
 
-@pytest.mark.parametrize(("num_devices", "num_parts"), [(2, 1), pytest.param(1, 3, marks=pytest.mark.slow), (2, 3)])
+@pytest.mark.parametrize(
+    ("num_devices", "num_parts"),
+    [*(pytest.param(*numbers, marks=pytest.mark.slow) for numbers in ((2, 1), (1, 3))), (2, 3)],
+)
 def test_devices_and_parts_take_the_steps_of_one(model_dir, golden, two_devices, ten_steps, num_devices, num_parts):
     strategy = two_devices if num_devices == 2 else tf.distribute.get_strategy()
     model, steps = make_steps(model_dir, golden, strategy=strategy, num_parts=num_parts)

@@ -108,6 +108,7 @@ def test_shards_have_the_same_records(make, corpus, many_parts, tmp_path):
     assert not list(tmp_path.glob("*.work"))
 
 
+@pytest.mark.slow
 def test_statistics_are_those_of_one_stream(make, corpus, many_parts):
     flags = {"dupe_factor": 20, "max_seq_length": 40}
     serial = read_records(make(corpus, "serial", sampling="serial", **flags))
@@ -276,6 +277,7 @@ class TestInterrupted:
         assert (tmp_path / "out").read_bytes() == expected
         assert not (tmp_path / "out.work").exists()
 
+    @pytest.mark.slow
     def test_a_process_that_the_system_ends_is_told(self, start, tmp_path):
         process = start()
         self.wait_for_runs(tmp_path, process, 2)

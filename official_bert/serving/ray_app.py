@@ -1,0 +1,121 @@
+"""A Ray Serve application: copies of an export on a Ray cluster answer over REST as `tools/serve.py` does.
+
+`deploy/ray_serve.yaml` is a configuration that uses it. Needs the extra `ray`.
+"""
+
+import os
+
+import tensorflow as tf
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from ray import serve
+from starlette.exceptions import HTTPException
+
+from official_bert.config.batching import BatchingSettings
+from official_bert.serving.batching import QueueFullError
+from official_bert.serving.rest_endpoints import add_endpoints
+from official_bert.serving.rest_format import RequestError, answer_body, read_request, request_arrays
+from official_bert.serving.served_model import ServedModel, ServedVersion
+from official_bert.support import files
+
+
+class ExportArguments(BaseModel):
+    """What an application takes as `args`; the meanings are those of the flags of `tools/serve.py`.
+
+    Attributes:
+      export_dir: folder of the versions, which every machine must be able to read.
+      model_name: name of the model in the addresses; by default that of the folder.
+      max_batch_size: maximum number of examples per request.
+      max_execution_batch_size: maximum number of examples that the model computes together.
+      batch_timeout_micros: longest time, in microseconds, for which a request waits for others to join its batch.
+      max_enqueued_batches: maximum number of batches that wait in a replica; further requests get 503.
+      num_batch_threads: maximum number of batches that a replica computes at the same time: its number of cores.
+      tensorflow_intra_op_parallelism: number of threads that share one operation; 0 for the number of cores.
+    """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    export_dir: str
+    model_name: str = Field("", pattern=r"^[A-Za-z0-9_.-]*$")
+    max_batch_size: int = Field(BatchingSettings.max_batch_size, ge=1)
+    max_execution_batch_size: int = Field(BatchingSettings.max_execution_batch_size, ge=1)
+    batch_timeout_micros: int = Field(BatchingSettings.batch_timeout_micros, ge=0)
+    max_enqueued_batches: int = Field(BatchingSettings.max_enqueued_batches, ge=1)
+    num_batch_threads: int = Field(1, ge=1)
+    tensorflow_intra_op_parallelism: int = Field(1, ge=0)
+
+    @field_validator("export_dir")
+    @classmethod
+    def _check_is_absolute(cls, folder: str) -> str:
+        if not (os.path.isabs(folder) or files.is_remote(folder)):
+            raise ValueError(f"{folder} must be an absolute path: replicas run in other folders, on other machines")
+        return folder
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the addresses."""
+        return self.model_name or os.path.basename(self.export_dir.rstrip("/"))
+
+    @property
+    def batching(self) -> BatchingSettings:
+        """Settings of the batches of one replica."""
+        return BatchingSettings(**self.model_dump(include=set(BatchingSettings.__dataclass_fields__)))
+
+
+def _make_endpoints() -> FastAPI:
+    """The addresses of the replica in which it is called."""
+    endpoints = FastAPI(openapi_url=None)
+
+    def find(name: str) -> ServedExport:
+        model = serve.get_replica_context().servable_object
+        if name != model.name:
+            raise HTTPException(404, f"there is no model {name}; {model.name} is served")
+        return model
+
+    add_endpoints(endpoints, find)
+    return endpoints
+
+
+@serve.deployment
+@serve.ingress(_make_endpoints)
+class ServedExport:
+    """A replica: the highest version of an export, with batches of its own.
+
+    Attributes:
+      name: of the model, in the addresses.
+      served: its versions.
+    """
+
+    def __init__(self, arguments: ExportArguments):
+        """Loads the version and replays its warm-up requests; the replica gets requests when this is done.
+
+        Raises:
+          UserError: there is no version, or it is damaged. Ray shows the message and tries again.
+        """
+        tf.config.threading.set_intra_op_parallelism_threads(arguments.tensorflow_intra_op_parallelism)
+        self.name = arguments.served_name
+        self.served = ServedModel(arguments.export_dir, arguments.batching)
+        self.served.start_watching()
+
+    def __del__(self):
+        self.served.close()
+
+    async def answer(self, body: bytes, version: ServedVersion) -> bytes:
+        """Answers a request to TensorFlow Serving's REST API.
+
+        Raises:
+          HTTPException: the request is wrong, or too many wait.
+        """
+        try:
+            request = read_request(body)
+            inputs = request_arrays(request, version.signature(request.signature_name).dtypes)
+            return answer_body(await version.predict(request.signature_name, inputs), request.is_in_rows)
+        except RequestError as error:
+            raise HTTPException(400, str(error)) from error
+        except QueueFullError as error:
+            raise HTTPException(503, str(error)) from error
+
+
+def app(arguments: ExportArguments) -> serve.Application:
+    """Builds the application: `serve run official_bert.serving.ray_app:app export_dir=/models/mrpc`."""
+    return ServedExport.bind(arguments)

@@ -1,0 +1,246 @@
+"""The Ray Serve application: two replicas on a Ray cluster of this machine alone, as their clients see them."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.runs.launch_workers import free_ports
+from tests.conftest import ROOT, script_environment
+from tests.exports import TOLERANCE
+from tests.serving.tiny_exports import write_tiny_export
+
+pytest.importorskip("ray.serve", reason="needs the extra `ray`")
+yaml = pytest.importorskip("yaml")  # comes with it
+
+CONFIG_FILE = ROOT / "deploy" / "ray_serve.yaml"
+TEXTS = {"text_a": ["the town", "", "bright word " * 40], "text_b": ["a river", "", "the town"]}
+REQUEST = {"signature_name": "text", "inputs": TEXTS}
+
+
+def config(export_dir, *, host="127.0.0.1", port=8501):
+    """The project's configuration, for this machine; the replicas log their requests."""
+    content = yaml.safe_load(CONFIG_FILE.read_text())
+    (application,) = content["applications"]
+    content["http_options"].update(host=host, port=port)
+    application["args"].update(export_dir=str(export_dir), model_name="reviews")
+    application["logging_config"]["enable_access_log"] = True
+    return content
+
+
+class Cluster:
+    """A Ray cluster, and `serve run` on it."""
+
+    def __init__(self, export_dir):
+        # A short name: those of the sockets in it may have at most 107 bytes.
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ray"))
+        self.port, cluster, client, agent = free_ports(4)
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(config(export_dir, port=self.port)))
+        self.processes = []
+        token = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        }  # without it, Ray looks for the user's
+        self.environment = {**script_environment(), **token, "RAY_USAGE_STATS_ENABLED": "0"}
+        try:
+            self._start_all(cluster, client, agent)
+        except BaseException:
+            self.end()
+            raise
+
+    def _start_all(self, cluster, client, agent):
+        self._start(
+            "ray", "start", "--head", "--block", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats",
+            "--node-ip-address=127.0.0.1", f"--port={cluster}", f"--ray-client-server-port={client}",
+            f"--dashboard-agent-listen-port={agent}", "--min-worker-port=0", "--max-worker-port=0",
+            f"--temp-dir={self.folder}/ray", "--object-store-memory=100000000",
+        )  # fmt: skip
+        self.wait("the cluster starts", lambda: "Ray runtime started" in self.log)
+        self.run = self._start("serve", "run", f"--address=127.0.0.1:{cluster}", str(self.folder / "config.yaml"))
+        self.wait("the replicas answer", lambda: len(self.replicas()) == 2 and self.ask(REQUEST)[0] == 200)
+
+    def _start(self, command, *arguments):
+        # Ctrl-C ends `serve run`, but processes in the background may have been told to ignore it.
+        with open(self.folder / "log", "a") as log:
+            process = subprocess.Popen(
+                [os.path.join(os.path.dirname(sys.executable), command), *arguments],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+        self.processes.append(process)
+        return process
+
+    @property
+    def log(self):
+        return (self.folder / "log").read_text()
+
+    def wait(self, what, is_so, seconds=120):
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if is_so():
+                    return
+            assert all(process.poll() is None for process in self.processes), self.log
+            assert time.monotonic() < deadline, f"{what}: {self.log}"
+            time.sleep(0.2)
+
+    def ask(self, body, path="/v1/models/reviews:predict", method="POST"):
+        """Status and answer of one request, over a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body if isinstance(body, bytes | None) else json.dumps(body))
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def replicas(self):
+        """The process ids of the replicas of this cluster."""
+        found = set()
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_replica = (folder / "cmdline").read_bytes().startswith(b"ray::ServeReplica:bert:ServedExport")
+                if is_replica and os.readlink(folder / "fd" / "1").startswith(
+                    f"{self.folder}/"
+                ):  # a log of this cluster
+                    found.add(int(folder.name))
+        return found
+
+    def requests_of_replicas(self):
+        """The number of requests that each replica has answered, by the name of its log."""
+        logs = self.folder.glob("ray/session_2*/logs/serve/replica_bert_ServedExport_*.log")
+        return {path.name: path.read_text().count("POST /v1/models") for path in logs}
+
+    def end(self):
+        for process in reversed(self.processes):
+            process.terminate()
+            process.wait(timeout=60)
+        shutil.rmtree(self.folder)
+
+
+@pytest.fixture(scope="module")
+def export_dir(tmp_path_factory, one_layer_config_file, vocab_file):
+    folder = tmp_path_factory.mktemp("serving") / "reviews"
+    write_tiny_export(folder, "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(export_dir):
+    """What the export answers to `TEXTS`, called directly."""
+    signature = tf.saved_model.load(str(export_dir / "1")).signatures["text"]
+    return signature(**{name: tf.constant(texts) for name, texts in TEXTS.items()})["logits"].numpy()
+
+
+@pytest.fixture(scope="module")
+def cluster(export_dir):
+    cluster = Cluster(export_dir)
+    yield cluster
+    cluster.end()
+
+
+def logits(answer):
+    return np.array(json.loads(answer)["outputs"]["logits"])
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.multi_process]
+
+
+def test_both_replicas_give_what_the_export_gives(cluster, expected):
+    for _ in range(40):
+        status, answer = cluster.ask(REQUEST)
+        assert status == 200, answer
+        np.testing.assert_allclose(logits(answer), expected, atol=TOLERANCE)
+    assert len(cluster.replicas()) == 2
+    numbers = cluster.requests_of_replicas()
+    assert len(numbers) == 2 and min(numbers.values()) > 5, numbers
+
+
+def test_the_addresses_and_errors_are_those_of_the_server(cluster):
+    name = "/v1/models/reviews"
+    status, answer = cluster.ask(None, name, "GET")
+    assert status == 200 and json.loads(answer)["model_version_status"][0]["version"] == "1"
+    status, answer = cluster.ask(None, f"{name}/versions/1/metadata", "GET")
+    assert status == 200 and "text" in json.loads(answer)["metadata"]["signature_def"]["signature_def"]
+    for body, path, expected_status, message in (
+        (b"{", f"{name}:predict", 400, "the request is not JSON"),
+        ({**REQUEST, "signature_name": "absent"}, f"{name}:predict", 400, "there is no signature 'absent'"),
+        ({"inputs": {"input_ids": [[9**9]], "input_mask": [[1]], "segment_ids": [[0]]}}, f"{name}:predict", 400,
+         "input_ids must be from 0 to 1181"),
+        (REQUEST, f"{name}/versions/7:predict", 404, "version 7 of reviews is not served"),
+        (REQUEST, "/v1/models/other:predict", 404, "there is no model other; reviews is served"),
+        (b"a" * ((1 << 26) + 1), f"{name}:predict", 413, "has more than 67108864 bytes"),
+    ):  # fmt: skip
+        status, answer = cluster.ask(body, path)
+        assert status == expected_status and message in json.loads(answer)["error"], answer
+
+
+def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
+    answers, is_ending = [], threading.Event()
+
+    def send():
+        while not is_ending.is_set():
+            answers.append(cluster.ask(REQUEST))
+
+    clients = [threading.Thread(target=send) for _ in range(8)]
+    for client in clients:
+        client.start()
+    try:
+        before, logs = cluster.replicas(), set(cluster.requests_of_replicas())
+        time.sleep(1)
+        killed = min(before)
+        os.kill(killed, signal.SIGKILL)
+        cluster.wait("another replica starts", lambda: len(cluster.replicas() - {killed}) == 2)
+        (other,) = cluster.replicas() - before
+
+        def answers_of_the_new_one():
+            return [number for name, number in cluster.requests_of_replicas().items() if name not in logs]
+
+        cluster.wait("it answers", lambda: sum(answers_of_the_new_one()) > 20)
+    finally:
+        is_ending.set()
+        for client in clients:
+            client.join()
+    good = [answer for status, answer in answers if status == 200]
+    failed = [(status, answer) for status, answer in answers if status != 200]
+    for answer in good:
+        np.testing.assert_allclose(logits(answer), expected, atol=TOLERANCE)
+    print(f"{len(good)} answers, {len(failed)} errors: {sorted({(s, a[:300]) for s, a in failed})}")
+    assert len(good) > 100 and len(failed) <= len(clients)
+    assert {status for status, _ in failed} <= {500, 503}
+    assert other in cluster.replicas()
+
+
+def test_requests_that_have_begun_are_answered_after_ctrl_c(cluster, expected):
+    """The last test of the cluster, of which it ends `serve run`."""
+    answers = []
+    many = {"signature_name": "text", "inputs": {name: texts * 300 for name, texts in TEXTS.items()}}
+    clients = [threading.Thread(target=lambda: answers.append(cluster.ask(many))) for _ in range(20)]
+    for client in clients:
+        client.start()
+    time.sleep(0.5)
+    assert len(answers) < len(clients) / 2
+    cluster.run.send_signal(signal.SIGINT)
+    for client in clients:
+        client.join()
+    for status, answer in answers:
+        assert status == 200, answer
+        np.testing.assert_allclose(logits(answer), np.tile(expected, [300, 1]), atol=TOLERANCE)
+    assert len(answers) == len(clients)
+    cluster.run.wait(timeout=60)
+    assert not cluster.replicas()
+    with pytest.raises(OSError):
+        cluster.ask(REQUEST)

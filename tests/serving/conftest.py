@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.serving.tiny_exports import write_tiny_export
-
 
 @pytest.fixture(scope="module")
 def write_export(one_layer_config_file, vocab_file):
+    # Here, as pytest may read this file before `tests/conftest.py` sets TensorFlow up: this imports it.
+    from tests.serving.tiny_exports import write_tiny_export
+
     def write(folder, task="classification", **options):
         return write_tiny_export(folder, task, bert_config_file=one_layer_config_file, vocab_file=vocab_file, **options)
 

@@ -15,6 +15,7 @@ from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig, PretrainingConfig, RecordOptions
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.run_configs.serving import ServeConfig
+from official_bert.config.run_configs.similarity import SentenceOptions, SimilarityConfig, WordVectorConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     AttentionConfig,
@@ -109,6 +110,29 @@ def check_ner(config: TaggingConfig) -> None:
 def check_extract_features(config: FeatureConfig) -> None:
     """Looks at the files of `extract_features.py`; see `check_classifier`."""
     TextSource.of(config).check()
+    bert_config, _ = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+
+
+def check_sentence_similarity(config: SimilarityConfig) -> None:
+    """Checks the files of `tools/sentence_similarity.py`; see `check_classifier`."""
+    for name in ("candidates_file", "query_file", "sts_file"):
+        if getattr(config, name) is not None:
+            TextSource(getattr(config, name), parameter=name).check()
+    _check_sentence_model(config)
+
+
+def check_word_vectors(config: WordVectorConfig) -> None:
+    """Checks the files of `tools/word_vectors.py`; see `check_classifier`."""
+    TextSource(config.input_file).check()
+    _check_sentence_model(config)
+    if config.picture_file is not None:
+        files.check_writable_folder(config.picture_file, name="picture_file")
+        check_installed("matplotlib", extra="plots")
+
+
+def _check_sentence_model(config: SentenceOptions) -> None:
     bert_config, _ = read_model_files(config)
     bert_config.check_layers(config.layer_indices, config.bert_config_file)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")

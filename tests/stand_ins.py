@@ -160,6 +160,7 @@ STAND_INS = (
     ),
     StandIn("docs/serving.md", "encoder", _make_encoder),
     StandIn("docs/serving.md", "glue/MRPC", _make_mrpc),
+    StandIn("docs/similarity.md", "encoder", _make_encoder),
     StandIn("docs/squad.md", "encoder", _make_encoder),
     StandIn("docs/squad.md", "bert", _make_encoder),
     StandIn("docs/squad.md", "squad/train-v1.1.json", _make_squad),

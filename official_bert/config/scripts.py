@@ -17,6 +17,7 @@ from official_bert.config.run_configs.pretraining import (
 )
 from official_bert.config.run_configs.question_answering import AnswerConfig, AnswerScoringConfig, SquadConfig
 from official_bert.config.run_configs.serving import ServeConfig
+from official_bert.config.run_configs.similarity import SimilarityConfig, WordVectorConfig
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
@@ -330,6 +331,36 @@ machine of a cluster. The third starts the second worker of that cluster here. d
 """,
         run="official_bert.runs.launch_workers:run",
         uses_tensorflow=False,
+    ),
+    Script(
+        name="sentence_similarity",
+        config_class=SimilarityConfig,
+        summary="Ranks sentences by their similarity to queries, or shows which layer and pooling compares best.",
+        usage=r"""
+  {command} --candidates_file=questions.txt --query="how do I get in" --index_dir=index --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --pooling=mean
+  {command} --sts_file=sts-dev.tsv --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+
+The first command prints the candidates with the largest cosine similarity to the query. The second reads lines of a
+score and two sentences with tabs between them, and prints for each layer and pooling how the cosine similarities
+correlate with the scores (Spearman and Pearson).
+""",
+        check="official_bert.early_checks:check_sentence_similarity",
+        run="official_bert.runs.sentence_similarity:run",
+    ),
+    Script(
+        name="word_vectors",
+        config_class=WordVectorConfig,
+        summary="Compares the vectors that a word has in several sentences: a table, and a picture.",
+        usage=r"""
+  {command} --word=bank --input_file=sentences.txt --picture_file=bank.png --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+
+The picture needs the extra "plots".
+""",
+        check="official_bert.early_checks:check_word_vectors",
+        run="official_bert.runs.word_vectors:run",
     ),
     Script(
         name="strip_checkpoint",

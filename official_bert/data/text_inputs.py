@@ -54,12 +54,14 @@ class TextSource(NamedTuple):
         from 0; in JSON lines keys, in Parquet names. None reads lines.
       table_format: "tsv" (no quoting), "csv", "jsonl" or "parquet"; None for what the file's name ends in.
       has_header: the first row of TSV and CSV names the columns.
+      parameter: what the user calls the path, for messages.
     """
 
     path: str
     text_columns: Sequence[str] | None = None
     table_format: str | None = None
     has_header: bool = True
+    parameter: str = "input_file"
 
     @classmethod
     def of(cls, config: FeatureConfig) -> "TextSource":
@@ -83,10 +85,10 @@ class TextSource(NamedTuple):
           UserError: see above.
         """
         if not self.is_stream and not files.exists(self.path):
-            raise UserError(f"input_file: there is no {self.path}; check the path")
+            raise UserError(f"{self.parameter}: there is no {self.path}; check the path")
         if self._format() == "parquet":
             if self.is_stream:
-                raise UserError("input_file: Parquet cannot be read from a pipe; give a file")
+                raise UserError(f"{self.parameter}: Parquet cannot be read from a pipe; give a file")
             with open_parquet(self.path) as table:
                 table.check_columns(self.text_columns)
         elif not self.is_stream:
@@ -132,8 +134,8 @@ class TextSource(NamedTuple):
         ending = text_ending(self.path)
         if ending not in _ENDINGS:
             raise UserError(
-                f"input_file={self.path}: the name must end in one of {', '.join(_ENDINGS)}, which tells the format; "
-                f"or give input_format, one of {', '.join(_TABLES)}"
+                f"{self.parameter}={self.path}: the name must end in one of {', '.join(_ENDINGS)}, which tells the "
+                f"format; or give input_format, one of {', '.join(_TABLES)}"
             )
         return _ENDINGS[ending]
 

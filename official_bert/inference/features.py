@@ -7,20 +7,29 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints.loading import load_initial
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.features import ExtractionOptions
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.sequence_batches import SequenceFunction
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.pooling import max_over_positions, mean_over_positions
+from official_bert.modeling.encoder import BertEncoder, is_of_encoder
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
+from official_bert.modeling.layout import padded_sequences
+from official_bert.modeling.pooling import max_over_positions, mean_over_positions, weighted_mean_over_positions
+from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import JoinedSequence, join_texts, split_windows, truncate_pair
+from official_bert.training.precision import dtype_policy
+from official_bert.training.strategy import create_strategy
 
 # Texts are computed in pools, in which those of similar length come together: so many batches' worth of texts, or fewer
 # if their vectors fill so many bytes.
 _POOLED_BATCHES = 64
 _POOLED_BYTES = 1 << 27
 
-# K: chosen layers, S: wordpieces, D: hidden width.
+# K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
 
 class ExtractionSettings(NamedTuple):
@@ -28,8 +37,10 @@ class ExtractionSettings(NamedTuple):
 
     Attributes:
       layers: the K layers, 0 the first, -1 the last.
-      pooling: "none" for the vectors of all wordpieces; "cls", "mean", "max" or "mean_no_special" ([CLS] and [SEP] left
-        out; zeros for an empty text) for one vector a layer.
+      pooling: "none" for the vectors of all wordpieces; for one vector a layer "cls", "mean", "max", or without [CLS]
+        and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
+        `Bm25Weights`. Several of those that give one vector: the K vectors of the first, then those of the next,
+        [P * K, D].
       max_seq_length: maximum number of positions of a sequence.
       use_windows: read longer texts in overlapping windows and average, or with "max" take the largest of, what these
         give; otherwise truncate them.
@@ -41,6 +52,18 @@ class ExtractionSettings(NamedTuple):
     max_seq_length: int = 128
     use_windows: bool = False
     dtype: str = "float32"
+
+    @property
+    def poolings(self) -> Sequence[str]:
+        """The poolings, also if it is only one; none if all wordpieces keep their vectors."""
+        if self.pooling == "none":
+            return ()
+        return (self.pooling,) if isinstance(self.pooling, str) else tuple(self.pooling)
+
+    @property
+    def num_vectors(self) -> int:
+        """How many vectors a text, or without pooling a wordpiece, has: P * K."""
+        return len(self.layers) * max(1, len(self.poolings))
 
 
 class _EncodedText(NamedTuple):
@@ -75,6 +98,7 @@ class FeatureExtractor:
         batch_size: int = 32,
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
+        bm25: Bm25Weights | None = None,
     ):
         """Prepares; nothing is computed.
 
@@ -85,7 +109,9 @@ class FeatureExtractor:
           batch_size: see `SequenceFunction`.
           strategy: see `SequenceFunction`.
           fixed_shape: see `SequenceFunction`.
+          bm25: the weights, if "bm25" is among the poolings.
         """
+        self._bm25 = bm25
         self._encoder, self._tokenizer, self._settings, self._batch_size = encoder, tokenizer, settings, batch_size
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
         self._vectors = SequenceFunction(self._compute, strategy=strategy, fixed_shape=fixed_shape)
@@ -99,7 +125,7 @@ class FeatureExtractor:
           first_index: the number of the first text.
 
         Yields:
-          For each text its features: vectors float [S, K, D], or pooled [K, D].
+          For each text its features: vectors float [S, K, D], or pooled [P * K, D].
         """
         indices = itertools.count(first_index)
         for pool in self._pools(texts):
@@ -112,29 +138,32 @@ class FeatureExtractor:
                 yield TextFeatures(next(indices), text.input_ids, self._joined(text, of_windows))
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Gives float [B, K, D], or for each position [B, S, K, D]."""
+        """Gives float [B, P * K, D], or for each position [B, S, K, D]."""
         encoder_layers = self._encoder(batch)["encoder_layers"]
         layers = [encoder_layers[index] for index in self._settings.layers]
-        is_counted = batch["input_mask"]
-        if self._settings.pooling == "mean_no_special":
-            for special in self._specials.values():
-                is_counted *= tf.cast(batch["input_ids"] != special, tf.int32)
-        pool = {
+        input_ids, is_real = batch["input_ids"], batch["input_mask"]
+        is_word = is_real
+        for special in self._specials.values():
+            is_word *= tf.cast(input_ids != special, tf.int32)
+        weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self._settings.poolings else None
+        pools = {
             "none": lambda layer: layer,
             "cls": lambda layer: layer[:, 0],
-            "mean": lambda layer: mean_over_positions(layer, is_counted),
-            "mean_no_special": lambda layer: mean_over_positions(layer, is_counted),
-            "max": lambda layer: max_over_positions(layer, is_counted),
-        }[self._settings.pooling]
-        return tf.stack([tf.cast(pool(layer), self._settings.dtype) for layer in layers], axis=-2)
+            "mean": lambda layer: mean_over_positions(layer, is_real),
+            "mean_no_special": lambda layer: mean_over_positions(layer, is_word),
+            "max": lambda layer: max_over_positions(layer, is_real),
+            "max_no_special": lambda layer: max_over_positions(layer, is_word),
+            BM25: lambda layer: weighted_mean_over_positions(layer, weights),
+        }
+        vectors = [pools[pooling](layer) for pooling in self._settings.poolings or ("none",) for layer in layers]
+        return tf.stack([tf.cast(vector, self._settings.dtype) for vector in vectors], axis=-2)
 
     def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
-        bytes_of_vector = len(self._settings.layers) * self._encoder.config.hidden_size * 4
+        bytes_of_vector = self._settings.num_vectors * self._encoder.config.hidden_size * 4
         pool, num_vectors = [], 0
         for text in texts:
             pool.append(self._encoded(text))
-            is_pooled = self._settings.pooling != "none"
-            num_vectors += sum(1 if is_pooled else len(window.input_ids) for window in pool[-1].windows)
+            num_vectors += sum(1 if self._settings.poolings else len(window.input_ids) for window in pool[-1].windows)
             if len(pool) == _POOLED_BATCHES * self._batch_size or num_vectors * bytes_of_vector >= _POOLED_BYTES:
                 yield pool
                 pool, num_vectors = [], 0
@@ -173,13 +202,72 @@ class FeatureExtractor:
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
             return vectors[0]
-        if self._settings.pooling == "max":
-            return np.max(vectors, axis=0)
-        if self._settings.pooling != "none":
-            return np.mean(vectors, axis=0, dtype=np.float32).astype(self._settings.dtype)
+        if self._settings.poolings:
+            parts = np.split(np.stack(vectors), len(self._settings.poolings), axis=1)  # P of [windows, K, D]
+            return np.concatenate(
+                [self._over_windows(*each) for each in zip(self._settings.poolings, parts, strict=True)]
+            )
         total = np.zeros((len(text.input_ids), *vectors[0].shape[1:]), np.float32)
         count = np.zeros((len(text.input_ids), 1, 1), np.float32)
         for rows, places in zip(vectors, text.positions, strict=True):
             total[places] += rows
             count[places] += 1
         return (total / count).astype(self._settings.dtype)
+
+    def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
+        """Makes [K, D] of what the windows gave, [windows, K, D]."""
+        if pooling.startswith("max"):
+            return np.max(vectors, axis=0)
+        return np.mean(vectors, axis=0, dtype=np.float32).astype(self._settings.dtype)
+
+
+def load_encoder(
+    options: ExtractionOptions, bert_config: BertConfig, *, use_one_hot_embeddings: bool = False
+) -> tuple[BertEncoder, tf.distribute.Strategy]:
+    """Loads the encoder onto its devices.
+
+    Args:
+      options: the flags that name the checkpoint and the devices.
+      bert_config: the architecture.
+      use_one_hot_embeddings: see `EncoderOptions`.
+
+    Returns:
+      The encoder, and the devices.
+
+    Raises:
+      UserError: the checkpoint does not fit, or there are no such devices.
+    """
+    strategy = create_strategy(options, allows_workers=False)
+    with strategy.scope():
+        encoder = create_encoder(
+            bert_config,
+            EncoderOptions(
+                use_one_hot_embeddings=use_one_hot_embeddings,
+                # A TPU compiles for one shape, which the number of tokens is not.
+                layout_maker=padded_sequences if options.use_tpu else UnpaddedLayout.of,
+                dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
+            ),
+        )
+    load_initial(options.init_checkpoint, encoder.weights, required=is_of_encoder).log()
+    return encoder, strategy
+
+
+def create_extractor(
+    options: ExtractionOptions,
+    encoder: BertEncoder,
+    strategy: tf.distribute.Strategy,
+    tokenizer: FullTokenizer,
+    settings: ExtractionSettings,
+    bm25: Bm25Weights | None = None,
+) -> FeatureExtractor:
+    """Prepares the computation on devices; see `FeatureExtractor` and `load_encoder`."""
+    fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
+    return FeatureExtractor(
+        encoder,
+        tokenizer,
+        settings,
+        batch_size=options.batch_size,
+        strategy=strategy,
+        fixed_shape=fixed_shape,
+        bm25=bm25,
+    )

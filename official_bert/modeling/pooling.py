@@ -32,13 +32,29 @@ def max_over_positions(sequence, input_mask):
 
     Args:
       sequence: float [B, S, D].
-      input_mask: int32 [B, S], 1 for a real position; each sequence has one.
+      input_mask: int32 [B, S], 1 for a real position.
 
     Returns:
-      float32 [B, D].
+      float32 [B, D]; zeros where nothing is real.
     """
     is_real = ops.expand_dims(ops.cast(input_mask, "bool"), axis=-1)  # [B, S, 1]
-    return ops.max(ops.where(is_real, ops.cast(sequence, "float32"), -np.inf), axis=1)
+    largest = ops.max(ops.where(is_real, ops.cast(sequence, "float32"), -np.inf), axis=1)  # [B, D]
+    return ops.where(ops.any(is_real, axis=1), largest, 0.0)
+
+
+def weighted_mean_over_positions(sequence, weights):
+    """Averages the vectors of all positions, each with its weight.
+
+    Args:
+      sequence: float [B, S, D].
+      weights: float32 [B, S], not negative; 0 at padding.
+
+    Returns:
+      float32 [B, D]; zeros where all weights are 0.
+    """
+    total = ops.sum(weights, axis=1, keepdims=True)  # [B, 1]
+    shares = weights / ops.where(total > 0, total, 1.0)  # [B, S]
+    return ops.sum(ops.cast(sequence, "float32") * ops.expand_dims(shares, axis=-1), axis=1)
 
 
 def num_vectors(feature_layers: str | None, num_hidden_layers: int, *, parameter: str = "feature_layers") -> int:

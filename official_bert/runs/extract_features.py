@@ -4,25 +4,18 @@ import functools
 
 from absl import logging
 
-from official_bert.checkpoints.loading import load_initial
-from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.data.feature_files import FeatureLayout, feature_writer
 from official_bert.data.records import fingerprint
 from official_bert.data.text_inputs import STANDARD_STREAM, TextSource
 from official_bert.inference.feature_shards import shard_path, write_shards
-from official_bert.inference.features import ExtractionSettings, FeatureExtractor
-from official_bert.modeling.encoder import BertEncoder, is_of_encoder
-from official_bert.modeling.encoders import EncoderOptions, create_encoder
-from official_bert.modeling.layout import padded_sequences
+from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.model import model_fingerprint
-from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.support import files
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.model_files import read_model_files
-from official_bert.training.precision import dtype_policy
-from official_bert.training.strategy import create_strategy
 
 
 def run(config: FeatureConfig) -> None:
@@ -36,7 +29,15 @@ def run(config: FeatureConfig) -> None:
     bert_config, tokenizer = read_model_files(config)
     bert_config.check_layers(config.layer_indices, config.bert_config_file)
     _check_output(config)
-    encoder, extractor = _load(config, bert_config, tokenizer)
+    encoder, strategy = load_encoder(config, bert_config, use_one_hot_embeddings=config.use_one_hot_embeddings)
+    settings = ExtractionSettings(
+        layers=config.layer_indices,
+        pooling=config.pooling,
+        max_seq_length=config.max_seq_length,
+        use_windows=config.long_text == "window",
+        dtype=config.dtype,
+    )
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings)
     layout = FeatureLayout(config.layer_indices, bert_config.hidden_size, config.pooling != "none", config.dtype)
     open_writer = functools.partial(
         feature_writer, output_format=config.output_format, layout=layout, tokens_of=tokenizer.convert_ids_to_tokens
@@ -86,36 +87,6 @@ def _check_output(config: FeatureConfig) -> None:
     files.check_writable_folder(path, name="output_file")
     inputs = [] if config.input_file == STANDARD_STREAM else [config.input_file]
     files.check_no_overwriting([path], inputs, name="output_file")
-
-
-def _load(
-    config: FeatureConfig, bert_config: BertConfig, tokenizer: FullTokenizer
-) -> tuple[BertEncoder, FeatureExtractor]:
-    """Loads the encoder onto its devices, and prepares what computes with it."""
-    strategy = create_strategy(config, allows_workers=False)
-    with strategy.scope():
-        encoder = create_encoder(
-            bert_config,
-            EncoderOptions(
-                use_one_hot_embeddings=config.use_one_hot_embeddings,
-                # A TPU compiles for one shape, which the number of tokens is not.
-                layout_maker=padded_sequences if config.use_tpu else UnpaddedLayout.of,
-                dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
-            ),
-        )
-    load_initial(config.init_checkpoint, encoder.weights, required=is_of_encoder).log()
-    settings = ExtractionSettings(
-        layers=config.layer_indices,
-        pooling=config.pooling,
-        max_seq_length=config.max_seq_length,
-        use_windows=config.long_text == "window",
-        dtype=config.dtype,
-    )
-    fixed_shape = (config.batch_size, config.max_seq_length) if config.use_tpu else None
-    extractor = FeatureExtractor(
-        encoder, tokenizer, settings, batch_size=config.batch_size, strategy=strategy, fixed_shape=fixed_shape
-    )
-    return encoder, extractor
 
 
 def _fingerprint(config: FeatureConfig, tokenizer: FullTokenizer, encoder: BertEncoder) -> str:

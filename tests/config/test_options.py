@@ -166,6 +166,20 @@ SMALLEST = {
     "split_sentences": {"input_file": "a", "output_file": "b"},
     "build_vocab": {"input_file": "a", "vocab_file": "b"},
     "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
+    "sentence_similarity": {
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+        "candidates_file": "a",
+        "query": "b",
+    },
+    "word_vectors": {
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+        "input_file": "a",
+        "word": "b",
+    },
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
     "launch_workers": {"command": "a"},
     "view_attention": {

@@ -1,14 +1,17 @@
 """Vectors of texts from any layers: against the encoder itself, a text at a time."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference.bm25 import Bm25Weights
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.strategy import mirrored_strategy
 
@@ -65,11 +68,56 @@ def test_poolings(plain, unpadded, tokenizer):
     for pooling, pooled in expected.items():
         for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling=pooling), strict=True):
             np.testing.assert_allclose(found.vectors, pooled(alone(plain, tokenizer, text)), atol=1e-5)
-    for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling="mean_no_special"), strict=True):
-        vectors = alone(plain, tokenizer, text)
-        is_word = [piece not in (tokenizer.cls_id, tokenizer.sep_id) for piece in found.input_ids]
-        wanted = vectors[is_word].mean(axis=0) if any(is_word) else np.zeros_like(vectors[0])
-        np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
+    for pooling, pool in (("mean_no_special", np.mean), ("max_no_special", np.max)):
+        for text, found in zip(TEXTS, extracted(unpadded, tokenizer, pooling=pooling), strict=True):
+            vectors = alone(plain, tokenizer, text)
+            is_word = [piece not in (tokenizer.cls_id, tokenizer.sep_id) for piece in found.input_ids]
+            wanted = pool(vectors[is_word], axis=0) if any(is_word) else np.zeros_like(vectors[0])
+            np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
+
+
+def test_several_poolings_stand_one_after_the_other(unpadded, tokenizer):
+    names = ("cls", "max_no_special", "mean")
+    for windows in (False, True):
+        settings = {"max_seq_length": 12, "use_windows": windows}
+        together = extracted(unpadded, tokenizer, TEXTS[:6], pooling=names, **settings)
+        alone = [extracted(unpadded, tokenizer, TEXTS[:6], pooling=name, **settings) for name in names]
+        for found, *parts in zip(together, *alone, strict=True):
+            np.testing.assert_allclose(found.vectors, np.concatenate([part.vectors for part in parts]), atol=1e-6)
+
+
+def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenizer):
+    texts = [TextOrPair(text) for text in ("the town the town the crates", "the town woke", "the harbour", "")]
+    pieces = [tokenizer.encode(text.text_a) for text in texts]
+    weights = Bm25Weights.fit(pieces, len(tokenizer))
+    extractor = FeatureExtractor(
+        unpadded, tokenizer, ExtractionSettings(LAYERS, "bm25", max_seq_length=64), bm25=weights
+    )
+    average = sum(map(len, pieces)) / 4
+    for text, ids, found in zip(texts, pieces, extractor.extract(texts), strict=True):
+        expected, total = np.zeros(found.vectors.shape), 0.0
+        for piece, vector in zip(ids, alone(plain, tokenizer, text)[1:-1], strict=True):
+            num_with = sum(piece in others for others in pieces)
+            idf = math.log(1 + (4 - num_with + 0.5) / (num_with + 0.5))
+            count = ids.count(piece)
+            of_sentence = idf * count * (1.2 + 1) / (count + 1.2 * (1 - 0.75 + 0.75 * len(ids) / average))
+            expected += of_sentence / count * vector
+            total += of_sentence / count
+        np.testing.assert_allclose(found.vectors, expected / (total or 1), atol=1e-5)
+
+
+def test_bm25_weights_are_kept_in_a_file(tmp_path):
+    weights = Bm25Weights.fit([[1, 2, 2], [2, 3]], 5)
+    path = str(tmp_path / "bm25.npz")
+    weights.save(path)
+    loaded = Bm25Weights.load(path, 5)
+    np.testing.assert_array_equal(loaded.idf, weights.idf)
+    assert loaded.average_length == weights.average_length == 2.5
+    with pytest.raises(UserError, match="another vocabulary"):
+        Bm25Weights.load(path, 6)
+    (tmp_path / "bm25.npz").write_bytes((tmp_path / "bm25.npz").read_bytes()[:100])
+    with pytest.raises(UserError, match="is damaged"):
+        Bm25Weights.load(path, 5)
 
 
 def test_float16_is_the_rounded_vector(unpadded, tokenizer):
@@ -102,7 +150,11 @@ def test_windows_keep_every_wordpiece_and_average(plain, unpadded, tokenizer):
         windows.append(vectors)
     assert len(windows) > 2
     np.testing.assert_allclose(found.vectors, total / count[:, None, None], atol=1e-5)
-    for pooling, over_pieces, over_windows in (("mean", np.mean, np.mean), ("max", np.max, np.max)):
+    for pooling, over_pieces, over_windows in (
+        ("mean", np.mean, np.mean),
+        ("max", np.max, np.max),
+        ("max_no_special", lambda vectors, axis: np.max(vectors[1:-1], axis=axis), np.max),
+    ):
         (found,) = extracted(unpadded, tokenizer, [text], max_seq_length=12, use_windows=True, pooling=pooling)
         wanted = over_windows([over_pieces(vectors, axis=0) for vectors in windows], axis=0)
         np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)

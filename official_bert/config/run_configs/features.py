@@ -1,10 +1,33 @@
 """Flags of `extract_features.py`."""
 
 import dataclasses
+from typing import Protocol
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, option
 from official_bert.config.run_configs.training import DeviceOptions, TextOptions
 from official_bert.support.errors import UserError
+
+
+class ExtractionOptions(Protocol):
+    """The flags by which an encoder is loaded and computes vectors."""
+
+    init_checkpoint: str
+    max_seq_length: int
+    batch_size: int
+    use_tpu: bool
+    mixed_precision: str
+
+
+def layer_numbers(layers: str) -> list[int]:
+    """The numbers that --layers lists.
+
+    Raises:
+      UserError: it lists something else.
+    """
+    try:
+        return [int(layer) for layer in layers.split(",")]
+    except ValueError as error:
+        raise UserError(f"--layers={layers}: give whole numbers separated by commas, as in -1,-2") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,8 +69,8 @@ class FeatureConfig(DeviceOptions, TextOptions):
     pooling: str = option(
         "none",
         "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
-        "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special excludes these.",
-        choices=("none", "cls", "mean", "max", "mean_no_special"),
+        "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these.",
+        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special"),
     )
     dtype: str = option(
         "float32",
@@ -80,10 +103,7 @@ class FeatureConfig(DeviceOptions, TextOptions):
 
     def __post_init__(self):
         check_options(self)
-        try:
-            _ = self.layer_indices
-        except ValueError as error:
-            raise UserError(f"--layers={self.layers}: give whole numbers separated by commas, as in -1,-2") from error
+        layer_numbers(self.layers)
         if self.text_column is None:
             for name, default in (("text_b_column", None), ("input_format", None), ("has_header", True)):
                 if getattr(self, name) != default:
@@ -97,7 +117,7 @@ class FeatureConfig(DeviceOptions, TextOptions):
     @property
     def layer_indices(self) -> list[int]:
         """The numbers that --layers lists."""
-        return [int(layer) for layer in self.layers.split(",")]
+        return layer_numbers(self.layers)
 
     @property
     def text_columns(self) -> list[str] | None:

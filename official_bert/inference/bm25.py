@@ -1,0 +1,103 @@
+"""How much each wordpiece of a sentence says, by BM25: `Bm25Weights`, the weights of a mean of vectors."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.support import files
+from official_bert.support.errors import UserError
+
+BM25 = "bm25"  # as a pooling
+K1, B = 1.2, 0.75  # the usual constants
+
+
+class Bm25Weights(NamedTuple):
+    """The weight of each wordpiece of a sentence.
+
+    Of N sentences with `average_length` wordpieces each, n hold the wordpiece w. In a sentence of `length` wordpieces
+    that holds w `count` times, BM25 gives w
+
+        idf(w) * count * (k1 + 1) / (count + k1 * (1 - b + b * length / average_length))
+        idf(w) = ln(1 + (N - n + 0.5) / (n + 0.5))
+
+    with k1 = 1.2 and b = 0.75. The `count` occurrences of w share this equally, so that a word that is repeated counts
+    more, but not in proportion. The 1 in the logarithm keeps the weights of frequent wordpieces above 0. [CLS] and
+    [SEP] are not counted and weigh nothing.
+
+    Attributes:
+      idf: float32 [V].
+      average_length: wordpieces of a sentence, at least 1.
+
+    Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009.
+    """
+
+    idf: np.ndarray
+    average_length: float
+
+    @classmethod
+    def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
+        """Counts the wordpieces of sentences.
+
+        Args:
+          sentences: the ids of each, without [CLS] and [SEP].
+          vocab_size: V.
+        """
+        num_sentences = total_length = 0
+        num_with: Counter[int] = Counter()
+        for input_ids in sentences:
+            num_sentences += 1
+            total_length += len(input_ids)
+            num_with.update(set(input_ids))
+        counts = np.zeros(vocab_size)
+        counts[list(num_with.keys())] = list(num_with.values())
+        idf = np.log(1 + (num_sentences - counts + 0.5) / (counts + 0.5))
+        return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
+
+    def of_positions(self, input_ids: tf.Tensor, is_word: tf.Tensor) -> tf.Tensor:
+        """Gives each position its weight.
+
+        Args:
+          input_ids: int32 [B, S].
+          is_word: int32 [B, S], 0 for padding, [CLS] and [SEP].
+
+        Returns:
+          float32 [B, S]; 0 where `is_word` is 0.
+        """
+        is_word = tf.cast(is_word, tf.float32)
+        is_same = tf.cast(input_ids[:, :, tf.newaxis] == input_ids[:, tf.newaxis, :], tf.float32)  # [B, S, S]
+        count = tf.linalg.matvec(is_same, is_word)  # [B, S]
+        length = tf.reduce_sum(is_word, axis=1, keepdims=True)  # [B, 1]
+        # An occurrence has the share 1 / count, which cancels the factor `count`.
+        share = (K1 + 1) / (count + K1 * (1 - B + B * length / self.average_length))
+        return tf.gather(self.idf, input_ids) * share * is_word
+
+    def save(self, path: str) -> None:
+        """Writes an NPZ file.
+
+        Raises:
+          UserError: it cannot be written.
+        """
+        with files.atomic_write(path, "wb") as sink:
+            np.savez(sink, idf=self.idf, average_length=self.average_length)
+
+    @classmethod
+    def load(cls, path: str, vocab_size: int) -> "Bm25Weights":
+        """Reads what `save` wrote.
+
+        Raises:
+          UserError: the file is missing, damaged or of another vocabulary.
+        """
+        try:
+            with files.open_file(path, "rb") as source, np.load(source) as arrays:
+                weights = cls(arrays["idf"], float(arrays["average_length"]))
+        except UserError:
+            raise
+        except Exception as error:  # NumPy and zipfile raise many kinds for a damaged file
+            raise UserError(f"{path} is damaged ({error}); delete it") from error
+        if weights.idf.shape != (vocab_size,) or not math.isfinite(weights.average_length):
+            raise UserError(f"{path} has the weights of another vocabulary")
+        return weights

@@ -1,0 +1,78 @@
+"""Pairs of sentences with scores, as in the STS benchmark, and how cosine similarities correlate with the scores."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.data.tables import read_tsv
+from official_bert.data.text_inputs import TextOrPair
+from official_bert.inference.features import FeatureExtractor
+from official_bert.inference.similarity import normalized
+from official_bert.metrics.classification import pearson, spearman
+from official_bert.support.errors import UserError
+
+
+class ScoredPair(NamedTuple):
+    """Two sentences and how similar they are.
+
+    Attributes:
+      score: larger means more similar.
+      texts: the two sentences.
+    """
+
+    score: float
+    texts: tuple[TextOrPair, TextOrPair]
+
+
+def read_scored_pairs(path: str) -> list[ScoredPair]:
+    """Reads lines of a score and two sentences, with tabs between them; blank lines are left out.
+
+    Raises:
+      UserError: the file is missing, a line has something else, or all scores are equal, so that nothing can correlate.
+    """
+    pairs = []
+    for row in read_tsv(path):
+        if not row.cells:
+            continue
+        if len(row.cells) != 3:
+            raise UserError(f"{row.where}: {len(row.cells)} columns; give a score and two sentences, tabs between them")
+        pairs.append(
+            ScoredPair(_score(row.cells[0], row.where), tuple(TextOrPair(text.strip()) for text in row.cells[1:]))
+        )
+    if len({pair.score for pair in pairs}) < 2:
+        raise UserError(f"{path}: {len(pairs)} pairs without two different scores; there is nothing to correlate with")
+    return pairs
+
+
+def _score(cell: str, where: str) -> float:
+    try:
+        score = float(cell)
+    except ValueError as error:
+        raise UserError(f"{where}: the score {cell!r} is not a number; leave a header out") from error
+    if not math.isfinite(score):
+        raise UserError(f"{where}: the score {cell!r} is not finite")
+    return score
+
+
+def correlations(
+    pairs: Sequence[ScoredPair], extractor: FeatureExtractor, report: Callable[[int], None]
+) -> list[tuple[float, float]]:
+    """Correlates the cosine similarities of pairs with their scores, for each kind of vector.
+
+    Args:
+      pairs: with at least two different scores.
+      extractor: gives each sentence K vectors.
+      report: is told how many pairs are done.
+
+    Returns:
+      K times Spearman's and Pearson's correlation.
+    """
+    cosines = []  # N of [K]
+    features = extractor.extract(text for pair in pairs for text in pair.texts)
+    for number, (first, second) in enumerate(zip(features, features, strict=True), start=1):
+        cosines.append((normalized(first.vectors).astype(np.float64) * normalized(second.vectors)).sum(axis=1))
+        report(number)
+    scores = [pair.score for pair in pairs]
+    return [(spearman(scores, column), pearson(scores, column)) for column in np.stack(cosines, axis=1)]

@@ -1,0 +1,171 @@
+"""Sentences and their vectors, which are kept in a folder: `SentenceIndex`.
+
+The folder holds `vectors.npy`, float32 [N, 1, D] of length 1; `index.json`, which says what they were made from; and
+with the pooling "bm25" `bm25.npz`, the weights of the wordpieces.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from absl import logging
+
+from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
+from official_bert.data.text_inputs import TextOrPair, TextSource
+from official_bert.inference.bm25 import Bm25Weights
+from official_bert.inference.features import FeatureExtractor
+from official_bert.inference.similarity import normalized
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer
+
+_VECTORS, _WEIGHTS, _DESCRIPTION = "vectors.npy", "bm25.npz", "index.json"
+_MADE_FROM, _NUM_BYTES = "made_from", "num_bytes"
+
+
+class Sentence(NamedTuple):
+    """A sentence of a file.
+
+    Attributes:
+      line: its number in the file, from 1.
+      text: the sentence, or two that the file has as a pair.
+    """
+
+    line: int
+    text: TextOrPair
+
+    def __str__(self) -> str:
+        """The line of the file, with white space as single spaces."""
+        return " ".join(" ||| ".join(filter(None, self.text)).split())
+
+
+def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
+    """Reads sentences, one per line; blank lines are left out.
+
+    Args:
+      path: the file; "-" for standard input.
+      parameter: what the user calls it, for messages.
+
+    Raises:
+      UserError: the file is missing, not UTF-8, or has no sentence.
+    """
+    is_empty = True
+    for number, text in enumerate(TextSource(path, parameter=parameter), start=1):
+        if text.text_a:
+            is_empty = False
+            yield Sentence(number, text)
+    if is_empty:
+        raise UserError(f"{parameter}={path} has only blank lines; give one sentence per line")
+
+
+def sentence_ids(tokenizer: FullTokenizer, text: TextOrPair, max_seq_length: int) -> list[int]:
+    """The wordpieces of a sentence without [CLS] and [SEP], as many as are read: what BM25 counts."""
+    input_ids = [piece for part in text if part for piece in tokenizer.encode(part)]
+    return input_ids[: max_seq_length - (3 if text.text_b else 2)]
+
+
+def sentence_vectors(texts: Iterable[TextOrPair], extractor: FeatureExtractor) -> Iterator[np.ndarray]:
+    """Makes one vector of each sentence: the mean of its pooled vectors of the chosen layers.
+
+    Yields:
+      float32 [D] of length 1; zeros where nothing was pooled.
+    """
+    for features in extractor.extract(texts):
+        yield normalized(features.vectors.mean(axis=0, dtype=np.float64))
+
+
+class SentenceIndex:
+    """The vectors of sentences in a folder."""
+
+    def __init__(self, folder: str, made_from: Mapping[str, Any]):
+        """Reads nothing yet.
+
+        Args:
+          folder: is made when it is written to.
+          made_from: all that decides what the vectors are: names, for messages, and values that JSON can hold.
+        """
+        self._folder, self._made_from = folder, dict(made_from)
+
+    @property
+    def weights_path(self) -> str:
+        """The file of the BM25 weights."""
+        return os.path.join(self._folder, _WEIGHTS)
+
+    def open(self, num_sentences: int, width: int) -> np.ndarray | None:
+        """Maps the vectors into memory, if they are there and were made from the same; otherwise logs why not.
+
+        Args:
+          num_sentences: N.
+          width: D.
+
+        Returns:
+          float32 [N, D], read-only, or None.
+        """
+        if not files.exists(os.path.join(self._folder, _DESCRIPTION)):
+            logging.info("%s has no index yet", self._folder)
+            return None
+        reason = self._difference() or self._damage(num_sentences, width)
+        if reason:
+            logging.info("the index in %s %s; it is made again", self._folder, reason)
+            return None
+        return np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")[:, 0]
+
+    def _difference(self) -> str | None:
+        """How the index differs from what is wanted."""
+        try:
+            description = text_files.read_json(os.path.join(self._folder, _DESCRIPTION), "index")
+        except UserError as error:
+            return f"is damaged ({error})"
+        made_from = description.get(_MADE_FROM)
+        if not isinstance(made_from, dict):
+            return "is damaged"
+        names = [name for name, value in self._made_from.items() if made_from.get(name) != value]
+        if names or made_from.keys() != self._made_from.keys():
+            return f"was made with other {', '.join(names) or 'settings'}"
+        for name, num_bytes in description.get(_NUM_BYTES, {}).items():
+            path = os.path.join(self._folder, name)
+            if not files.exists(path) or files.size(path) != num_bytes:
+                return f"is damaged: {name} is missing or has another length"
+        return None
+
+    def _damage(self, num_sentences: int, width: int) -> str | None:
+        try:
+            vectors = np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")
+        except (OSError, ValueError) as error:
+            return f"is damaged ({error})"
+        if vectors.shape != (num_sentences, 1, width) or vectors.dtype != np.float32:
+            return f"is damaged: {_VECTORS} is {vectors.dtype} {list(vectors.shape)}"
+        return None
+
+    def write(
+        self, vectors: Iterable[np.ndarray], width: int, bm25: Bm25Weights | None, report: Callable[[int], None]
+    ) -> None:
+        """Writes the vectors; `index.json`, by which the rest counts, comes last.
+
+        Args:
+          vectors: float32 [D] each.
+          width: D.
+          bm25: weights that they were made with.
+          report: is told how many are done.
+
+        Raises:
+          UserError: the folder cannot be written to.
+        """
+        files.make_folders(self._folder)
+        path = os.path.join(self._folder, _VECTORS)
+        description = os.path.join(self._folder, _DESCRIPTION)
+        files.remove(description)
+        written = [_VECTORS]
+        if bm25 is not None:
+            bm25.save(self.weights_path)
+            written.append(_WEIGHTS)
+        layout = FeatureLayout(layers=(0,), width=width, is_pooled=True)
+        with feature_writer(path, "npy", layout, tokens_of=list) as write:
+            for number, vector in enumerate(vectors):
+                write(TextFeatures(number, (), vector[np.newaxis]))
+                report(number + 1)
+        num_bytes = {name: files.size(os.path.join(self._folder, name)) for name in written}
+        with files.atomic_write(description) as sink:
+            json.dump({_MADE_FROM: self._made_from, _NUM_BYTES: num_bytes}, sink, indent=2)

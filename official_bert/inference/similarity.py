@@ -1,0 +1,92 @@
+"""How similar vectors are: normalized vectors, the nearest of many, correlation with scores."""
+
+import numpy as np
+
+# Rows that are compared at a time: 25 MB of 384 float32 numbers, whatever the number of all rows.
+_BLOCK_ROWS = 1 << 14
+# Products in float32 differ from those in float64 by less, for vectors of length 1.
+_FLOAT32_ERROR = 1e-5
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """Scales vectors to length 1.
+
+    Args:
+      vectors: float [..., D].
+
+    Returns:
+      float32 [..., D]; a vector of zeros stays one, so that its cosine similarity with any other is 0.
+    """
+    vectors = np.asarray(vectors, np.float64)
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+
+def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the vectors with the largest cosine similarity to each query.
+
+    A block of vectors after the other is multiplied with all queries in float32; those that may be among the best are
+    compared in float64, where equal vectors have equal similarities, wherever they stand.
+
+    Args:
+      vectors: float32 [N, D] of length 1, N > 0; may be mapped from a file.
+      queries: float32 [Q, D] of length 1.
+      top_k: how many to find; all if there are fewer.
+
+    Returns:
+      For each query the best rows, int64 [Q, K], best first and equal ones by their number, and their cosine
+      similarities, float64 [Q, K]; K is `top_k`, or N if that is less.
+    """
+    rows = [np.zeros(0, np.int64)] * len(queries)
+    cosines = [np.zeros(0)] * len(queries)
+    for start in range(0, len(vectors), _BLOCK_ROWS):
+        block = vectors[start : start + _BLOCK_ROWS]
+        products = (block @ queries.T).T  # [Q, rows of the block]; several times faster than queries @ block.T
+        for number, query in enumerate(queries.astype(np.float64)):
+            candidates = _above(products[number], cosines[number], top_k)
+            exact = (block[candidates].astype(np.float64) * query).sum(axis=1)
+            cosines[number] = np.concatenate([cosines[number], exact])
+            rows[number] = np.concatenate([rows[number], start + candidates])
+            # Stable: of equal ones the first row comes first.
+            best = np.argsort(-cosines[number], kind="stable")[:top_k]
+            cosines[number], rows[number] = cosines[number][best], rows[number][best]
+    return np.stack(rows), np.stack(cosines)
+
+
+def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndarray:
+    """The rows of a block, in their order, that may be among the best: all that rounding leaves in doubt included."""
+    limit = best_so_far[-1] if len(best_so_far) == top_k else -np.inf
+    if len(products) > top_k:
+        limit = max(limit, np.partition(products, -top_k)[-top_k])
+    return np.flatnonzero(products >= limit - _FLOAT32_ERROR)
+
+
+def cosine_table(vectors: np.ndarray) -> np.ndarray:
+    """The cosine similarity of each vector with each: float [N, D] in, float64 [N, N] out."""
+    vectors = normalized(vectors).astype(np.float64)
+    return vectors @ vectors.T
+
+
+def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Projects vectors on the directions in which they differ most (PCA, by singular value decomposition).
+
+    Args:
+      vectors: float [N, D].
+      num_components: K.
+
+    Returns:
+      The coordinates, float64 [N, K], of which the largest of each component in absolute value is positive (zeros
+      beyond the rank), and the share of the variance of each component, float64 [K].
+    """
+    centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
+    left, singular, _ = np.linalg.svd(centred, full_matrices=False)
+    coordinates = np.zeros((len(centred), num_components))
+    shares = np.zeros(num_components)
+    num_found = min(num_components, len(singular))
+    coordinates[:, :num_found] = left[:, :num_found] * singular[:num_found]
+    total = np.sum(singular**2)
+    if total > 0:
+        shares[:num_found] = singular[:num_found] ** 2 / total
+    largest = np.argmax(np.abs(coordinates), axis=0)
+    signs = np.sign(coordinates[largest, np.arange(num_components)])
+    return coordinates * np.where(signs < 0, -1.0, 1.0), shares

@@ -1,0 +1,51 @@
+"""A word in several sentences: where its wordpieces are, and the vectors that they have there."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.inference.features import FeatureExtractor
+from official_bert.inference.sentence_index import Sentence
+from official_bert.tokenization import FullTokenizer
+
+_CONTINUATION = "##"
+
+
+class Occurrence(NamedTuple):
+    """A word in a sentence.
+
+    Attributes:
+      sentence: the sentence.
+      vector: float32 [D], the mean over the word's wordpieces and the chosen layers.
+    """
+
+    sentence: Sentence
+    vector: np.ndarray
+
+
+def find_occurrences(
+    word: str, sentences: Iterable[Sentence], extractor: FeatureExtractor, tokenizer: FullTokenizer
+) -> Iterator[Occurrence]:
+    """Finds a word, or several in a row, in sentences, as often as it is there.
+
+    Args:
+      word: the word; it is compared as wordpieces, so in an uncased model case does not matter.
+      sentences: where to look.
+      extractor: gives all wordpieces their vectors (pooling "none").
+      tokenizer: that of the extractor.
+    """
+    wanted = tokenizer.encode(word)
+    kept = list(sentences)
+    for sentence, features in zip(kept, extractor.extract(each.text for each in kept), strict=True):
+        for start in _places(wanted, tokenizer.convert_ids_to_tokens(features.input_ids), features.input_ids):
+            vectors = features.vectors[start : start + len(wanted)]  # [pieces, K, D]
+            yield Occurrence(sentence, vectors.mean(axis=(0, 1)))
+
+
+def _places(wanted: Sequence[int], pieces: Sequence[str], input_ids: Sequence[int]) -> Iterator[int]:
+    """Where the wordpieces of whole words begin: `bank` is not found in `bank ##er`."""
+    for start in range(len(input_ids) - len(wanted)):  # [SEP] is after the last word
+        end = start + len(wanted)
+        if list(input_ids[start:end]) == list(wanted) and not pieces[end].startswith(_CONTINUATION):
+            yield start

@@ -1,0 +1,210 @@
+"""`tools/sentence_similarity.py`: candidates and queries in, ranks out; or pairs with scores in, correlations out."""
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.similarity import POOLINGS, SimilarityConfig
+from official_bert.data.text_inputs import STANDARD_STREAM, TextOrPair
+from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
+from official_bert.inference.features import ExtractionSettings, FeatureExtractor, create_extractor, load_encoder
+from official_bert.inference.scored_pairs import correlations, read_scored_pairs
+from official_bert.inference.sentence_index import (
+    Sentence,
+    SentenceIndex,
+    read_sentences,
+    sentence_ids,
+    sentence_vectors,
+)
+from official_bert.inference.similarity import nearest
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.model import model_fingerprint
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+from official_bert.tokenization import FullTokenizer
+from official_bert.training.model_files import read_model_files
+
+_QUERIES_AT_A_TIME = 256  # of a file; from standard input each is answered as it comes
+_RANK_COLUMNS = ("query", "rank", "cosine", "line", "sentence")
+_STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
+
+
+def run(config: SimilarityConfig) -> None:
+    """Prints the best candidates of each query, or the table of layers and poolings.
+
+    Raises:
+      UserError: a file is missing or damaged, they do not fit each other, or there is nothing to compare.
+    """
+    bert_config, tokenizer = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    if config.sts_file is not None:
+        _compare_layers(config, bert_config, tokenizer)
+    else:
+        _rank(config, bert_config, tokenizer)
+
+
+def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: FullTokenizer) -> None:
+    candidates = _lines_of_texts(config)
+    if config.query is not None:
+        _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
+    encoder, strategy = load_encoder(config, bert_config)
+    vectors, extractor = _candidate_vectors(config, candidates, tokenizer, encoder, strategy)
+    distinct = list(candidates)
+    num_long = extractor.num_long
+    if config.output_format == "tsv":
+        sys.stdout.write("\t".join(_RANK_COLUMNS) + "\n")
+    for queries in _queries(config):
+        for query in queries:
+            _check_words(query, tokenizer)
+        texts = [query.text for query in queries]
+        rows, cosines = nearest(vectors, np.stack(list(sentence_vectors(texts, extractor))), config.top_k)
+        for query, best, similarities in zip(queries, rows, cosines, strict=True):
+            ranked = [
+                (Sentence(line, distinct[row]), float(cosine))
+                for row, cosine in zip(best, similarities, strict=True)
+                for line in candidates[distinct[row]]
+            ]
+            _write_ranks(config, query, ranked[: config.top_k])
+        _note_long(extractor.num_long - num_long, "queries", config.max_seq_length)
+        num_long = extractor.num_long
+
+
+def _lines_of_texts(config: SimilarityConfig) -> dict[TextOrPair, list[int]]:
+    """The candidates, each with the numbers of its lines: equal sentences share one vector, and rank alike."""
+    lines: dict[TextOrPair, list[int]] = {}
+    for line, text in read_sentences(config.candidates_file, "candidates_file"):
+        lines.setdefault(text, []).append(line)
+    return lines
+
+
+def _check_words(query: Sentence, tokenizer: FullTokenizer) -> None:
+    if not sentence_ids(tokenizer, query.text, max_seq_length=4):
+        raise UserError(f"the query {str(query)!r} contains no words; give a sentence")
+
+
+def _queries(config: SimilarityConfig) -> Iterator[list[Sentence]]:
+    """The queries, some at a time."""
+    if config.query is not None:
+        yield [Sentence(1, TextOrPair(config.query.strip()))]
+        return
+    queries = read_sentences(config.query_file, "query_file")
+    size = 1 if config.query_file == STANDARD_STREAM else _QUERIES_AT_A_TIME
+    while some := list(itertools.islice(queries, size)):
+        yield some
+
+
+def _candidate_vectors(
+    config: SimilarityConfig,
+    candidates: dict[TextOrPair, list[int]],
+    tokenizer: FullTokenizer,
+    encoder: BertEncoder,
+    strategy: tf.distribute.Strategy,
+) -> tuple[np.ndarray, FeatureExtractor]:
+    """The vectors of the distinct candidates, [N, D], and what computes those of queries."""
+    settings = ExtractionSettings(config.layer_indices, config.pooling, config.max_seq_length)
+    width = encoder.config.hidden_size
+    index = vectors = weights = None
+    if config.index_dir is not None:
+        made_from = {
+            "candidates": _hash(candidates),
+            "weights of the model": model_fingerprint(encoder),
+            "model configuration": encoder.config.to_json_string(),
+            "vocabulary": tokenizer.vocabulary.fingerprint,
+            "text settings": str(tokenizer.settings),
+            "layers": sorted(layer % encoder.config.num_hidden_layers for layer in config.layer_indices),
+            "pooling": [config.pooling, K1, B] if config.pooling == BM25 else [config.pooling],
+            "max_seq_length": config.max_seq_length,
+        }
+        index = SentenceIndex(config.index_dir, made_from)
+        vectors = index.open(len(candidates), width)
+    if config.pooling == BM25:
+        if vectors is not None:
+            weights = Bm25Weights.load(index.weights_path, len(tokenizer))
+        else:
+            pieces = (
+                sentence_ids(tokenizer, text, config.max_seq_length)
+                for text, lines in candidates.items()
+                for _ in lines
+            )
+            weights = Bm25Weights.fit(pieces, len(tokenizer))
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
+    if vectors is not None:
+        logging.info("%s: the vectors of %s candidates are there", config.index_dir, f"{len(candidates):,}")
+        return vectors, extractor
+    computed = sentence_vectors(candidates, extractor)
+    with Progress("computing vectors", len(candidates), "candidates") as progress:
+        if index is None:
+            vectors = np.empty((len(candidates), width), np.float32)
+            for row, vector in enumerate(computed):
+                vectors[row] = vector
+                progress.update(row + 1)
+        else:
+            index.write(computed, width, weights, progress.update)
+            vectors = index.open(len(candidates), width)
+    _note_long(extractor.num_long, "candidates", config.max_seq_length)
+    return vectors, extractor
+
+
+def _hash(candidates: dict[TextOrPair, list[int]]) -> str:
+    digest = hashlib.sha256()
+    for item in candidates.items():
+        digest.update(json.dumps(item).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _note_long(num_long: int, what: str, max_seq_length: int) -> None:
+    if num_long:
+        logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
+
+
+def _write_ranks(config: SimilarityConfig, query: Sentence, ranked: list[tuple[Sentence, float]]) -> None:
+    rows = [
+        {"rank": rank, "cosine": round(cosine, 6), "line": sentence.line, "sentence": str(sentence)}
+        for rank, (sentence, cosine) in enumerate(ranked, start=1)
+    ]
+    if config.output_format == "jsonl":
+        sys.stdout.write(json.dumps({"query": str(query), "candidates": rows}, ensure_ascii=False) + "\n")
+    else:
+        for row in rows:
+            row["cosine"] = f"{row['cosine']:.6f}"
+            sys.stdout.write("\t".join(map(str, (query, *row.values()))) + "\n")
+    sys.stdout.flush()
+
+
+def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: FullTokenizer) -> None:
+    pairs = read_scored_pairs(config.sts_file)
+    pieces = (sentence_ids(tokenizer, text, config.max_seq_length) for pair in pairs for text in pair.texts)
+    weights = Bm25Weights.fit(pieces, len(tokenizer))
+    encoder, strategy = load_encoder(config, bert_config)
+    layers = list(range(bert_config.num_hidden_layers))
+    settings = ExtractionSettings(layers, POOLINGS, config.max_seq_length)
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
+    with Progress("comparing sentences", len(pairs), "pairs") as progress:
+        table = correlations(pairs, extractor, progress.update)
+    _note_long(extractor.num_long, "sentences", config.max_seq_length)
+    names = list(itertools.product(POOLINGS, layers))
+    if config.output_format == "tsv":
+        sys.stdout.write("\t".join(_STS_COLUMNS) + "\n")
+    for (pooling, layer), (spearman, pearson) in sorted(zip(names, table, strict=True), key=lambda row: row[0][::-1]):
+        if config.output_format == "tsv":
+            sys.stdout.write(f"{layer}\t{pooling}\t{spearman:.4f}\t{pearson:.4f}\n")
+        else:
+            row = dict(zip(_STS_COLUMNS, (layer, pooling, spearman, pearson), strict=True))
+            sys.stdout.write(json.dumps(row) + "\n")
+    best = max(range(len(names)), key=lambda number: table[number][0])
+    pooling, layer = names[best]
+    logging.info(
+        "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%d --pooling=%s",
+        config.sts_file,
+        f"{len(pairs):,}",
+        table[best][0],
+        layer,
+        pooling,
+    )

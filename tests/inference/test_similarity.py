@@ -1,0 +1,76 @@
+"""Cosine similarities, the nearest vectors and principal components: against plain NumPy and SciPy."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from official_bert.inference import similarity
+from official_bert.inference.similarity import cosine_table, nearest, normalized, principal_components
+from official_bert.metrics.classification import pearson, spearman
+
+
+def naive(vectors, queries, top_k):
+    """All cosine similarities, sorted: by value, then by row."""
+    cosines = queries.astype(np.float64) @ vectors.astype(np.float64).T
+    rows = np.array(
+        [sorted(range(len(vectors)), key=lambda row: (-of_query[row], row))[:top_k] for of_query in cosines]
+    )
+    return rows, np.take_along_axis(cosines, rows, axis=1)
+
+
+@pytest.mark.parametrize("top_k", [1, 7, 500])
+def test_the_nearest_are_those_of_a_plain_sort(top_k, monkeypatch):
+    rng = np.random.default_rng(3)
+    vectors, queries = normalized(rng.normal(size=(300, 16))), normalized(rng.normal(size=(4, 16)))
+    expected_rows, expected = naive(vectors, queries, top_k)
+    for block_rows in (1, 37, 300, 1000):
+        monkeypatch.setattr(similarity, "_BLOCK_ROWS", block_rows)
+        rows, cosines = nearest(vectors, queries, top_k)
+        np.testing.assert_array_equal(rows, expected_rows)
+        np.testing.assert_allclose(cosines, expected, atol=1e-12)
+
+
+def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
+    rng = np.random.default_rng(4)
+    few = normalized(rng.normal(size=(5, 48)))
+    which = rng.integers(0, 5, size=999)
+    vectors = few[which]
+    for block_rows in (10, 64, 4096):
+        monkeypatch.setattr(similarity, "_BLOCK_ROWS", block_rows)
+        rows, cosines = nearest(vectors, few[:2], 400)
+        for query in (0, 1):
+            order = np.argsort(-(few.astype(np.float64) @ few[query].astype(np.float64)), kind="stable")
+            wanted = np.concatenate([np.flatnonzero(which == kind) for kind in order])[:400]
+            np.testing.assert_array_equal(rows[query], wanted)
+            assert len(np.unique(cosines[query])) == len(np.unique(which[wanted]))
+
+
+def test_vectors_have_length_one_but_for_zeros():
+    vectors = normalized(np.array([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0]]))
+    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0], [1, 0]], atol=1e-7)
+    np.testing.assert_allclose(cosine_table([[1, 0], [1, 1], [0, -2]])[0], [1, 0.5**0.5, 0], atol=1e-7)
+
+
+def test_principal_components_have_the_variances_of_the_covariance():
+    vectors = np.random.default_rng(5).normal(size=(20, 6)) * [5, 3, 1, 1, 1, 1]
+    points, shares = principal_components(vectors)
+    values, axes = np.linalg.eigh(np.cov(vectors.T))
+    np.testing.assert_allclose(points.var(axis=0, ddof=1), values[::-1][:2])
+    np.testing.assert_allclose(shares, values[::-1][:2] / values.sum())
+    projected = (vectors - vectors.mean(axis=0)) @ axes[:, ::-1][:, :2]
+    np.testing.assert_allclose(np.abs(points), np.abs(projected), atol=1e-9)
+    assert (points[np.argmax(np.abs(points), axis=0), [0, 1]] > 0).all()
+
+
+def test_two_equal_vectors_have_one_point():
+    points, shares = principal_components(np.ones((2, 4)))
+    assert not points.any()
+    assert not shares.any()
+
+
+def test_correlations_with_ties_are_those_of_scipy():
+    rng = np.random.default_rng(6)
+    scores, cosines = rng.integers(0, 6, size=80).astype(float), rng.normal(size=80).round(1)
+    assert len(set(cosines)) < 70
+    assert spearman(scores, cosines) == pytest.approx(scipy.stats.spearmanr(scores, cosines).statistic, abs=1e-12)
+    assert pearson(scores, cosines) == pytest.approx(scipy.stats.pearsonr(scores, cosines).statistic, abs=1e-12)

@@ -31,11 +31,11 @@ TEXTS = {"text_a": ["the town", "", "bright word " * 40], "text_b": ["a river", 
 REQUEST = {"signature_name": "text", "inputs": TEXTS}
 
 
-def config(export_dir, *, host="127.0.0.1", port=8501):
+def config(export_dir, port):
     """The project's configuration, for this machine; the replicas log their requests."""
     content = yaml.safe_load(CONFIG_FILE.read_text())
     (application,) = content["applications"]
-    content["http_options"].update(host=host, port=port)
+    content["http_options"].update(host="127.0.0.1", port=port)
     application["args"].update(export_dir=str(export_dir), model_name="reviews")
     application["logging_config"]["enable_access_log"] = True
     return content
@@ -48,12 +48,9 @@ class Cluster:
         # A short name: those of the sockets in it may have at most 107 bytes.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="ray"))
         self.port, cluster, client, agent = free_ports(4)
-        (self.folder / "config.yaml").write_text(yaml.safe_dump(config(export_dir, port=self.port)))
-        self.processes = []
-        token = {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        }  # without it, Ray looks for the user's
+        self.config, self.processes = config(export_dir, self.port), []
+        # A token of its own: Ray would look for that of the user.
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self.environment = {**script_environment(), **token, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
             self._start_all(cluster, client, agent)
@@ -69,8 +66,9 @@ class Cluster:
             f"--temp-dir={self.folder}/ray", "--object-store-memory=100000000",
         )  # fmt: skip
         self.wait("the cluster starts", lambda: "Ray runtime started" in self.log)
-        self.run = self._start("serve", "run", f"--address=127.0.0.1:{cluster}", str(self.folder / "config.yaml"))
-        self.wait("the replicas answer", lambda: len(self.replicas()) == 2 and self.ask(REQUEST)[0] == 200)
+        self._address = f"--address=127.0.0.1:{cluster}"
+        self.serve_run = self._start("serve", "run", self._address, self._config_file(num_replicas=2))
+        self.wait("the replicas answer", lambda: self.ask(REQUEST)[0] == 200 and self.num_answering() == 2)
 
     def _start(self, command, *arguments):
         # Ctrl-C ends `serve run`, but processes in the background may have been told to ignore it.
@@ -85,11 +83,25 @@ class Cluster:
         self.processes.append(process)
         return process
 
+    def _config_file(self, num_replicas):
+        (application,) = self.config["applications"]
+        application["deployments"][0]["num_replicas"] = num_replicas
+        path = self.folder / "config.yaml"
+        path.write_text(yaml.safe_dump(self.config))
+        return str(path)
+
+    def deploy(self, num_replicas):
+        """Changes the number of replicas."""
+        config_file = self._config_file(num_replicas)
+        process = self._start("serve", "run", "--non-blocking", self._address, config_file)
+        assert process.wait(timeout=120) == 0, self.log
+        self.processes.remove(process)
+
     @property
     def log(self):
         return (self.folder / "log").read_text()
 
-    def wait(self, what, is_so, seconds=120):
+    def wait(self, what, is_so, seconds=300):
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -123,6 +135,10 @@ class Cluster:
         """The number of requests that each replica has answered, by the name of its log."""
         logs = self.folder.glob("ray/session_2*/logs/serve/replica_bert_ServedExport_*.log")
         return {path.name: path.read_text().count("POST /v1/models") for path in logs}
+
+    def num_answering(self):
+        """The number of replicas, of all that there have been, that have answered a request."""
+        return sum(number > 0 for number in self.requests_of_replicas().values())
 
     def end(self):
         for process in reversed(self.processes):
@@ -159,14 +175,28 @@ def logits(answer):
 pytestmark = [pytest.mark.slow, pytest.mark.multi_process]
 
 
+def test_arguments():
+    from official_bert.serving.ray_app import ExportArguments
+
+    arguments = ExportArguments(export_dir="/models/mrpc/", max_execution_batch_size="8")  # as `serve run` passes them
+    assert arguments.served_name == "mrpc" and arguments.batching.max_execution_batch_size == 8
+    for wrong, message in (
+        ({"export_dir": "models/mrpc"}, "models/mrpc must be an absolute path"),
+        ({"model_name": "a/b"}, "model_name"),
+        ({"max_batch_size": 0}, "max_batch_size"),
+        ({"num_replicas": 2}, "num_replicas"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ExportArguments(**{"export_dir": "/models/mrpc", **wrong})
+
+
 def test_both_replicas_give_what_the_export_gives(cluster, expected):
     for _ in range(40):
         status, answer = cluster.ask(REQUEST)
         assert status == 200, answer
         np.testing.assert_allclose(logits(answer), expected, atol=TOLERANCE)
-    assert len(cluster.replicas()) == 2
-    numbers = cluster.requests_of_replicas()
-    assert len(numbers) == 2 and min(numbers.values()) > 5, numbers
+    assert len(cluster.replicas()) == len(cluster.requests_of_replicas()) == 2
+    assert min(cluster.requests_of_replicas().values()) > 5
 
 
 def test_the_addresses_and_errors_are_those_of_the_server(cluster):
@@ -188,63 +218,75 @@ def test_the_addresses_and_errors_are_those_of_the_server(cluster):
         assert status == expected_status and message in json.loads(answer)["error"], answer
 
 
-def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
+@contextlib.contextmanager
+def clients(cluster, number, request):
+    """The answers to clients that each ask again and again until the block ends; a lost connection has the status 0."""
     answers, is_ending = [], threading.Event()
 
     def send():
         while not is_ending.is_set():
-            answers.append(cluster.ask(REQUEST))
+            try:
+                answers.append(cluster.ask(request))
+            except (OSError, http.client.HTTPException) as error:
+                answers.append((0, error))
+                return
 
-    clients = [threading.Thread(target=send) for _ in range(8)]
-    for client in clients:
-        client.start()
+    threads = [threading.Thread(target=send) for _ in range(number)]
+    for thread in threads:
+        thread.start()
     try:
-        before, logs = cluster.replicas(), set(cluster.requests_of_replicas())
+        yield answers
+    finally:
+        is_ending.set()
+        for thread in threads:
+            thread.join()
+
+
+def check_answers(answers, expected):
+    """Checks that no answer is wrong; returns how many are right, and the others."""
+    right = [answer for status, answer in answers if status == 200]
+    for answer in right:
+        np.testing.assert_allclose(logits(answer), expected, atol=TOLERANCE)
+    return len(right), [(status, answer) for status, answer in answers if status != 200]
+
+
+def test_a_killed_replica_is_replaced_and_no_answer_is_wrong(cluster, expected):
+    before, logs = cluster.replicas(), set(cluster.requests_of_replicas())
+
+    def answered_by_the_new_one():
+        return sum(number for name, number in cluster.requests_of_replicas().items() if name not in logs)
+
+    with clients(cluster, 8, REQUEST) as answers:
         time.sleep(1)
         killed = min(before)
         os.kill(killed, signal.SIGKILL)
         cluster.wait("another replica starts", lambda: len(cluster.replicas() - {killed}) == 2)
-        (other,) = cluster.replicas() - before
-
-        def answers_of_the_new_one():
-            return [number for name, number in cluster.requests_of_replicas().items() if name not in logs]
-
-        cluster.wait("it answers", lambda: sum(answers_of_the_new_one()) > 20)
-    finally:
-        is_ending.set()
-        for client in clients:
-            client.join()
-    good = [answer for status, answer in answers if status == 200]
-    failed = [(status, answer) for status, answer in answers if status != 200]
-    for answer in good:
-        np.testing.assert_allclose(logits(answer), expected, atol=TOLERANCE)
-    print(f"{len(good)} answers, {len(failed)} errors: {sorted({(s, a[:300]) for s, a in failed})}")
-    assert len(good) > 100 and len(failed) <= len(clients)
-    assert {status for status, _ in failed} <= {500, 503}
-    assert other in cluster.replicas()
+        cluster.wait("it answers", lambda: answered_by_the_new_one() > 20)
+    num_right, failed = check_answers(answers, expected)
+    assert num_right > 100 and len(failed) <= 8, failed
+    assert {status for status, _ in failed} <= {500, 503}  # Ray's own
 
 
-def test_no_replica_is_left_after_ctrl_c_and_no_answer_is_wrong(cluster, expected):
-    """The last test of the cluster, of which it ends `serve run`. Not all requests that have begun are answered."""
-    answers = []
+def test_a_replica_that_is_taken_away_answers_what_it_has_begun(cluster, expected):
     many = {"signature_name": "text", "inputs": {name: texts * 300 for name, texts in TEXTS.items()}}
+    with clients(cluster, 8, many) as answers:
+        time.sleep(1)
+        cluster.deploy(num_replicas=1)
+        cluster.wait("one replica is left", lambda: len(cluster.replicas()) == 1)
+        in_the_end = len(answers)
+        cluster.wait("it answers", lambda: len(answers) > in_the_end + 8)
+    num_right, failed = check_answers(answers, np.tile(expected, [300, 1]))
+    assert not failed and num_right > 16
 
-    def send():
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            answers.append(cluster.ask(many))
 
-    clients = [threading.Thread(target=send) for _ in range(20)]
-    for client in clients:
-        client.start()
-    cluster.wait("an answer", lambda: answers)
-    cluster.run.send_signal(signal.SIGINT)
-    for client in clients:
-        client.join()
-    good = [answer for status, answer in answers if status == 200]
-    assert good and {status for status, _ in answers} <= {200, 500, 503}
-    for answer in good:
-        np.testing.assert_allclose(logits(answer), np.tile(expected, [300, 1]), atol=TOLERANCE)
-    cluster.run.wait(timeout=60)
+def test_ctrl_c_ends_the_replicas(cluster, expected):
+    """The last test of the cluster, of which it ends `serve run`."""
+    with clients(cluster, 8, REQUEST) as answers:
+        time.sleep(0.5)
+        cluster.serve_run.send_signal(signal.SIGINT)
+        cluster.serve_run.wait(timeout=60)
+    num_right, failed = check_answers(answers, expected)
+    assert num_right and {status for status, _ in failed} <= {0, 500, 503}
     assert not cluster.replicas()
     with pytest.raises(OSError):
         cluster.ask(REQUEST)

@@ -6,10 +6,10 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 
+from official_bert.runs.launch_workers import free_ports
 from tests.conftest import script_command, script_environment
 
 
@@ -73,11 +73,3 @@ class Server:
         """Ends it as an orchestrator does; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
-
-
-def free_ports(number):
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in probes]

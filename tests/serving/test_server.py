@@ -18,13 +18,14 @@ import tensorflow as tf
 from official_bert.config.batching import BatchingSettings
 from official_bert.config.run_configs.serving import ServeConfig
 from official_bert.early_checks import check_serve
+from official_bert.runs.launch_workers import free_ports
 from official_bert.serving.servable import SIGNATURES
 from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import TOLERANCE
-from tests.serving.server_process import Server, free_ports
+from tests.serving.server_process import Server
 from tests.serving.tiny_exports import LABELS, TASKS
 
 pytest.importorskip("kserve")

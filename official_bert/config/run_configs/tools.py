@@ -31,12 +31,18 @@ class VocabConfig(CorpusOptions, TextOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FillMaskConfig(TextOptions):
-    """Flags of `tools/fill_mask.py`."""
+class _ModelOptions(TextOptions):
+    """The flags that name a model."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
     vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FillMaskConfig(_ModelOptions):
+    """Flags of `tools/fill_mask.py`."""
+
     text: str | None = option(None, "Text with one [MASK] for each masked wordpiece.", required=True)
     top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
 
@@ -45,12 +51,9 @@ class FillMaskConfig(TextOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AttentionConfig(TextOptions):
+class AttentionConfig(_ModelOptions):
     """Flags of `tools/view_attention.py`."""
 
-    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
-    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
-    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     text: str | None = option(None, "Text to read: a sentence, or a question.", required=True)
     text_b: str | None = option(None, "Second text: another sentence, or the context of the question.")
     output_file: str | None = option(None, "File to write.", required=True, is_path=True)

@@ -5,14 +5,12 @@
 
 import base64
 import dataclasses
-import hashlib
-import importlib.resources
-import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from official_bert.visualization.page import filled
 
 _TEMPLATE = "attention.html"
 _LARGEST_UINT16 = 65535  # an attention of 1 in the page
@@ -126,12 +124,4 @@ def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> s
         "predictions": view.predictions,
         "notes": list(view.notes),
     }
-    template = importlib.resources.files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    parts = {name: re.search(rf"<{name}>(.*?)</{name}>", template, re.DOTALL)[1] for name in ("style", "script")}
-    policy = "; ".join(f"{name}-src 'sha256-{_sha256(part)}'" for name, part in parts.items())
-    # The data comes last, as nothing is to be replaced in it.
-    return template.replace("{{policy}}", policy).replace("{{data}}", json.dumps(data).replace("<", r"\u003c"))
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+    return filled(_TEMPLATE, data)

@@ -1,0 +1,43 @@
+/* What the pages have in common; each page's own script follows. */
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
+
+function element(name, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(name), properties);
+  made.append(...children); // strings become text, never markup
+  return made;
+}
+
+/** The three numbers of a colour of the style sheet, which depends on the theme. */
+function rgbOf(name) {
+  const probe = element("span");
+  document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  const numbers = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  probe.remove();
+  return numbers;
+}
+
+function showTheme() {
+  const isDark = getComputedStyle(document.body).colorScheme === "dark" ||
+    (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
+  byId("theme").textContent = isDark ? "Light" : "Dark";
+  byId("theme").dataset.next = isDark ? "light" : "dark";
+}
+
+/**
+ * Makes the button of the theme work and shows the notes.
+ * @param {Function} repaint draws again what has the colours of the theme.
+ */
+function setUpFrame(repaint) {
+  const change = () => { showTheme(); repaint(); };
+  byId("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = byId("theme").dataset.next;
+    change();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", change);
+  byId("notes").append(...data.notes.map((note) => element("li", {}, note)));
+  byId("notes").hidden = !data.notes.length;
+  showTheme();
+}

@@ -13,11 +13,13 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.text_settings import TextSettings
+from official_bert.inference.predictor import Predictor
 from official_bert.metrics.span import NORMALIZATIONS, score_answers
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
+from official_bert.runs import answer as run_answer
 from official_bert.runs import run_squad
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
@@ -656,3 +658,21 @@ def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):
     with pytest.raises(UserError, match="the model's end_logits are not all finite; did its training diverge?"):
         run(golden_settings, init_checkpoint=str(tmp_path / "nan.ckpt"))
     assert not os.path.exists(os.path.join(golden_settings["output_dir"], "predictions.json"))
+
+
+def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(settings, data, tmp_path):
+    head = {"head": "bilstm", "lstm_units": 16}  # gives vectors as wide as those of the encoder
+    trained = {**settings, "do_train": True, "do_predict": True, "num_train_epochs": 2.0, "init_checkpoint": None}
+    run(trained, **head)
+    out = tmp_path / "out"
+    answers = (out / "predictions.json").read_bytes()
+    run({**trained, "do_train": False}, **head)
+    assert (out / "predictions.json").read_bytes() == answers
+    context = entries_of(json.loads((data / "dev.json").read_text()))[0][1]
+    assert Predictor(str(out))([("what was it", context)])[0][0].text in context
+    (tmp_path / "context.txt").write_text(context)
+    flags = {"context_file": str(tmp_path / "context.txt"), "init_checkpoint": str(out), "question": "what was it"}
+    flags |= {name: settings[name] for name in ("bert_config_file", "vocab_file", *LENGTHS)}
+    run_answer.run(AnswerConfig(**flags, **head))
+    with pytest.raises(UserError, match="has a bidirectional LSTM; give head=bilstm, as in train"):
+        run_answer.run(AnswerConfig(**flags))

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from official_bert.config.bert_config import ATTENTION_DIRECTIONS
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
 from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.support.errors import UserError
@@ -230,6 +231,13 @@ class TrainingOptions(DeviceOptions):
         only_with={**EXPORT, "export_format": ("saved_model",)},
     )
 
+    attention_direction: str | None = option(
+        None,
+        "What a position attends to: all positions, or itself and those before it; by default what the model "
+        "configuration says, bidirectional in all published ones.",
+        choices=ATTENTION_DIRECTIONS,
+    )
+
     def __post_init__(self):
         check_options(self)
         if self.do_export and not self.export_dir:
@@ -262,7 +270,25 @@ class TrainingOptions(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions, TextOptions):
+class HeadOptions:
+    """Flags that say what stands on the encoder; every script that fine-tunes has them."""
+
+    head: str = option(
+        "linear",
+        "What stands on the encoder. linear: one layer; bilstm: two layers of bidirectional LSTM before it.",
+        choices=("linear", "bilstm"),
+    )
+    lstm_units: int | None = option(
+        None,
+        "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with={"head": ("bilstm",)},
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions):
     """Flags of every script that fine-tunes on texts."""
 
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)

@@ -48,6 +48,8 @@ _MODEL_FLAGS = (
     "trainable_encoder",
     "long_text",
     "window_pooling",
+    "head",
+    "lstm_units",
 )
 # A checkpoint may be evaluated on another data set (`ax` is for models of `mnli`), but its export is for one.
 _TEXT_FLAGS = ("task_name", "text_a_column", "text_b_column")
@@ -247,5 +249,7 @@ def _task(
         window_pooling=config.window_pooling,
         trainable_encoder=config.trainable_encoder,
         feature_layers=config.feature_layers,
+        head=config.head,
+        lstm_units=config.lstm_units,
         encoder_options=encoder_options(config),
     )

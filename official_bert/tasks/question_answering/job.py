@@ -58,7 +58,7 @@ _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the resu
 class QuestionAnsweringJob(FinetuningJob):
     """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
 
-    model_flags = TextSettings._fields
+    model_flags = (*TextSettings._fields, "head", "lstm_units")
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
         """Reads all questions and checks all answers, before anything is computed.
@@ -93,6 +93,8 @@ class QuestionAnsweringJob(FinetuningJob):
             max_seq_length=config.max_seq_length,
             is_padding_scored=not is_dynamic,
             encoder_options=encoder_options(config),
+            head=config.head,
+            lstm_units=config.lstm_units,
         )
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)

@@ -149,13 +149,15 @@ def run(config: AblationConfig) -> None:
         for name, variant in variants.items()
         for seed in config.seeds
     }
-    files.make_folders(config.output_dir)
-    _check_settings(config)
+    settings = _checked_settings(config)
     trials = _each_once(trial for trials in runs.values() for trial in trials)
     for trial in trials:
         trial.check_folder()
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
+    files.make_folders(config.output_dir)
+    with files.atomic_write(os.path.join(config.output_dir, _SETTINGS_FILE)) as sink:
+        sink.write(json.dumps(settings, indent=2) + "\n")
     for variant in variants.values():
         _write_architecture(config, bert_config, variant)
     for use_next_sentence, seed in itertools.product((True, False), config.seeds):
@@ -288,8 +290,8 @@ def _write_architecture(config: AblationConfig, bert_config: BertConfig, variant
         sink.write(dataclasses.replace(bert_config, **variant.architecture).to_json_string())
 
 
-def _check_settings(config: AblationConfig) -> None:
-    """Raises if the folder holds runs with other settings than these; otherwise writes them down.
+def _checked_settings(config: AblationConfig) -> dict[str, Any]:
+    """The settings that records and models are made with; raises if the folder was made with others.
 
     More tables and seeds may be asked for later. What the runs themselves are told is compared with each run's flags.
     """
@@ -309,8 +311,7 @@ def _check_settings(config: AblationConfig) -> None:
                 f"{config.output_dir} has runs with another {changed}: {found.get(changed)}, not {settings[changed]}; "
                 "give another --output_dir"
             )
-    with files.atomic_write(path) as sink:
-        sink.write(json.dumps(settings, indent=2) + "\n")
+    return settings
 
 
 def _rows(

@@ -115,7 +115,7 @@ def _train_and_evaluate(
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
     if config.do_eval and cluster.num_workers > 1:
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
-    with training_folder(config.output_dir, do_train=config.do_train):
+    with training_folder(config):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, num_records)
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)

@@ -134,7 +134,7 @@ def finetune(job: FinetuningJob) -> None:
             num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
             check_divisible(getattr(config, name), strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
-    with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
+    with cluster.working(), training_folder(config):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()

@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import TrainingOptions
@@ -51,6 +53,7 @@ _LEARNING_FLAGS = (
     "unpad",
     "eval_steps",
     "early_stopping_patience",
+    "nan_policy",
 )
 
 
@@ -131,6 +134,9 @@ def training_plan(
         iterations_per_loop=config.iterations_per_loop,
         use_xla=config.use_xla,
         save_checkpoints_steps=config.save_checkpoints_steps,
+        save_checkpoints_secs=config.save_checkpoints_secs,
+        max_train_seconds=config.max_train_seconds,
+        nan_policy=config.nan_policy,
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,
         eval_steps=eval_steps,
@@ -139,14 +145,23 @@ def training_plan(
     )
 
 
-def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def training_folder(config: TrainingOptions) -> Iterator[None]:
     """Creates the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
+
+    With `fallback`, a run that trains begins with the last checkpoint that is intact.
 
     Raises:
       UserError: the folder cannot be created, or another process trains into it.
     """
-    files.make_folders(output_dir)
-    return locks.exclusive_lock(output_dir, "trains into") if do_train else contextlib.nullcontext()
+    files.make_folders(config.output_dir)
+    if not config.do_train:
+        yield
+        return
+    with locks.exclusive_lock(config.output_dir, "trains into"):
+        if config.fallback and not files.are_changes_dropped():  # all workers go on from what the chief finds
+            CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
+        yield
 
 
 def write_run_files(

@@ -200,6 +200,28 @@ class TrainingOptions(DeviceOptions):
         "--train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
     )
     log_steps: int = option(100, "Number of steps between log lines.", minimum=1)
+    save_checkpoints_secs: int = option(
+        0, "Number of seconds between checkpoints, beside those of --save_checkpoints_steps; 0 for none.", minimum=0
+    )
+    max_train_seconds: int = option(
+        0,
+        "Number of seconds after which training saves a checkpoint and the script ends with exit code 0; the same "
+        "command resumes. 0 for no limit.",
+        minimum=0,
+        only_with={"do_train": (True,)},
+    )
+    nan_policy: str = option(
+        "stop",
+        "What to do about a training step whose loss or gradients are not finite. stop: end with an error; skip: leave "
+        "it out; rollback: go back to the weights of the last checkpoint, and on with the next batch.",
+        choices=("stop", "skip", "rollback"),
+        only_with={"do_train": (True,)},
+    )
+    fallback: bool = option(
+        True,
+        "Resume from the checkpoint before if the last one is damaged, with a warning; otherwise refuse.",
+        only_with={"do_train": (True,)},
+    )
     keep_checkpoint_max: int = option(5, "Maximum number of checkpoints to keep; 0 keeps all.", minimum=0)
     do_export: bool = option(
         False, "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md."

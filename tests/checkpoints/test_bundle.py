@@ -184,9 +184,7 @@ def test_what_is_damaged_while_it_is_written_does_not_replace_the_checkpoint_bef
             data.write(bytes([data.read(1)[0] ^ 1]))
 
     monkeypatch.setattr(tf.raw_ops, "SaveV2", save_on_a_bad_disk)
-    with pytest.raises(
-        UserError, match="ckpt-2 was damaged while it was written, .* the one before is kept"
-    ):
+    with pytest.raises(UserError, match="ckpt-2 was damaged while it was written, .* the one before is kept"):
         folder.save(2, ARRAYS)
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
     assert not [name for name in os.listdir(tmp_path) if "ckpt-2" in name]

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
-.PHONY: install demo demo-classifier test test-slow lint docs bench clean
+.PHONY: install demo demo-classifier test test-slow faults lint docs bench clean
 
 install: $(VENV)/.installed
 
@@ -29,6 +29,11 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+# Kills, signals and damaged files: the long tests of docs/reliability.md.
+faults: install
+	$(BIN)/python -m pytest -m "slow or not slow" tests/faults tests/training/test_interruptions.py \
+	  tests/training/test_save_and_stop.py tests/training/test_runs.py
 
 lint: install
 	$(BIN)/ruff check .

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from official_bert.support import files
 from official_bert.visualization.page import filled
 
+REPORT_FILE = "report.html"
 NUM_MISTAKES = 25  # in a list of them
-_TEMPLATE = "report.html"
+_TEMPLATE = "report.html"  # of this folder
 _MOST_NAMES = 30  # in a matrix
 _MOST_BINS = 12  # in a histogram of lengths
 _MOST_POINTS = 2000  # in a scatter plot

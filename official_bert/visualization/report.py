@@ -325,7 +325,7 @@ def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
       Of each length the number of its interval, int [N]; and the names of the intervals: `["0–9", "10–19", "20+"]`.
     """
     lengths = np.asarray(lengths)
-    first, usual = int(lengths.min()), int(np.percentile(lengths, 98))
+    first, usual = int(lengths.min()), math.ceil(np.percentile(lengths, 98))
     widths = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
     width = next(width for width in widths if usual // width - first // width < _MOST_BINS)
     start, num_bins = first // width * width, usual // width - first // width + 1

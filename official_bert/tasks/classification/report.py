@@ -159,7 +159,7 @@ def _of_regression(
         if sizes[row] != 0
     ]
     places, names = length_bins(lengths)
-    means = [(np.count_nonzero(places == place), sizes[places == place]) for place in range(len(names))]
+    by_length = [sizes[places == place] for place in range(len(names))]
     return [
         Scatter(title="Predicted over gold", points=points, note=note),
         Table(
@@ -178,8 +178,8 @@ def _of_regression(
             title="Length",
             parts=("examples",),
             bars=[
-                Bar(name, (count,), f"{of_bin.mean():.2f}" if count else "")
-                for name, (count, of_bin) in zip(names, means, strict=True)
+                Bar(name, (len(of_bin),), f"{of_bin.mean():.2f}" if len(of_bin) else "")
+                for name, of_bin in zip(names, by_length, strict=True)
             ],
             axis="wordpieces",
             note="Above each bar the mean size of the errors.",

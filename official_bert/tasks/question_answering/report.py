@@ -27,7 +27,7 @@ _NO_ANSWER = "(no answer)"
 
 
 class _Scored(NamedTuple):
-    """A question, what is predicted ("" for no answer), where it begins if known, how probable it is, and its scores."""
+    """A question, what is predicted ("" for no answer), its place if known, its probability, and its scores."""
 
     question: Question
     predicted: str

@@ -84,7 +84,8 @@ def _confusion(pairs: _Pairs, kind: str) -> Matrix:
         predicted_at = {(entity.start, entity.end): entity.type for entity in predicted}
         gold_at = {(entity.start, entity.end): entity.type for entity in gold}
         for place, name in gold_at.items():
-            cells.append((name, predicted_at.get(place) or _instead(place, predicted)))
+            other = predicted_at[place] if place in predicted_at else _instead(place, predicted)
+            cells.append((name, other))
         cells += [(_instead(place, gold), name) for place, name in predicted_at.items() if place not in gold_at]
     present = {name for cell in cells for name in cell}
     names = [*sorted(present - {OTHER_WORDS, NOTHING}), *(name for name in (OTHER_WORDS, NOTHING) if name in present)]

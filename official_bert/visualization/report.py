@@ -18,7 +18,7 @@ from official_bert.visualization.page import filled
 REPORT_FILE = "report.html"
 NUM_MISTAKES = 25  # in a list of them
 _TEMPLATE = "report.html"  # of this folder
-_MOST_NAMES = 30  # in a matrix
+_MOST_NAMES, _MOST_ROWS = 30, 50  # in a matrix, and in a table of the scores of names
 _MOST_BINS = 12  # in a histogram of lengths
 _MOST_POINTS = 2000  # in a scatter plot
 # Of a text in a list of mistakes, in characters, so that a page stays small whatever the texts are.
@@ -287,6 +287,37 @@ def marked(text: str, spans: Sequence[Span]) -> list[Part]:
     ]
 
 
+def scores_by_name(
+    title: str, kind: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, correct: npt.ArrayLike
+) -> Table:
+    """Makes a table of precision, recall and F1; of many names, it shows those with the most mistakes.
+
+    Args:
+      title: the headline.
+      kind: what the names are: "label".
+      names: the C names.
+      gold: int [C], how often each is right.
+      predicted: int [C], how often each is predicted.
+      correct: int [C], how often both.
+    """
+    gold, predicted, correct = (np.asarray(counts, np.int64) for counts in (gold, predicted, correct))
+    shown, note = _with_most_mistakes(gold + predicted - 2 * correct, _MOST_ROWS)
+    precision, recall = correct / np.maximum(predicted, 1), correct / np.maximum(gold, 1)
+    f1 = 2 * correct / np.maximum(gold + predicted, 1)
+    columns = [column[shown].tolist() for column in (gold, predicted, precision, recall, f1)]
+    rows = [(names[number], *cells) for number, *cells in zip(shown, *columns, strict=True)]
+    header = (kind, "gold", "predicted", "precision", "recall", "F1")
+    return Table(title=title, columns=header, rows=rows, note=note)
+
+
+def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray, str]:
+    """The names to show, all or those with the most mistakes, in their order; and a note that says so."""
+    if len(num_mistakes) <= most:
+        return np.arange(len(num_mistakes)), ""
+    shown = np.sort(np.argsort(-num_mistakes, kind="stable")[:most])
+    return shown, f"The {most} of {len(num_mistakes):,} with the most mistakes."
+
+
 def confusion_section(
     title: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, *, note: str = ""
 ) -> Matrix:
@@ -300,12 +331,10 @@ def confusion_section(
       note: what else the reader should know.
     """
     gold, predicted = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
-    shown = np.arange(len(names))
-    if len(names) > _MOST_NAMES:
-        is_wrong = gold != predicted
-        num_wrong = sum(np.bincount(numbers[is_wrong], minlength=len(names)) for numbers in (gold, predicted))
-        shown = np.sort(np.argsort(-num_wrong, kind="stable")[:_MOST_NAMES])
-        note = f"The {_MOST_NAMES} of {len(names):,} with the most mistakes. {note}".strip()
+    is_wrong = gold != predicted
+    num_wrong = sum(np.bincount(numbers[is_wrong], minlength=len(names)) for numbers in (gold, predicted))
+    shown, limits = _with_most_mistakes(num_wrong, _MOST_NAMES)
+    note = f"{limits} {note}".strip()
     place = np.full(len(names), -1)
     place[shown] = np.arange(len(shown))
     rows, columns = place[gold], place[predicted]

@@ -26,9 +26,8 @@ from official_bert.visualization.report import (
     length_bins,
     percent,
     scatter_points,
+    scores_by_name,
 )
-
-_MOST_LABELS = 50  # in the table of labels
 
 # N: examples, C: labels.
 
@@ -89,7 +88,7 @@ def _of_single_label(
     ]
     return [
         confusion_section("Confusion matrix", dataset.labels, labels, predicted),
-        _by_label(dataset.labels, *counts),
+        scores_by_name("By label", "label", dataset.labels, *counts),
         _reliability(
             confidences, is_correct, "A prediction is a text's label, its confidence the probability of that."
         ),
@@ -131,7 +130,7 @@ def _of_multi_label(
     ]
     note = "A prediction is whether a text has a label, so there are as many for each text as there are labels."
     return [
-        _by_label(dataset.labels, *counts),
+        scores_by_name("By label", "label", dataset.labels, *counts),
         _reliability(confidences.ravel(), is_correct.ravel(), note),
         _by_length(lengths, is_correct.all(axis=-1)),
         _mistakes(mistakes, len(rows), len(examples), "by how sure its most confident wrong decision is"),
@@ -191,27 +190,6 @@ def _of_regression(
 def _texts(example: TextExample) -> list[Text]:
     texts = [example.text_a] if example.text_b is None else [example.text_a, example.text_b]
     return [Text("", [Part(text)]) for text in texts]
-
-
-def _by_label(names: Sequence[str], gold: np.ndarray, predicted: np.ndarray, correct: np.ndarray) -> Table:
-    """The scores of each label, of numbers [C] of examples that have it, that it is predicted for, and of both."""
-    shown, note = np.arange(len(names)), ""
-    if len(names) > _MOST_LABELS:
-        shown = np.sort(np.argsort(2 * correct - gold - predicted, kind="stable")[:_MOST_LABELS])
-        note = f"The {_MOST_LABELS} of {len(names):,} labels with the most mistakes."
-    rows = [
-        (
-            names[label],
-            int(gold[label]),
-            int(predicted[label]),
-            correct[label] / max(predicted[label], 1),
-            correct[label] / max(gold[label], 1),
-            2 * correct[label] / max(gold[label] + predicted[label], 1),
-        )
-        for label in shown
-    ]
-    columns = ("label", "examples", "predicted", "precision", "recall", "F1")
-    return Table(title="By label", columns=columns, rows=rows, note=note)
 
 
 def _reliability(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> Reliability:

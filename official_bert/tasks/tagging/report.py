@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from official_bert.metrics.tagging import Entity, TypeCounts, find_entities
+from official_bert.metrics.tagging import Entity, find_entities
 from official_bert.tasks.tagging.examples import TaggedSentence
 from official_bert.visualization.report import (
     NUM_MISTAKES,
@@ -21,6 +21,7 @@ from official_bert.visualization.report import (
     Table,
     Text,
     confusion_section,
+    scores_by_name,
 )
 
 OTHER_WORDS, NOTHING = "(other words)", "(nothing)"
@@ -64,13 +65,9 @@ def _by_type(pairs: _Pairs, kind: str) -> Table:
         gold.update(_types(gold_entities))
         predicted.update(_types(predicted_entities))
         correct.update(_types(set(gold_entities) & set(predicted_entities)))
-    counts = {name: TypeCounts(correct[name], predicted[name], gold[name]) for name in sorted(gold | predicted)}
-    rows = [
-        (name, of_type.num_gold, of_type.num_predicted, of_type.precision, of_type.recall, of_type.f1)
-        for name, of_type in counts.items()
-    ]
-    columns = (kind, "gold", "predicted", "precision", "recall", "F1")
-    return Table(title=f"By {kind}", columns=columns, rows=rows)
+    names = sorted(gold | predicted)
+    counts = ([counter[name] for name in names] for counter in (gold, predicted, correct))
+    return scores_by_name(f"By {kind}", kind, names, *counts)
 
 
 def _types(entities: Iterable[Entity]) -> Iterable[str]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from absl import logging
 
 from official_bert.support import files
 from official_bert.visualization.page import filled
@@ -188,7 +189,7 @@ class Span(NamedTuple):
 
 
 def write_report(path: str, title: str, sections: Sequence[Section], *, notes: Sequence[str] = ()) -> None:
-    """Writes a report as one HTML file, which loads nothing from other places.
+    """Writes a report as one HTML file, which loads nothing from other places, and logs its name.
 
     Args:
       path: the file.
@@ -199,6 +200,7 @@ def write_report(path: str, title: str, sections: Sequence[Section], *, notes: S
     page = report_page(title, sections, notes=notes)
     with files.atomic_write(path) as sink:
         sink.write(page)
+    logging.info("wrote %s", path)
 
 
 def report_page(title: str, sections: Sequence[Section], *, notes: Sequence[str] = ()) -> str:

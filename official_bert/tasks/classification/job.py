@@ -214,7 +214,6 @@ class ClassificationJob(FinetuningJob):
         )
         path = os.path.join(self.config.output_dir, f"report{split.suffix}.html")
         write_report(path, f"{self._dataset.name}: {split.name}, {len(split.examples):,} examples", sections)
-        logging.info("wrote %s", path)
 
     def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
         """The predictions of a split; `purpose` is "eval" or "predict"."""

@@ -292,7 +292,6 @@ class QuestionAnsweringJob(FinetuningJob):
         path = os.path.join(self.config.output_dir, REPORT_FILE)
         title = f"{os.path.basename(self.config.predict_file)}: {len(answers):,} questions"
         write_report(path, title, sections)
-        logging.info("wrote %s", path)
 
     def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
         """Null odds above which no answer is predicted; None in version 1.1, where there always is one."""

@@ -267,7 +267,6 @@ class TaggingJob(FinetuningJob):
         path = os.path.join(self.config.output_dir, REPORT_FILE)
         title = f"{os.path.basename(self._dev.file.path)}: {len(sentences):,} sentences"
         write_report(path, title, sections)
-        logging.info("wrote %s", path)
 
 
 class _Writer(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import shutil
 import warnings
@@ -25,6 +26,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
 from official_bert.tokenization import load_vocab
 from official_bert.training.results import read_results
+from tests import reports
 from tests.conftest import GOLDEN, assert_fails, prints_error, run_cold, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
@@ -192,6 +194,10 @@ def test_training_and_prediction(trained, data):
     assert scores["global_step"] == 91
     assert scores["exact_match"] == pytest.approx(100 * np.mean(hits))
     assert scores["f1"] >= scores["exact_match"] > 90
+    report = pathlib.Path(settings["output_dir"], "report.html")
+    lines = [" = ".join(score) for score in reports.scores_of(report).items()]
+    assert sorted(lines) == (settings["output_dir"] / "eval_results.txt").read_text().splitlines()
+    assert reports.sections_of(report)["By question word"]["rows"][0][:2] == ["what", "21"]
 
 
 def test_the_same_command_again_changes_nothing_and_says_so(trained):
@@ -428,6 +434,9 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     candidates = [min(odds.values()) - 1, *odds.values(), max(odds.values()) + 1]
     assert scores["f1"] == pytest.approx(max(scores_at(threshold)["f1"] for threshold in candidates))
     assert scores["f1"] == scores["best_f1"] > scores_at(0.0)["f1"]
+    tables = reports.sections_of(pathlib.Path(settings["output_dir"], "report.html"))
+    answerable = [row for row in tables["With and without answer"]["rows"] if row[0].startswith("has an answer")]
+    assert sum(int(row[1]) for row in answerable) == scores["HasAns_total"]
     threshold = scores["null_score_diff_threshold"]
     assert chosen == predictions_at(threshold)
     assert {name: scores[name] for name in scores_at(threshold)} == scores_at(threshold)
@@ -631,7 +640,7 @@ def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog)
     run(golden_settings, predict_file=str(data / "dev2.json"), version_2_with_negative=True)
     assert "earlier" not in caplog.text
     run(golden_settings, predict_file=str(data / "dev2.json"))
-    for name in ("null_odds.json", "eval_results.txt"):
+    for name in ("null_odds.json", "eval_results.txt", "report.html"):
         assert f"{name} is from an earlier prediction" in caplog.text
 
 

@@ -12,7 +12,7 @@ from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.training.results import RESULTS_FILE, read_results
-from official_bert.training.run_folder import differing_flags, read_run_config
+from official_bert.training.run_folder import differing_flags, read_run_config, settings_folder
 
 
 class Trial(NamedTuple):
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
     def check_folder(self) -> None:
         """Raises if its folder has a run with other flags: resuming that would mix two runs."""
         folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
-        run = read_run_config(folder)
+        run = read_run_config(settings_folder(self.config))
         if run is None and self.score is None:
             return
         defaults = {field.name: field.default for field in dataclasses.fields(self.config)}

@@ -75,6 +75,11 @@ def read_run_config(folder: str) -> RunConfig | None:
     return RunConfig(path, **{key: settings.get(key) for key in types})
 
 
+def settings_folder(config: TrainingOptions) -> str:
+    """Where a run writes its settings: those of one that only evaluates do not replace those of training."""
+    return config.output_dir if config.do_train else os.path.join(config.output_dir, "eval")
+
+
 def write_run_config(
     folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None, num_devices: int | None = None
 ) -> None:

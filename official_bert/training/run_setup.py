@@ -21,7 +21,13 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.precision import dtype_policy
-from official_bert.training.run_folder import BERT_CONFIG_FILE, read_run_config, write_model_files, write_run_config
+from official_bert.training.run_folder import (
+    BERT_CONFIG_FILE,
+    read_run_config,
+    settings_folder,
+    write_model_files,
+    write_run_config,
+)
 
 # Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
 # examples of the epoch would be seen twice and others never.
@@ -177,7 +183,7 @@ def write_run_files(
 def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
     """Writes the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
     if not config.do_train:
-        write_run_config(os.path.join(config.output_dir, "eval"), config, vocabulary)
+        write_run_config(settings_folder(config), config, vocabulary)
 
 
 def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:

@@ -12,7 +12,7 @@ from official_bert.config.run_configs.ablation import AblationConfig
 from official_bert.runs import ablation, trials
 from official_bert.support.errors import UserError
 from official_bert.training.results import RESULTS_FILE, read_results
-from official_bert.training.run_folder import read_run_config, write_run_config
+from official_bert.training.run_folder import read_run_config, settings_folder, write_run_config
 from tests.conftest import assert_fails, run_cold, run_script
 
 METRIC = "eval_accuracy"
@@ -61,7 +61,7 @@ def all_trials(config):
 def write_finished(trial, score):
     folder = trial.config.output_dir
     os.makedirs(folder, exist_ok=True)
-    write_run_config(folder, trial.config)
+    write_run_config(settings_folder(trial.config), trial.config)
     with open(os.path.join(folder, RESULTS_FILE), "w") as sink:
         sink.write(f"{trial.metric} = {score}\n")
 

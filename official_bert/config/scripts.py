@@ -22,6 +22,7 @@ from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     AttentionConfig,
+    CurvesConfig,
     FillMaskConfig,
     HfConversionConfig,
     LaunchConfig,
@@ -270,6 +271,20 @@ each position. --format=png needs the extra "plots".
 """,
         check="official_bert.early_checks:check_view_attention",
         run="official_bert.runs.view_attention:run",
+    ),
+    Script(
+        name="plot_metrics",
+        config_class=CurvesConfig,
+        summary="Draws the losses, scores and speed of runs over their steps: a page for the browser, and an image.",
+        usage="""
+  {command} --output_dirs='out/mrpc-*' --output_file=curves.html --picture_file=curves.png
+
+Reads the metrics.jsonl of the folders. Runs are named by the flags that differ. The page is one file that needs no
+network; --picture_file needs the extra "plots".
+""",
+        check="official_bert.early_checks:check_plot_metrics",
+        run="official_bert.runs.plot_metrics:run",
+        uses_tensorflow=False,
     ),
     Script(
         name="beam_pretraining_data",

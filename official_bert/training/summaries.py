@@ -9,8 +9,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.support import files
-
-_METRICS_FILE = "metrics.jsonl"
+from official_bert.support.metrics_file import METRICS_FILE, parse_line
 
 
 class ScalarLog:
@@ -22,7 +21,7 @@ class ScalarLog:
     def __init__(self, output_dir: str):
         """Opens the log of an output folder; nothing is written yet."""
         self._output_dir = output_dir
-        self._path = os.path.join(output_dir, _METRICS_FILE)
+        self._path = os.path.join(output_dir, METRICS_FILE)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def forget_after(self, step: int) -> None:
@@ -39,7 +38,7 @@ class ScalarLog:
             return
         with files.open_file(self._path, "rb") as source:
             lines = source.read().splitlines(keepends=True)
-        whole = [(line, scalars) for line in lines if (scalars := _parsed(line))]
+        whole = [(line, scalars) for line in lines if (scalars := parse_line(line))]
         if len(whole) < len(lines):
             logging.warning("%s: dropped %d damaged lines", self._path, len(lines) - len(whole))
         with files.atomic_write(self._path, "wb") as sink:
@@ -69,16 +68,6 @@ class ScalarLog:
             folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
             self._writers[split] = tf.summary.create_file_writer(folder)
         return self._writers[split]
-
-
-def _parsed(line: bytes) -> dict | None:
-    """A line of the metrics; None for a damaged one, such as the last line of a killed run."""
-    try:
-        scalars = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
-        return None
-    is_whole = line.endswith(b"\n") and isinstance(scalars, dict) and {"split", "step"} <= scalars.keys()
-    return scalars if is_whole and type(scalars["step"]) is int else None
 
 
 def write_results(path: str, results: Mapping[str, Any]) -> None:

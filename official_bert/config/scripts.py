@@ -357,9 +357,9 @@ machine of a cluster. The third starts the second worker of that cluster here. d
   {command} --sts_file=sts-dev.tsv --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-The first command prints the candidates with the largest cosine similarity to the query. The second reads lines of a
-score and two sentences with tabs between them, and prints for each layer and pooling how the cosine similarities
-correlate with the scores (Spearman and Pearson).
+The first command prints the candidates with the largest cosine similarity to the query; --projector_dir keeps their
+vectors for TensorBoard. The second reads lines of a score and two sentences with tabs between them, and prints for each
+layer and pooling how the cosine similarities correlate with the scores (Spearman and Pearson).
 """,
         check="official_bert.early_checks:check_sentence_similarity",
         run="official_bert.runs.sentence_similarity:run",

@@ -107,7 +107,12 @@ def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, igno
 
 
 # Flags that say where a run writes, and what it does beside training.
-_NOT_IN_NAMES = ("output_dir", "export_dir", "do_train", "do_eval", "do_predict", "do_export")
+_NO_SETTINGS = ("output_dir", "export_dir", "do_train", "do_eval", "do_predict", "do_export")
+
+
+def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of a run that say what it trains and how, and not where it writes or what it does besides."""
+    return {flag: value for flag, value in flags.items() if flag not in _NO_SETTINGS}
 
 
 def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -122,7 +127,7 @@ def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     Returns:
       Folder to name; no name occurs twice.
     """
-    flags = dict.fromkeys(flag for of_run in runs.values() for flag in of_run if flag not in _NOT_IN_NAMES)
+    flags = dict.fromkeys(flag for of_run in runs.values() for flag in training_settings(of_run))
     varied = [
         flag for flag in flags if len({json.dumps(of_run[flag]) for of_run in runs.values() if flag in of_run}) > 1
     ]

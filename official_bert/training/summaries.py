@@ -10,12 +10,15 @@ from absl import logging
 
 from official_bert.support import files
 from official_bert.support.metrics_file import METRICS_FILE, parse_line
+from official_bert.training.hyperparameters import hyperparameters_summary
+from official_bert.training.run_folder import read_run_config, training_settings
 
 
 class ScalarLog:
     """The scalars of a run, each written twice: as TensorBoard events and as a line of `metrics.jsonl`.
 
-    Training events lie in the output folder and evaluation events in its folder `eval`, as in the reference.
+    Training events lie in the output folder and evaluation events in its folder `eval`, as in the reference. Those of
+    training begin with the settings of the run, where the folder has its flags.
     """
 
     def __init__(self, output_dir: str):
@@ -66,7 +69,12 @@ class ScalarLog:
     def _writer(self, split: str) -> tf.summary.SummaryWriter:
         if split not in self._writers:
             folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
-            self._writers[split] = tf.summary.create_file_writer(folder)
+            self._writers[split] = writer = tf.summary.create_file_writer(folder)
+            run = read_run_config(self._output_dir) if split == "train" else None
+            if run is not None:
+                with writer.as_default():
+                    summary = hyperparameters_summary(training_settings(run.flags))
+                    tf.summary.experimental.write_raw_pb(summary, step=0)
         return self._writers[split]
 
 

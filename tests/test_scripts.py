@@ -347,7 +347,7 @@ class TestTools:
         (tmp_path / "metrics.jsonl").write_text('{"split": "train", "step": 10, "loss": 0.5}\n')
         result = start("tools/plot_metrics.py", output_dirs=tmp_path, output_file=tmp_path / "page.html")
         assert result.code == 0, result
-        assert result.last_error_line.endswith("page.html: 1 metrics of 1 runs")
+        assert result.last_error_line.endswith("page.html: 1 metrics of 1 run(s)")
         assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
     @WARM_AND_COLD

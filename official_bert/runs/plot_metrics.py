@@ -38,7 +38,7 @@ def run(config: CurvesConfig) -> None:
     if config.picture_file is not None:
         with files.atomic_write(config.picture_file, "wb") as sink:
             curves_image.draw(runs, sink, smoothing=config.smoothing)
-    logging.info("wrote %s: %d metrics of %d runs", " and ".join(outputs), num_panels, len(runs))
+    logging.info("wrote %s: %d metrics of %d run(s)", " and ".join(outputs), num_panels, len(runs))
 
 
 def _read(patterns: Sequence[str]) -> tuple[dict[str, Metrics], list[str]]:

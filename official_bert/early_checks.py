@@ -20,6 +20,7 @@ from official_bert.config.run_configs.similarity import SentenceOptions, Similar
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     AttentionConfig,
+    CurvesConfig,
     FillMaskConfig,
     HfConversionConfig,
     StripCheckpointConfig,
@@ -155,6 +156,15 @@ def check_view_attention(config: AttentionConfig) -> None:
     """Checks the files of `tools/view_attention.py`, and that there is the head; see `check_classifier`."""
     _check_model(config).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     if config.format == "png":
+        check_installed("matplotlib", extra="plots")
+
+
+def check_plot_metrics(config: CurvesConfig) -> None:
+    """Checks the files of `tools/plot_metrics.py`; see `check_classifier`."""
+    for name in ("output_file", "picture_file"):
+        if getattr(config, name) is not None:
+            files.check_writable_folder(getattr(config, name), name=name)
+    if config.picture_file is not None:
         check_installed("matplotlib", extra="plots")
 
 

@@ -1,6 +1,7 @@
 """A real browser, for the tests of pages."""
 
 import shutil
+import time
 
 import pytest
 
@@ -16,3 +17,34 @@ def browser():
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+class OpenedPage:
+    """A page that was opened from a file, and what is seen there.
+
+    Attributes:
+      page: Playwright's page.
+      seconds: how long it took to open.
+      errors: what went wrong in it.
+    """
+
+    def __init__(self, browser, path, text, **options):
+        path.write_text(text, encoding="utf-8")
+        self.errors, self._requests, self._url = [], [], path.as_uri()
+        self.page = browser.new_page(viewport={"width": 1400, "height": 900}, **options)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("request", lambda request: self._requests.append(request.url))
+        start = time.monotonic()
+        self.page.goto(self._url)
+        self.page.wait_for_selector("html[data-ready]")
+        self.seconds = time.monotonic() - start
+
+    def background(self):
+        return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    def close(self):
+        """Closes it; nothing may have gone wrong, and nothing been loaded from elsewhere."""
+        self.page.close()
+        assert self.errors == []
+        assert self._requests == [self._url]

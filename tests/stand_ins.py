@@ -129,6 +129,7 @@ STAND_INS = (
     StandIn("docs/classification.md", "bert", _make_encoder),
     StandIn("docs/classification.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/classification.md", "nsmc", _make_nsmc),
+    StandIn("docs/curves.md", "encoder", _make_encoder),
     StandIn("docs/features.md", "encoder", _make_encoder),
     StandIn("docs/python.md", "encoder", _make_encoder),
     StandIn("docs/scaling.md", "encoder", _make_encoder),

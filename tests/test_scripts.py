@@ -344,6 +344,14 @@ class TestTools:
         assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
     @WARM_AND_COLD
+    def test_plot_metrics_writes_a_page(self, tmp_path, start):
+        (tmp_path / "metrics.jsonl").write_text('{"split": "train", "step": 10, "loss": 0.5}\n')
+        result = start("tools/plot_metrics.py", output_dirs=tmp_path, output_file=tmp_path / "page.html")
+        assert result.code == 0, result
+        assert result.last_error_line.endswith("page.html: 1 metrics of 1 run(s)")
+        assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+    @WARM_AND_COLD
     def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path, start):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
         result = start("tools/strip_checkpoint.py", init_checkpoint=source, output_dir=tmp_path)

@@ -23,6 +23,7 @@ from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     AttentionConfig,
+    CurvesConfig,
     FillMaskConfig,
     HfConversionConfig,
     LaunchConfig,
@@ -287,6 +288,20 @@ each position. --format=png needs the extra "plots".
         run="official_bert.runs.view_attention:run",
     ),
     Script(
+        name="plot_metrics",
+        config_class=CurvesConfig,
+        summary="Draws the losses, scores and speed of runs over their steps: a page for the browser, and an image.",
+        usage="""
+  {command} --output_dirs='out/mrpc-*' --output_file=curves.html --picture_file=curves.png
+
+Reads the metrics.jsonl of the folders. Runs are named by the flags that differ. The page is one file that needs no
+network; --picture_file needs the extra "plots".
+""",
+        check="official_bert.early_checks:check_plot_metrics",
+        run="official_bert.runs.plot_metrics:run",
+        uses_tensorflow=False,
+    ),
+    Script(
         name="beam_pretraining_data",
         config_class=BeamPretrainingDataConfig,
         summary="Makes TFRecord files for BERT pretraining on this machine or a cluster: an Apache Beam pipeline.",
@@ -357,9 +372,9 @@ machine of a cluster. The third starts the second worker of that cluster here. d
   {command} --sts_file=sts-dev.tsv --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
-The first command prints the candidates with the largest cosine similarity to the query. The second reads lines of a
-score and two sentences with tabs between them, and prints for each layer and pooling how the cosine similarities
-correlate with the scores (Spearman and Pearson).
+The first command prints the candidates with the largest cosine similarity to the query; --projector_dir keeps their
+vectors for TensorBoard. The second reads lines of a score and two sentences with tabs between them, and prints for each
+layer and pooling how the cosine similarities correlate with the scores (Spearman and Pearson).
 """,
         check="official_bert.early_checks:check_sentence_similarity",
         run="official_bert.runs.sentence_similarity:run",

@@ -12,6 +12,7 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.similarity import POOLINGS, SimilarityConfig
+from official_bert.data.projector_files import projector_files, write_projector_files
 from official_bert.data.text_inputs import STANDARD_STREAM, TextOrPair
 from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor, create_extractor, load_encoder
@@ -26,6 +27,7 @@ from official_bert.inference.sentence_index import (
 from official_bert.inference.similarity import nearest
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.model import model_fingerprint
+from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer
@@ -51,12 +53,20 @@ def run(config: SimilarityConfig) -> None:
 
 
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: FullTokenizer) -> None:
+    if config.projector_dir is not None:
+        outputs = projector_files(config.projector_dir)
+        files.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
+        files.make_folders(config.projector_dir)  # if it cannot be, that shows before the vectors are computed
     candidates = _lines_of_texts(config)
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
     encoder, strategy = load_encoder(config, bert_config)
     vectors, extractor = _candidate_vectors(config, candidates, tokenizer, encoder, strategy)
     distinct = list(candidates)
+    if config.projector_dir is not None:
+        _write_projector_files(config, candidates, vectors)
+    if not config.has_queries:
+        return
     num_long = extractor.num_long
     if config.output_format == "tsv":
         sys.stdout.write("\t".join(_RANK_COLUMNS) + "\n")
@@ -74,6 +84,22 @@ def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: FullToke
             _write_ranks(config, query, ranked[: config.top_k])
         _note_long(extractor.num_long - num_long, "queries", config.max_seq_length)
         num_long = extractor.num_long
+
+
+def _write_projector_files(
+    config: SimilarityConfig, candidates: dict[TextOrPair, list[int]], vectors: np.ndarray
+) -> None:
+    metadata = {
+        "sentence": (str(Sentence(lines[0], text)) for text, lines in candidates.items()),
+        "lines": (",".join(map(str, lines)) for lines in candidates.values()),
+    }
+    write_projector_files(config.projector_dir, "sentences", vectors, metadata)
+    logging.info(
+        "wrote %s: %s vectors; see them with tensorboard --logdir=%s",
+        config.projector_dir,
+        f"{len(candidates):,}",
+        config.projector_dir,
+    )
 
 
 def _lines_of_texts(config: SimilarityConfig) -> dict[TextOrPair, list[int]]:

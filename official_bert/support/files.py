@@ -429,7 +429,7 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
     Raises:
       UserError: there is no file; the message names the pattern.
     """
-    matches = _match(pattern)
+    matches = find_any(pattern)
     for path in matches or [pattern]:
         check_name(path)
     if not matches and pattern and is_folder(pattern):
@@ -471,7 +471,8 @@ def _raise_unreadable(error: OSError) -> None:
     raise UserError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
 
-def _match(pattern: str) -> list[str]:
+def find_any(pattern: str) -> list[str]:
+    """Finds the files that a name or glob stands for, sorted; there may be none."""
     if is_remote(pattern):
         with _remote(pattern) as gfile:
             paths = gfile.glob(pattern)

@@ -499,17 +499,21 @@ class _Window:
     def scalars(self) -> dict[str, float]:
         """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
 
+        `padding` is the share of the positions of all batches that hold no token.
         In float16 also the last scale of the loss, and the number of steps that overflowed; with steps that may be
         skipped, their number. Gradient norms and losses of these are left out where they are not finite.
         """
         columns = self._columns()
-        del columns["tokens"]
+        tokens, positions = columns.pop("tokens"), columns.pop("positions", np.zeros(0))
         columns.pop("examples", None)
         last = {name: float(columns.pop(name)[-1]) for name in ("learning_rate", "loss_scale") if name in columns}
         names = (OVERFLOW_STEPS, SKIPPED_STEPS)
         counts = {name: float(np.sum(columns.pop(name))) for name in names if name in columns}
         finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
         scalars = {name: float(np.mean(values)) for name, values in finite.items() if len(values)} | last | counts
+        if num_positions := float(np.sum(positions)):
+            # The first steps of a window lack it if the version that saved their checkpoint did not count positions.
+            scalars["padding"] = 1 - float(np.sum(tokens[-len(positions) :])) / num_positions
         if self._timed_examples:
             scalars["examples_per_second"] = float(self._timed_examples) / self._seconds
             if self._timed_tokens:  # what a frozen encoder computed before has none

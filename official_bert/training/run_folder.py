@@ -112,6 +112,45 @@ def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, igno
     return sorted(name for name in names if first.get(name, absent) != second.get(name, absent))
 
 
+# Flags that say where a run writes, and what it does beside training.
+_NO_SETTINGS = ("output_dir", "export_dir", "do_train", "do_eval", "do_predict", "do_export")
+
+
+def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of a run that say what it trains and how, and not where it writes or what it does besides."""
+    return {flag: value for flag, value in flags.items() if flag not in _NO_SETTINGS}
+
+
+def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Names runs by what tells them apart: `{"out/a": {"random_seed": 1}, ...}` is named `random_seed=1`.
+
+    A flag that some of the runs do not have, as those of earlier versions, tells the others apart. Runs with the same
+    flags are also named by their folders: `random_seed=1 (a)`.
+
+    Args:
+      runs: folder to flags.
+
+    Returns:
+      Folder to name; no name occurs twice.
+    """
+    flags = dict.fromkeys(flag for of_run in runs.values() for flag in training_settings(of_run))
+    varied = [
+        flag for flag in flags if len({json.dumps(of_run[flag]) for of_run in runs.values() if flag in of_run}) > 1
+    ]
+    settings = {
+        folder: ", ".join(f"{flag}={of_run[flag]}" for flag in varied if flag in of_run)
+        for folder, of_run in runs.items()
+    }
+    last_parts = {folder: os.path.basename(files.absolute(folder)) for folder in runs}
+    names = {}
+    for folder, of_run in settings.items():
+        is_only_one = list(last_parts.values()).count(last_parts[folder]) == 1
+        place = last_parts[folder] if is_only_one else folder
+        is_named = list(settings.values()).count(of_run) == 1
+        names[folder] = (of_run if is_named else f"{of_run} ({place})") if of_run else place
+    return names
+
+
 def write_model_files(folder: str, bert_config: BertConfig, *, bert_config_file: str, vocab_file: str | None) -> None:
     """Copies the model's files into an output folder, byte for byte unless a flag changes the architecture.
 

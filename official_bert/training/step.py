@@ -95,8 +95,9 @@ class TrainingSteps:
 
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
-          tokens (real positions in the batch); examples, if batches differ in size. In float16 also loss_scale, and
-          overflow_steps, 1 for a step that changed nothing; otherwise skipped_steps, the same, if the plan skips steps.
+          positions of the batch and tokens (those that are not padding); examples, if batches differ in size. In
+          float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise skipped_steps, the
+          same, if the plan skips steps.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
@@ -162,8 +163,9 @@ class TrainingSteps:
             gradients, sums = self._gradients_of_part(batch, first_part)
         else:
             gradients, sums = self._accumulated(batch, first_part)
-        # Features that were computed before have no tokens.
-        sums = {**sums, "tokens": tf.cast(tf.reduce_sum(batch.get("input_mask", 0)), tf.float32)}
+        mask = batch.get("input_mask", tf.zeros([0]))  # features that were computed before have no tokens
+        counts = {"tokens": tf.reduce_sum(mask), "positions": tf.size(mask)}
+        sums = {**sums, **{name: tf.cast(count, tf.float32) for name, count in counts.items()}}
         if self._batch_size is None:
             sums["examples"] = tf.cast(tf.shape(next(iter(batch.values())))[0], tf.float32)
         return gradients, sums

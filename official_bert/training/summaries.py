@@ -9,20 +9,22 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.support import files
-
-_METRICS_FILE = "metrics.jsonl"
+from official_bert.support.metrics_file import METRICS_FILE, parse_line
+from official_bert.training.hyperparameters import hyperparameters_summary
+from official_bert.training.run_folder import read_run_config, training_settings
 
 
 class ScalarLog:
     """The scalars of a run, each written twice: as TensorBoard events and as a line of `metrics.jsonl`.
 
-    Training events lie in the output folder and evaluation events in its folder `eval`, as in the reference.
+    Training events lie in the output folder and evaluation events in its folder `eval`, as in the reference. Those of
+    training begin with the settings of the run, where the folder has its flags.
     """
 
     def __init__(self, output_dir: str):
         """Opens the log of an output folder; nothing is written yet."""
         self._output_dir = output_dir
-        self._path = os.path.join(output_dir, _METRICS_FILE)
+        self._path = os.path.join(output_dir, METRICS_FILE)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def forget_after(self, step: int) -> None:
@@ -39,7 +41,7 @@ class ScalarLog:
             return
         with files.open_file(self._path, "rb") as source:
             lines = source.read().splitlines(keepends=True)
-        whole = [(line, scalars) for line in lines if (scalars := _parsed(line))]
+        whole = [(line, scalars) for line in lines if (scalars := parse_line(line))]
         if len(whole) < len(lines):
             logging.warning("%s: dropped %d damaged lines", self._path, len(lines) - len(whole))
         with files.atomic_write(self._path, "wb") as sink:
@@ -67,18 +69,13 @@ class ScalarLog:
     def _writer(self, split: str) -> tf.summary.SummaryWriter:
         if split not in self._writers:
             folder = self._output_dir if split == "train" else os.path.join(self._output_dir, split)
-            self._writers[split] = tf.summary.create_file_writer(folder)
+            self._writers[split] = writer = tf.summary.create_file_writer(folder)
+            run = read_run_config(self._output_dir) if split == "train" else None
+            if run is not None:
+                with writer.as_default():
+                    summary = hyperparameters_summary(training_settings(run.flags))
+                    tf.summary.experimental.write_raw_pb(summary, step=0)
         return self._writers[split]
-
-
-def _parsed(line: bytes) -> dict | None:
-    """A line of the metrics; None for a damaged one, such as the last line of a killed run."""
-    try:
-        scalars = json.loads(line)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
-        return None
-    is_whole = line.endswith(b"\n") and isinstance(scalars, dict) and {"split", "step"} <= scalars.keys()
-    return scalars if is_whole and type(scalars["step"]) is int else None
 
 
 def write_results(path: str, results: Mapping[str, Any]) -> None:

@@ -190,6 +190,7 @@ SMALLEST = {
         "text": "a",
         "output_file": "b",
     },
+    "plot_metrics": {"output_dirs": "a", "output_file": "b"},
     "serve": {"export_dir": "a"},
 }
 

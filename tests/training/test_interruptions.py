@@ -111,7 +111,8 @@ def test_a_checkpoint_between_two_log_lines_keeps_what_is_not_logged_yet(whole):
     reader = CheckpointReader(str(whole[0] / "model.ckpt-3"))
     kept = {name: reader.read(name) for name in reader.shapes if name.startswith("unlogged_steps/")}
     assert sorted(kept) == [
-        f"unlogged_steps/{name}" for name in ("gradient_norm", "learning_rate", "loss", "squared_loss", "tokens")
+        f"unlogged_steps/{name}"
+        for name in ("gradient_norm", "learning_rate", "loss", "positions", "squared_loss", "tokens")
     ]
     assert all(values.shape == (3,) and is_training_state(name, kept) for name, values in kept.items())
     assert [line["step"] for line in metrics(whole[0]) if line["split"] == "train"] == [4]

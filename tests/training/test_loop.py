@@ -140,8 +140,22 @@ def test_a_window_averages_over_all_its_steps():
     assert window.scalars() == {**expected, "loss": pytest.approx(6 / 4)}
 
 
+def test_padding_is_a_share_of_all_positions_that_were_counted():
+    window = _Window(batch_size=4)
+    counted = {"tokens": np.array([10.0, 30.0]), "positions": np.array([20.0, 80.0])}
+    window.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
+    assert window.scalars()["padding"] == pytest.approx(0.6)
+    # Steps that an earlier version took and saved have no positions.
+    resumed = _Window(batch_size=4)
+    resumed.add({"loss": np.zeros(1), "learning_rate": np.zeros(1), "tokens": np.array([7.0])}, seconds=None)
+    assert "padding" not in resumed.scalars()
+    resumed.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
+    assert resumed.scalars()["padding"] == pytest.approx(0.6)
+
+
 def test_what_a_frozen_encoder_computed_before_has_no_speed_in_tokens():
     window = _Window(batch_size=4)
-    window.add({name: np.zeros(2) for name in ("loss", "gradient_norm", "learning_rate", "tokens")}, seconds=1.0)
+    names = ("loss", "gradient_norm", "learning_rate", "tokens", "positions")
+    window.add({name: np.zeros(2) for name in names}, seconds=1.0)
     assert window.scalars()["examples_per_second"] == 8.0
-    assert "tokens_per_second" not in window.scalars()
+    assert not {"tokens_per_second", "padding"} & window.scalars().keys()

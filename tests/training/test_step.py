@@ -76,6 +76,7 @@ def test_reported_scalars_belong_together(twelve_steps, golden):
     np.testing.assert_allclose(history["loss"], history["masked_lm_loss"] + history["next_sentence_loss"], rtol=1e-6)
     np.testing.assert_allclose(history["next_sentence_loss"], golden["next_sentence_loss"], rtol=1e-3)
     assert history["tokens"].tolist() == [golden[f"batch{n:02d}/input_mask"].sum() for n in range(NUM_STEPS)]
+    assert history["positions"].tolist() == [golden[f"batch{n:02d}/input_mask"].size for n in range(NUM_STEPS)]
     expected_rates = [0.25e-3, 0.5e-3, 0.75e-3, *(1e-3 * (1 - n / 12) for n in range(4, 13))]
     np.testing.assert_allclose(history["learning_rate"], expected_rates, atol=1e-9)
 

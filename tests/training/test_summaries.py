@@ -1,6 +1,11 @@
 """The numbers that a run writes."""
 
 import json
+import time
+
+import pytest
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
 
 from official_bert.training.summaries import ScalarLog, write_results
 
@@ -52,6 +57,68 @@ def test_an_evaluation_made_again_replaces_the_first(tmp_path):
         {"split": "train", "step": 10, "loss": 1.0},
         {"split": "eval", "step": 10, "loss": 3.0},
     ]
+
+
+@pytest.fixture(scope="module")
+def plugin_data():
+    """The messages of TensorBoard's plugin_data.proto that say how a session begins."""
+    file = descriptor_pb2.FileDescriptorProto(name="plugin_data.proto", package="hparams", syntax="proto3")
+    file.dependency.append(struct_pb2.DESCRIPTOR.name)
+    session = file.message_type.add(name="SessionStartInfo")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    entry = session.nested_type.add(name="HparamsEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    value = ".google.protobuf.Value"
+    entry.field.add(name="value", number=2, type=kinds.TYPE_MESSAGE, type_name=value, label=kinds.LABEL_OPTIONAL)
+    entry_name = ".hparams.SessionStartInfo.HparamsEntry"
+    session.field.add(
+        name="hparams", number=1, type=kinds.TYPE_MESSAGE, type_name=entry_name, label=kinds.LABEL_REPEATED
+    )
+    session.field.add(name="start_time_secs", number=5, type=kinds.TYPE_DOUBLE, label=kinds.LABEL_OPTIONAL)
+    data = file.message_type.add(name="HParamsPluginData")
+    data.field.add(
+        name="session_start_info",
+        number=3,
+        type=kinds.TYPE_MESSAGE,
+        type_name=".hparams.SessionStartInfo",
+        label=kinds.LABEL_OPTIONAL,
+    )
+    pool = descriptor_pool.Default()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("hparams.HParamsPluginData"))
+
+
+def events(folder):
+    (path,) = folder.glob("events*")
+    return [event for event in tf.compat.v1.train.summary_iterator(str(path)) if event.summary.value]
+
+
+def test_the_events_of_training_begin_with_the_settings(tmp_path, plugin_data):
+    flags = {"learning_rate": 5e-5, "train_batch_size": 32, "use_xla": False, "optimizer": "adam", "tpu_name": None}
+    (tmp_path / "run_config.json").write_text(json.dumps({"flags": {**flags, "output_dir": str(tmp_path)}}))
+    log = ScalarLog(str(tmp_path))
+    for step in (10, 20):
+        log.write("train", step, {"loss": 1.0})
+    log.write("eval", 20, {"loss": 2.0})
+    first, *others = events(tmp_path)
+    (value,) = first.summary.value
+    assert (first.step, value.tag) == (0, "_hparams_/session_start_info")
+    assert value.metadata.plugin_data.plugin_name == "hparams"
+    found = plugin_data.FromString(value.metadata.plugin_data.content)
+    settings = {
+        name: getattr(value, value.WhichOneof("kind")) for name, value in found.session_start_info.hparams.items()
+    }
+    del flags["tpu_name"]
+    assert settings == flags
+    assert settings["use_xla"] is False
+    assert time.time() - 60 < found.session_start_info.start_time_secs <= time.time()
+    assert [[value.tag for value in event.summary.value] for event in others] == [["loss"]] * 2
+    assert [event.step for event in events(tmp_path / "eval")] == [20]
+
+
+def test_a_folder_without_flags_has_scalars_alone(tmp_path):
+    ScalarLog(str(tmp_path)).write("train", 10, {"loss": 1.0})
+    assert [value.tag for event in events(tmp_path) for value in event.summary.value] == ["loss"]
 
 
 def test_results_are_sorted_lines(tmp_path):

@@ -1,33 +1,19 @@
 """The page of a text's attention in a real browser: a headless Chromium."""
 
-import time
-
 import numpy as np
 import pytest
 
 from official_bert.visualization.attention import merge_words, page
 from tests.attention_views import HOSTILE, make_view
+from tests.browser_fixtures import OpenedPage
 
 pytestmark = pytest.mark.browser
 
 SHOWN = 0.0005 + 1e-5  # three decimals, of numbers that are rounded already
 
 
-class Opened:
-    """A page that was opened from a file, and what is seen there."""
-
-    def __init__(self, browser, path, text, **options):
-        path.write_text(text, encoding="utf-8")
-        self.errors, self.requests = [], []
-        self.page = browser.new_page(viewport={"width": 1400, "height": 900}, **options)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        start = time.monotonic()
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-ready]")
-        self.seconds = time.monotonic() - start
-        self.url = path.as_uri()
+class Opened(OpenedPage):
+    """The page of a text's attention."""
 
     @property
     def title(self):
@@ -42,9 +28,6 @@ class Opened:
     def point_at(self, side, index):
         self.page.locator(f"#{side} button").nth(index).hover()
 
-    def background(self):
-        return self.page.evaluate("getComputedStyle(document.body).backgroundColor")
-
 
 @pytest.fixture
 def view():
@@ -55,9 +38,7 @@ def view():
 def opened(browser, tmp_path, view):
     opened = Opened(browser, tmp_path / "page.html", page(view, layer=0, head=0, merges_words=False))
     yield opened
-    opened.page.close()
-    assert opened.errors == []
-    assert opened.requests == [opened.url]
+    opened.close()
 
 
 def test_a_token_shows_its_numbers_in_both_directions(opened, view):
@@ -157,7 +138,7 @@ def test_without_predictions_a_note_says_why(browser, tmp_path):
     opened = Opened(browser, tmp_path / "page.html", page(view, layer=0, head=0, merges_words=False))
     assert not opened.page.is_visible("#predictions-section")
     assert opened.page.locator("#notes li").all_text_contents() == view.notes
-    assert opened.errors == []
+    opened.close()
 
 
 def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp_path, view):
@@ -170,7 +151,7 @@ def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp
             opened.page.click("#theme")
             found.append(opened.background())
         assert found == colors
-        assert opened.errors == []
+        opened.close()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -184,8 +165,7 @@ def test_a_hostile_text_is_text(browser, tmp_path, text):
     assert opened.page.title().startswith("Attention: ")
     assert opened.page.locator("img").count() == 0
     assert opened.page.locator("script").count() == 2
-    assert opened.errors == []
-    assert opened.requests == [opened.url]
+    opened.close()
 
 
 def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path, view):
@@ -205,4 +185,4 @@ def test_128_wordpieces_and_144_heads_open_within_two_seconds(browser, tmp_path)
     assert path.stat().st_size < 10 * 2**20
     opened.point_at("from", 7)
     np.testing.assert_allclose(opened.numbers("to"), view.attention[0, 0, 7], atol=SHOWN)
-    assert opened.errors == []
+    opened.close()

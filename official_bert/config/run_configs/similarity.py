@@ -1,6 +1,7 @@
 """Flags of the tools that compare the vectors of sentences and words."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, option
 from official_bert.config.run_configs.features import layer_numbers
@@ -10,7 +11,9 @@ from official_bert.support.errors import UserError
 # The poolings that `--sts_file` compares.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
 # The flags that have no effect with `--sts_file`.
-_FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir")
+_FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
+# Those that have none without a query.
+_FOR_QUERIES = ("top_k", "output_format")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,11 @@ class SimilarityConfig(SentenceOptions):
     index_dir: str | None = option(
         None, "Folder for the vectors of the candidates, which are computed again only after a change.", is_path=True
     )
+    projector_dir: str | None = option(
+        None,
+        "Folder for the candidates and their vectors as TensorBoard's Embedding Projector reads them; needs no query.",
+        is_path=True,
+    )
     sts_file: str | None = option(
         None, "Instead of candidates: lines of a score and two sentences, with tabs between them.", is_path=True
     )
@@ -73,9 +81,10 @@ class SimilarityConfig(SentenceOptions):
         if (self.candidates_file is None) == (self.sts_file is None):
             raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")
         if self.sts_file is not None:
-            for name in _FOR_RANKING:
-                if getattr(self, name) != getattr(SimilarityConfig, name):
-                    raise UserError(f"--{name} has no effect with --sts_file; leave it out")
+            self._check_unused(_FOR_RANKING, "with --sts_file")
+            return
+        if self.projector_dir is not None and not self.has_queries:
+            self._check_unused(_FOR_QUERIES, "without --query or --query_file")
             return
         if (self.query is None) == (self.query_file is None):
             raise UserError("give either --query, one sentence, or --query_file, a file of them (- for standard input)")
@@ -83,6 +92,16 @@ class SimilarityConfig(SentenceOptions):
             raise UserError("--query is empty; give a sentence")
         if self.candidates_file == self.query_file == "-":
             raise UserError("--candidates_file and --query_file cannot both be standard input; give a file for one")
+
+    @property
+    def has_queries(self) -> bool:
+        """Whether there is something to compare the candidates with."""
+        return self.query is not None or self.query_file is not None
+
+    def _check_unused(self, names: Sequence[str], circumstances: str) -> None:
+        for name in names:
+            if getattr(self, name) != getattr(SimilarityConfig, name):
+                raise UserError(f"--{name} has no effect {circumstances}; leave it out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

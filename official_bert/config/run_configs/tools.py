@@ -95,6 +95,29 @@ class AttentionConfig(_ModelOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CurvesConfig:
+    """Flags of `tools/plot_metrics.py`."""
+
+    output_dirs: str | None = option(
+        None, "Output folders of runs: comma-separated list of names and globs.", required=True, is_path=True
+    )
+    output_file: str | None = option(None, "File to write: a page for the browser, of one file.", is_path=True)
+    picture_file: str | None = option(None, "PNG file to draw, instead of the page or beside it.", is_path=True)
+    smoothing: float = option(
+        0.6,
+        "Smoothing of the curves that the page starts with and the picture has: weight of each point relative to the "
+        "next one, from 0 (none) to 0.99.",
+        minimum=0,
+        maximum=0.99,
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if self.output_file is None and self.picture_file is None:
+            raise UserError("nothing to write: give --output_file, for a page, or --picture_file, for a PNG, or both")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StripCheckpointConfig:
     """Flags of `tools/strip_checkpoint.py`."""
 

@@ -1,0 +1,40 @@
+"""Vectors with their texts as TensorBoard's Embedding Projector reads them: a folder of three files."""
+
+import os
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from official_bert.support import files
+
+_CONFIG, _VECTORS, _METADATA = "projector_config.pbtxt", "vectors.tsv", "metadata.tsv"
+_ROWS_AT_ONCE = 4096
+
+
+def projector_files(folder: str) -> list[str]:
+    """The paths that `write_projector_files` writes to."""
+    return [os.path.join(folder, name) for name in (_VECTORS, _METADATA, _CONFIG)]
+
+
+def write_projector_files(
+    folder: str, name: str, vectors: np.ndarray, metadata: Mapping[str, Iterable[str | int]]
+) -> None:
+    """Writes vectors and what to show of each; the files appear together.
+
+    Args:
+      folder: the folder, which is created if it is missing.
+      name: what the vectors are of, for the reader.
+      vectors: float32 [N, D]; may be mapped from a file.
+      metadata: columns of N values without tabs and line breaks, two of them at least; the first one labels the points.
+    """
+    files.make_folders(folder)
+    with files.atomic_writes(projector_files(folder)) as (vectors_sink, metadata_sink, config_sink):
+        for start in range(0, len(vectors), _ROWS_AT_ONCE):
+            np.savetxt(vectors_sink, vectors[start : start + _ROWS_AT_ONCE], fmt="%.6g", delimiter="\t")
+        for row in (metadata, *zip(*metadata.values(), strict=True)):
+            metadata_sink.write("\t".join(map(str, row)) + "\n")
+        shape = "\n".join(f"  tensor_shape: {size}" for size in vectors.shape)
+        config_sink.write(
+            f'embeddings {{\n  tensor_name: "{name}"\n{shape}\n  tensor_path: "{_VECTORS}"\n'
+            f'  metadata_path: "{_METADATA}"\n}}\n'
+        )

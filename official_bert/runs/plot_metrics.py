@@ -1,0 +1,78 @@
+"""`tools/plot_metrics.py`: output folders of runs in, their curves out, as a page and an image."""
+
+import os
+from collections.abc import Sequence
+
+from absl import logging
+
+from official_bert.config.run_configs.tools import CurvesConfig
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.extras import require
+from official_bert.support.metrics_file import METRICS_FILE, Metrics, read_metrics
+from official_bert.training.run_folder import RUN_CONFIG_FILE, distinct_names, read_run_config
+from official_bert.visualization import curves, curves_image
+
+_EVALUATION_FOLDER = "eval"  # where evaluation alone writes its flags
+
+
+def run(config: CurvesConfig) -> None:
+    """Writes the page and the image.
+
+    Raises:
+      UserError: a pattern matches no run with metrics, the runs are of different tasks, or nothing can be written.
+    """
+    if config.picture_file is not None:
+        require("matplotlib", extra="plots")
+    metrics, notes = _read(config.output_dirs.split(","))
+    names = distinct_names({folder: _flags(folder) for folder in metrics})
+    runs = [curves.Run(name=names[folder], folder=folder, series=read.series) for folder, read in metrics.items()]
+    curves.check_comparable(runs)
+    outputs = [path for path in (config.output_file, config.picture_file) if path is not None]
+    inputs = [os.path.join(folder, METRICS_FILE) for folder in metrics]
+    files.check_no_overwriting(outputs, inputs, "output_file")
+    num_panels = len(curves.panels(runs))
+    if config.output_file is not None:
+        with files.atomic_write(config.output_file, "wb") as sink:
+            sink.write(curves.page(runs, smoothing=config.smoothing, notes=notes).encode())
+    if config.picture_file is not None:
+        with files.atomic_write(config.picture_file, "wb") as sink:
+            curves_image.draw(runs, sink, smoothing=config.smoothing)
+    logging.info("wrote %s: %d metrics of %d run(s)", " and ".join(outputs), num_panels, len(runs))
+
+
+def _read(patterns: Sequence[str]) -> tuple[dict[str, Metrics], list[str]]:
+    """The metrics of each folder that the patterns match, and what the reader should know about those without."""
+    metrics: dict[str, Metrics] = {}
+    notes = []
+    for pattern in (pattern.strip() for pattern in patterns):
+        matches = [
+            os.path.dirname(path)
+            for name in (METRICS_FILE, RUN_CONFIG_FILE)
+            for path in files.find_any(os.path.join(pattern, name))
+        ]
+        with_metrics = 0
+        for folder in dict.fromkeys(matches):
+            path = os.path.join(folder, METRICS_FILE)
+            read = read_metrics(path) if files.exists(path) else Metrics({}, 0)
+            if read.num_damaged:
+                notes.append(f"{path}: left out {read.num_damaged} damaged lines")
+            if read.series:
+                metrics[folder] = read
+                with_metrics += 1
+            else:
+                notes.append(f"{folder} has no metrics yet and is left out")
+        if not with_metrics:
+            raise UserError(
+                f"output_dirs: no folder with metrics matches {pattern!r}; give the output folder of a run: it "
+                f"writes {METRICS_FILE} every log_steps steps of training, and when it evaluates"
+            )
+    notes = list(dict.fromkeys(notes))
+    for note in notes:
+        logging.warning("%s", note)
+    return metrics, notes
+
+
+def _flags(folder: str) -> dict:
+    written = read_run_config(folder) or read_run_config(os.path.join(folder, _EVALUATION_FOLDER))
+    return written.flags if written is not None else {}

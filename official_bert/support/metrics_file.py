@@ -1,0 +1,84 @@
+"""`metrics.jsonl`, in which a run keeps its losses and scores: one line per split and step.
+
+`training/summaries.py` writes it, `tools/plot_metrics.py` draws it.
+"""
+
+import json
+import math
+from typing import NamedTuple
+
+from official_bert.support import files
+
+METRICS_FILE = "metrics.jsonl"
+_MAX_STEP = 10**12  # as for the flags that count steps
+
+
+class Series(NamedTuple):
+    """A metric over the steps of a run.
+
+    Attributes:
+      steps: increasing.
+      values: finite, one for each step.
+    """
+
+    steps: list[int]
+    values: list[float]
+
+
+class Metrics(NamedTuple):
+    """What a `metrics.jsonl` holds.
+
+    Attributes:
+      series: split ("train" or "eval") and name to the numbers, in the order of their first lines.
+      num_damaged: lines that are none, such as the last one of a killed run.
+    """
+
+    series: dict[tuple[str, str], Series]
+    num_damaged: int
+
+
+def parse_line(line: bytes) -> dict | None:
+    """Reads a line: a dict of `split`, `step` and numbers; None for a damaged one, such as the last of a killed run."""
+    try:
+        scalars = json.loads(line)
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
+        return None
+    if not line.endswith(b"\n") or not isinstance(scalars, dict):
+        return None
+    split, step = scalars.get("split"), scalars.get("step")
+    is_whole = isinstance(split, str) and type(step) is int and 0 <= step <= _MAX_STEP
+    return scalars if is_whole and all(_is_number(scalars[name]) for name in scalars.keys() - {"split"}) else None
+
+
+def read_metrics(path: str) -> Metrics:
+    """Reads a `metrics.jsonl`.
+
+    Where a step has two lines of a split, the last one counts. Numbers that are not finite are left out.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    points: dict[tuple[str, str], dict[int, float]] = {}
+    num_damaged = 0
+    with files.open_file(path, "rb") as source:
+        for line in source:
+            scalars = parse_line(line)
+            if scalars is None:
+                num_damaged += 1
+                continue
+            split, step = scalars.pop("split"), scalars.pop("step")
+            for name, value in scalars.items():
+                if math.isfinite(value):
+                    points.setdefault((split, name), {})[step] = value
+    series = {}
+    for key, values in points.items():
+        steps = sorted(values)
+        series[key] = Series(steps, [float(values[step]) for step in steps])
+    return Metrics(series, num_damaged)
+
+
+def _is_number(value: object) -> bool:
+    """Whether JSON holds a number that a float can hold; NaN and infinity are such."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**1023

@@ -1,0 +1,221 @@
+"""The curves of runs, and a page that shows them; `curves_image.py` draws them.
+
+`support/metrics_file.py` reads what is drawn.
+"""
+
+import base64
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.support.errors import UserError, listed
+from official_bert.support.metrics_file import Series
+from official_bert.visualization.page import filled
+
+_TEMPLATE = "curves.html"
+# Points in a page, beyond which neighbouring ones are averaged: 11 MB.
+_MOST_POINTS = 2_000_000
+
+# Names that runs of all tasks share, so that they do not tell whether runs can be compared.
+_OF_ALL_TASKS = frozenset(
+    (
+        "loss",
+        "eval_loss",
+        "learning_rate",
+        "gradient_norm",
+        "examples_per_second",
+        "tokens_per_second",
+        "padding",
+        "loss_scale",
+        "overflow_steps",
+    )
+)
+# The panels in their order, by split and by what the name ends in; names that no row matches come last.
+_ORDER = (
+    ("train", "loss"),
+    ("eval", ""),
+    ("eval", "loss"),
+    ("train", "learning_rate"),
+    ("train", "gradient_norm"),
+    ("train", "examples_per_second"),
+    ("train", "tokens_per_second"),
+    ("train", "padding"),
+)
+_SPLIT_TITLES = {"train": "training", "eval": "evaluation"}
+_TITLES = {
+    "learning_rate": "learning rate",
+    "gradient_norm": "gradient norm",
+    "examples_per_second": "examples per second",
+    "tokens_per_second": "tokens per second",
+    "padding": "share of padding",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """The metrics of a run.
+
+    Attributes:
+      name: what it is called in the legend.
+      folder: where it lies.
+      series: split and name to the numbers.
+    """
+
+    name: str
+    folder: str
+    series: Mapping[tuple[str, str], Series]
+
+
+class Panel(NamedTuple):
+    """A metric that runs are compared in.
+
+    Attributes:
+      split: "train" or "eval".
+      name: of the metric.
+      title: for the reader.
+      is_loss: whether a logarithmic scale makes sense.
+      is_smoothed: whether the numbers are those of single batches; scores and the learning rate are drawn as they are.
+    """
+
+    split: str
+    name: str
+    title: str
+    is_loss: bool
+    is_smoothed: bool
+
+
+def check_comparable(runs: Sequence[Run]) -> None:
+    """Raises if two runs have nothing in common but what runs of all tasks have.
+
+    Raises:
+      UserError: their losses, or their scores, are those of different tasks.
+    """
+    for first, second in itertools.combinations(runs, 2):
+        for split in _SPLIT_TITLES:
+            names, others = _own_names(first, split), _own_names(second, split)
+            if names and others and not names & others:
+                raise UserError(
+                    f"{first.folder} and {second.folder} have different metrics: {listed(sorted(names))} and "
+                    f"{listed(sorted(others))}; draw the runs of each task by themselves"
+                )
+
+
+def _own_names(run: Run, split: str) -> set[str]:
+    return {name for of_split, name in run.series if of_split == split} - _OF_ALL_TASKS
+
+
+def panels(runs: Sequence[Run]) -> list[Panel]:
+    """The metrics of runs in the order in which they are shown: losses, scores, learning rate and the rest.
+
+    A loss that is the sum of one alone is left out, and so is the evaluation's `loss` beside `eval_loss`, which are the
+    same but for the weights of the last batch.
+    """
+    names = list(dict.fromkeys(key for run in runs for key in run.series))
+    losses = [name for split, name in names if split == "train" and name.endswith("_loss")]
+    hidden = {("train", losses[0])} if len(losses) == 1 and ("train", "loss") in names else set()
+    if ("eval", "eval_loss") in names:
+        hidden.add(("eval", "loss"))
+    shown = [
+        Panel(
+            split,
+            name,
+            title=f"{_SPLIT_TITLES.get(split, split)}: {_title(name)}",
+            is_loss=name.endswith("loss"),
+            is_smoothed=split == "train" and name != "learning_rate",
+        )
+        for split, name in names
+        if (split, name) not in hidden
+    ]
+    return sorted(shown, key=_position)  # stable
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name) or name.removeprefix("eval_").replace("_", " ")
+
+
+def _position(panel: Panel) -> int:
+    kind = "loss" if panel.is_loss else panel.name if panel.split == "train" else ""
+    return _ORDER.index((panel.split, kind)) if (panel.split, kind) in _ORDER else len(_ORDER)
+
+
+def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
+    """Averages over the past with weights that fall off exponentially, without a bias towards 0 at the start.
+
+    With `smoothing=.5` the values `4, 1, 1` become `4, (2 * 1 + 4) / 3 = 2, (4 * 1 + 2 * 1 + 4) / 7 = 1.43`.
+
+    Args:
+      values: floats [T].
+      smoothing: weight of each value relative to the next, from 0 (no smoothing) to less than 1.
+
+    Returns:
+      float64 [T].
+    Source: TensorBoard; as in Adam, Kingma and Ba, section 3.
+    """
+    averages = np.empty(len(values))
+    total = weight = 0.0
+    for number, value in enumerate(values):
+        total = smoothing * total + value
+        weight = smoothing * weight + 1.0
+        averages[number] = total / weight
+    return averages
+
+
+def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) -> str:
+    """Makes a page for the browser, which needs no other file and no network.
+
+    It has all points in float32. Of very many, neighbouring ones are averaged and a note says so.
+
+    Args:
+      runs: what to draw.
+      smoothing: what the page starts with; see `smoothed`.
+      notes: sentences that the reader should know.
+
+    Returns:
+      HTML.
+    """
+    notes = list(notes)
+    num_points = sum(len(series.steps) for run in runs for series in run.series.values())
+    num_averaged = -(-num_points // _MOST_POINTS)
+    if num_averaged > 1:
+        notes.append(f"The runs have {num_points:,} points; each one here is the mean of {num_averaged} neighbours.")
+    steps: dict[str, int] = {}  # most curves of a run share them
+
+    def curve(series: Series | None) -> dict[str, str | int] | None:
+        if series is None:
+            return None
+        of_points, values = _averaged(series, num_averaged)
+        return {"steps": steps.setdefault(_base64(of_points, "<f8"), len(steps)), "values": _base64(values, "<f4")}
+
+    shown = [
+        {
+            "title": panel.title,
+            "isLoss": panel.is_loss,
+            "isSmoothed": panel.is_smoothed,
+            "curves": [curve(run.series.get((panel.split, panel.name))) for run in runs],
+        }
+        for panel in panels(runs)
+    ]
+    data = {
+        "runs": [{"name": run.name, "folder": run.folder} for run in runs],
+        "panels": shown,
+        "steps": list(steps),
+        "smoothing": smoothing,
+        "notes": notes,
+    }
+    return filled(_TEMPLATE, data)
+
+
+def _averaged(series: Series, num_averaged: int) -> tuple[np.ndarray, np.ndarray]:
+    """The means of so many neighbouring points at a time, at the step of the last of them, as in a log line."""
+    starts = np.arange(0, len(series.steps), num_averaged)
+    ends = np.append(starts[1:], len(series.steps))
+    return np.array(series.steps)[ends - 1], np.add.reduceat(np.array(series.values), starts) / (ends - starts)
+
+
+def _base64(numbers: np.ndarray, kind: str) -> str:
+    """Floats as little-endian bytes; one that is too large for the kind becomes the largest."""
+    largest = np.finfo(kind).max
+    return base64.b64encode(np.clip(numbers, -largest, largest).astype(kind).tobytes()).decode("ascii")

@@ -1,0 +1,40 @@
+"""What docs/security.md promises of the code itself; hostile files and requests are in the tests that it names."""
+
+import ast
+
+import pytest
+
+from tests.conftest import ROOT
+
+PROGRAMS = [*ROOT.glob("*.py"), *(ROOT / "official_bert").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
+# Sends work to its own processes through pipes that nobody else can write to.
+MAY_UNPICKLE = ROOT / "official_bert" / "support" / "processes.py"
+RUNS_CODE = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
+UNPICKLES = {"pickle.load", "pickle.loads", "torch.load", "joblib.load", "marshal.loads", "yaml.load"}
+
+
+def dangers(tree):
+    """The calls of a program that could run what somebody else wrote."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        arguments = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if name in RUNS_CODE | UNPICKLES:
+            yield name
+        if arguments.get("shell", "False") != "False" or arguments.get("allow_pickle", "False") != "False":
+            yield f"{name}({arguments})"
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_program_runs_or_unpickles_what_it_reads(path):
+    found = [name for name in dangers(ast.parse(path.read_text())) if path != MAY_UNPICKLE or name != "pickle.loads"]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["eval(x)", "os.system(x)", "subprocess.run(x, shell=True)", "np.load(x, allow_pickle=True)", "pickle.load(x)"],
+)
+def test_a_danger_would_be_found(text):
+    assert list(dangers(ast.parse(text)))

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
-.PHONY: install demo demo-classifier test test-slow lint docs bench clean
+.PHONY: install demo demo-classifier test test-slow faults lint docs notebooks bench clean
 
 install: $(VENV)/.installed
 
@@ -30,6 +30,11 @@ test: install
 test-slow: install
 	$(BIN)/python -m pytest -m slow
 
+# Kills, signals and damaged files: the long tests of docs/reliability.md.
+faults: install
+	$(BIN)/python -m pytest -m "slow or not slow" tests/faults tests/training/test_interruptions.py \
+	  tests/training/test_save_and_stop.py tests/training/test_runs.py
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,6 +45,11 @@ docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open site/index.html"
 
+# Runs the notebooks, each as after a fresh clone, and stores what they print and draw: about two minutes each.
+notebooks: install
+	$(BIN)/python -m pip install --quiet --editable ".[notebooks]"
+	$(BIN)/python tools/run_notebooks.py
+
 bench: install
 	$(BIN)/python -m pip install --quiet --editable ".[bench]"
 	$(BIN)/python benchmarks/start_up.py
@@ -49,4 +59,4 @@ bench: install
 	$(BIN)/python benchmarks/training_step.py
 
 clean:
-	rm -rf $(VENV) demo_output demo_classifier_output site
+	rm -rf $(VENV) demo_output demo_classifier_output notebooks/output site

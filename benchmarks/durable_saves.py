@@ -1,4 +1,4 @@
-"""What it costs that a saved checkpoint is on the disk before its name is: the time of a save spent in `os.fsync`.
+"""What it costs that a saved checkpoint is read back, and on the disk before its name is: parts of the time of a save.
 
   python benchmarks/durable_saves.py
 
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from official_bert.checkpoints import bundle
 from official_bert.checkpoints.folder import CheckpointFolder
 
 ROUNDS = 7
@@ -32,26 +33,37 @@ def main() -> None:
             f"array_{number}": np.full(ARRAY_BYTES // 4, number, np.float32)
             for number in range(megabytes * 1_000_000 // ARRAY_BYTES)
         }
-        whole, waiting = (
+        whole, waiting, reading = (
             statistics.median(side) for side in zip(*(save(tensors, folder) for _ in range(ROUNDS)), strict=True)
         )
         print(
-            f"  {megabytes:>4} MB   a save {whole:6.2f} s   without waiting for the disk {whole - waiting:6.2f} s"
-            f"   waiting {waiting:6.2f} s"
+            f"  {megabytes:>4} MB   a save {whole:6.2f} s, of which waiting for the disk {waiting:6.2f} s,"
+            f" reading back {reading:6.2f} s"
         )
 
 
-def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, float]:
-    """Saves a checkpoint; returns the seconds that took, and those of them in `os.fsync`."""
+def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, float, float]:
+    """Saves a checkpoint; returns the seconds that took, and those of them in `os.fsync` and for reading it back."""
     with tempfile.TemporaryDirectory(dir=parent) as path:
         folder = CheckpointFolder(path, keep_max=1)
         os.sync()  # what others left to be written would count as well
-        fsync, waited = os.fsync, []
-        os.fsync = lambda descriptor: waited.append(seconds(lambda: fsync(descriptor)))
+        fsync, is_whole = os.fsync, bundle.is_whole
+        waited, read = [], []
+        os.fsync = lambda descriptor: timed(waited, fsync, descriptor)
+        bundle.is_whole = lambda prefix: timed(read, is_whole, prefix)
         try:
-            return seconds(lambda: folder.save(1, tensors)), sum(waited)
+            return seconds(lambda: folder.save(1, tensors)), sum(waited), sum(read)
         finally:
-            os.fsync = fsync
+            os.fsync, bundle.is_whole = fsync, is_whole
+
+
+def timed(times: list[float], function: Callable, *arguments):
+    """Calls a function and notes how long that took."""
+    began = time.perf_counter()
+    try:
+        return function(*arguments)
+    finally:
+        times.append(time.perf_counter() - began)
 
 
 def seconds(work: Callable[[], object]) -> float:

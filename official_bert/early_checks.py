@@ -8,6 +8,7 @@ import os
 from official_bert.checkpoints.state_file import find_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
+from official_bert.config.run_configs.ablation import AblationConfig
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.corpus import CorpusOptions, SplitSentencesConfig
@@ -199,6 +200,16 @@ def check_split_sentences(config: SplitSentencesConfig) -> None:
 def check_build_vocab(config: VocabConfig) -> None:
     """Checks the files of `tools/build_vocab.py`; see `check_classifier`."""
     _check_corpus(config)
+
+
+def check_ablation(config: AblationConfig) -> None:
+    """Checks the files of `tools/ablation.py`; see `check_classifier`."""
+    for name in ("bert_config_file", "vocab_file"):
+        _check_file(getattr(config, name), name)
+    if not files.is_folder(config.data_dir):
+        raise UserError(f"--data_dir: there is no folder {config.data_dir}; check the path")
+    for given in (config.input_file, config.heldout_file):
+        corpus_parts(find_inputs(given), file_format=config.input_format, text_field=config.text_field)
 
 
 def _check_corpus(config: CorpusOptions) -> None:

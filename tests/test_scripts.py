@@ -34,7 +34,8 @@ from tests.record_files import read_records
 
 FILES = [name + ".py" if (ROOT / f"{name}.py").exists() else f"tools/{name}.py" for name in SCRIPTS]
 DEMOS = ["tools/demo.py", "tools/demo_classifier.py"]  # have no required flags
-MODULES = ["tools/demonstration.py", "tools/mkdocs_hooks.py"]  # are imported by the demos and by mkdocs
+# Imported by the demos and by mkdocs, and what `make notebooks` runs.
+MODULES = ["tools/demonstration.py", "tools/mkdocs_hooks.py", "tools/run_notebooks.py"]
 
 
 def required_flags(script):

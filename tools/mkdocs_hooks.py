@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def on_files(files, config):
     """Adds the README; mkdocs calls this once it has found the pages."""
     text = (ROOT / "README.md").read_text()
+    text = re.sub(r"\[([^]]+)\]\(notebooks/[^)]*\)", r"\1", text)  # the site has no notebooks
     text = text.replace("](docs/", "](").replace("](LICENSE)", "](https://www.apache.org/licenses/LICENSE-2.0)")
     files.append(File.generated(config, "index.md", content=text))
     return files

@@ -93,13 +93,13 @@ def _last_whole(folder: str, before: int) -> str | None:
     steps = [int(match[1]) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
     for step in sorted(steps, reverse=True):
         name = f"model.ckpt-{step}"
-        if step < before and _is_whole(os.path.join(folder, name)):
+        if step < before and is_whole(os.path.join(folder, name)):
             return name
     return None
 
 
-def _is_whole(prefix: str) -> bool:
-    """Reads all of a checkpoint, whose arrays carry checksums."""
+def is_whole(prefix: str) -> bool:
+    """Whether all of a checkpoint can be read and fits the checksums that it carries."""
     try:
         _check_files(prefix)
         reader = tf.train.load_checkpoint(prefix)
@@ -125,7 +125,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
       tensors: name to array.
 
     Raises:
-      UserError: it cannot be written, as on a full disk.
+      UserError: it cannot be written, as on a full disk, or cannot be read back.
     """
     if files.are_changes_dropped():  # TensorFlow would write it
         return
@@ -140,6 +140,11 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 tensor_names=list(tensors),
                 shape_and_slices=[""] * len(tensors),
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
+            )
+        if not is_whole(partial):  # as of memory or a file system that lost bytes without a word
+            raise UserError(
+                f"the checkpoint {prefix} was damaged while it was written, as reading it back shows; the one "
+                "before is kept. Check memory and disk"
             )
         files.publish(partials, paths)
     except tf.errors.OpError as error:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.checkpoints.bundle import is_whole, write_checkpoint
 from official_bert.checkpoints.names import STATE_FILE
 from official_bert.checkpoints.state_file import kept_checkpoints, quoted
 from official_bert.support import files
@@ -38,6 +39,18 @@ class CheckpointFolder:
     def latest(self) -> str | None:
         """Prefix of the last checkpoint, None if there is none yet."""
         return self._kept[-1] if self._kept else None
+
+    def drop_damaged(self) -> None:
+        """Makes the last intact checkpoint the last one, if there is one, and warns of those after it.
+
+        All of the last checkpoint is read. The files of a damaged one stay until a checkpoint of its step is saved.
+        """
+        intact = next((place for place in reversed(range(len(self._kept))) if is_whole(self._kept[place])), None)
+        if intact is None or intact == len(self._kept) - 1:
+            return
+        damaged, self._kept = self._kept[intact + 1 :], self._kept[: intact + 1]
+        logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), self.latest)
+        self._write_state()
 
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
         """Writes the checkpoint of a step, names it the last one, and deletes those beyond `keep_max`.

@@ -172,6 +172,8 @@ def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> Ch
     missing = [name for name in names if name not in reader.shapes]
     if missing:
         raise UserError(f"{what} {reader.prefix} lacks {_some(missing)}: it is of another model, or was not fine-tuned")
+    if any("/lstm_" in name for name in reader.shapes) and not any("/lstm_" in name for name in names):
+        raise UserError(f"{what} {reader.prefix} has a bidirectional LSTM; give head=bilstm, as in training")
     _check_shapes(f"{what} {reader.prefix}", reader.shapes, names)
     return reader
 

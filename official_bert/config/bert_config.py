@@ -11,6 +11,7 @@ from absl import logging
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
+BIDIRECTIONAL, LEFT_TO_RIGHT = ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 ACTIVATION_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 # The sizes of a model, with those of BERT-base.
@@ -33,9 +34,14 @@ _ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its g
 class BertConfig:
     """The shape of a BERT model.
 
+    All but `attention_direction` are keys of the reference: what a position attends to, "bidirectional" for all
+    positions or "left_to_right" for itself and those before it (BERT paper, section 5.1). Left to right, `[CLS]` sees
+    nothing, so the pooler reads the last real position.
+
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
-    Source: the reference's BertConfig; the last block holds keys of published files that nothing computes with.
+    Source: the reference's BertConfig; the block before the last holds keys of published files that nothing computes
+      with.
     """
 
     vocab_size: int
@@ -57,6 +63,8 @@ class BertConfig:
     pooler_size_per_head: int | None = None
     pooler_type: str | None = None
 
+    attention_direction: str = BIDIRECTIONAL
+
     def __post_init__(self):
         for name in _USUAL_SIZES:
             value, largest = getattr(self, name), _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST_SIZE
@@ -72,6 +80,11 @@ class BertConfig:
             )
         if self.hidden_act not in ACTIVATION_NAMES:
             raise UserError(f"hidden_act is {_shown(self.hidden_act)}; it must be one of {', '.join(ACTIVATION_NAMES)}")
+        if self.attention_direction not in ATTENTION_DIRECTIONS:
+            raise UserError(
+                f"attention_direction is {_shown(self.attention_direction)}; it must be one of "
+                f"{', '.join(ATTENTION_DIRECTIONS)}"
+            )
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -96,17 +109,22 @@ class BertConfig:
         return cls(**{**values, "hidden_act": activation})
 
     @classmethod
-    def from_json_file(cls, path: str) -> "BertConfig":
+    def from_json_file(cls, path: str, *, attention_direction: str | None = None) -> "BertConfig":
         """Reads a `bert_config.json`.
+
+        Args:
+          path: the file.
+          attention_direction: what takes the place of the file's, if given.
 
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
         """
         values = text_files.read_json(path, "model config")
         try:
-            return cls.from_dict(values)
+            config = cls.from_dict(values)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
+        return dataclasses.replace(config, attention_direction=attention_direction or config.attention_direction)
 
     @property
     def num_parameters(self) -> int:
@@ -119,9 +137,17 @@ class BertConfig:
         layer = 4 * dense + feed_forward + 2 * layer_norm
         return rows * width + layer_norm + self.num_hidden_layers * layer + dense
 
+    @property
+    def is_left_to_right(self) -> bool:
+        """Whether a position attends only to itself and those before it."""
+        return self.attention_direction == LEFT_TO_RIGHT
+
     def to_dict(self) -> dict:
-        """The keys of `bert_config.json`; unused published keys appear only if the config came with them."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        """The keys of `bert_config.json`; those that the reference has no need of appear only where they differ."""
+        values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        if not self.is_left_to_right:
+            del values["attention_direction"]
+        return values
 
     def to_json_string(self) -> str:
         """The text of `bert_config.json`."""

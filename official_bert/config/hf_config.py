@@ -65,7 +65,12 @@ def make_hf_config(config: BertConfig, architecture: str, num_classes: int | Non
 
     Returns:
       Keys and values.
+
+    Raises:
+      UserError: Hugging Face's BERT cannot compute it.
     """
+    if config.is_left_to_right:
+        raise UserError("attention_direction is left_to_right, which Hugging Face's BERT has no equal of")
     activations = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
     values = {"architectures": [architecture], **_FIXED, **config.to_dict()}
     values["hidden_act"] = activations[config.hidden_act]

@@ -6,6 +6,7 @@ imported when it runs, so that `--help` never imports TensorFlow.
 
 import dataclasses
 
+from official_bert.config.run_configs.ablation import AblationConfig
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.config.run_configs.classification import ClassifierConfig, GlueAverageConfig
 from official_bert.config.run_configs.corpus import SplitSentencesConfig
@@ -220,6 +221,20 @@ task. WNLI is included only with --count_wnli: the GLUE website includes it, the
 included.
 """,
         run="official_bert.runs.glue_average:run",
+        uses_tensorflow=False,
+    ),
+    Script(
+        name="ablation",
+        config_class=AblationConfig,
+        summary="Pretrains and fine-tunes variants of BERT on a small budget: the BERT paper's ablations.",
+        usage=r"""
+  {command} --input_file=corpus.txt --heldout_file=heldout.txt --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --task_name=SST-2 --data_dir=glue/SST-2 --output_dir=out/ablation
+
+Prints tables of means over the seeds. The same command goes on where it was stopped.
+""",
+        check="official_bert.early_checks:check_ablation",
+        run="official_bert.runs.ablation:run",
         uses_tensorflow=False,
     ),
     Script(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.masking import MaskingVocabulary, number_to_predict
+from official_bert.data.masking import BERT_REPLACEMENTS, MaskingVocabulary, Replacements, number_to_predict
 from official_bert.tokenization.vocab import Vocabulary
 
 # Of splitmix64 (Steele, Lea and Flood, 2014): the step of its counter, and shifts and factors of its output.
@@ -35,6 +35,7 @@ class GraphMasker:
         whole_word: bool,
         random_seed: int,
         purpose: str,
+        replacements: Replacements = BERT_REPLACEMENTS,
     ):
         """Prepares tables.
 
@@ -46,6 +47,7 @@ class GraphMasker:
           whole_word: mask either all pieces of a word or none.
           random_seed: seed of the masks.
           purpose: any text; maskers with the same seed and different purposes draw different masks.
+          replacements: what becomes of the chosen pieces.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -63,7 +65,8 @@ class GraphMasker:
         ids = range(vocabulary.size)
         self._is_kept = np.array([index in pieces.kept for index in ids])  # [V]
         self._continues_word = np.array([index in pieces.continues_word for index in ids])  # [V]
-        self._replacements = np.array(pieces.replacements, np.int32)
+        self._pieces = np.array(pieces.pieces, np.int32)
+        self._below_mask, self._below_kept = replacements.mask, 1 - replacements.random
         self._numbers = np.array(numbers, np.int32)  # [S + 1]
 
     def mask(self, batch: Mapping[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -93,8 +96,9 @@ class GraphMasker:
         positions = tf.where(is_used, positions, 0)
         labels = tf.where(is_used, tf.gather(ids, positions, batch_dims=1), 0)
 
-        random_pieces = tf.gather(self._replacements, tf.cast(replacement * len(self._replacements), tf.int32))
-        shown = tf.where(kind < 0.8, self._mask_id, tf.where(kind < 0.9, labels, random_pieces))
+        random_pieces = tf.gather(self._pieces, tf.cast(replacement * len(self._pieces), tf.int32))
+        kept_or_random = tf.where(kind < self._below_kept, labels, random_pieces)
+        shown = tf.where(kind < self._below_mask, self._mask_id, kept_or_random)
         change = tf.where(is_used, shown - labels, 0)  # unused slots add 0 to the id of position 0
         rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(positions))
         return {

@@ -1,4 +1,4 @@
-"""Chooses the masked-LM targets of a sequence and masks them: BERT's 80/10/10 rule, by wordpiece or whole word."""
+"""Chooses the masked-LM targets of a sequence, by wordpiece or whole word, and masks them as BERT does or otherwise."""
 
 from collections.abc import Sequence
 from random import Random
@@ -29,13 +29,13 @@ class MaskingVocabulary(NamedTuple):
     Attributes:
       kept: [CLS] and [SEP], which are never masked.
       mask: [MASK].
-      replacements: the pieces of which a random one is taken, as the file first names them, a repeated one once.
+      pieces: those of which a random one is taken, as the file first names them, a repeated one once.
       continues_word: the pieces that belong to the word before them.
     """
 
     kept: list[int]
     mask: int
-    replacements: list[int]
+    pieces: list[int]
     continues_word: set[int]
 
     @classmethod
@@ -48,6 +48,28 @@ class MaskingVocabulary(NamedTuple):
         *kept, mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
         continues_word = {index for piece, index in vocabulary.token_to_id.items() if piece.startswith("##")}
         return cls(kept, mask, list(vocabulary.token_to_id.values()), continues_word)
+
+
+class Replacements(NamedTuple):
+    """What becomes of the wordpieces that are chosen to be predicted; the rest of them stay as they are.
+
+    Attributes:
+      mask: fraction that become [MASK].
+      random: fraction that become a random piece of the whole vocabulary.
+    Source: BERT paper, section 3.1, task 1, and appendix C.2, which compares others.
+    """
+
+    mask: float = 0.8
+    random: float = 0.1
+
+    @property
+    def kept_of_rest(self) -> float:
+        """Of those that do not become [MASK], the fraction that stay; half of them at 80/10/10, exactly."""
+        rest = 1 - self.mask
+        return round((rest - self.random) / rest, 12) if rest > 0 else 0.0  # 0.5 and not 0.49999999999999989
+
+
+BERT_REPLACEMENTS = Replacements()
 
 
 def number_to_predict(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
@@ -65,7 +87,13 @@ class Masker:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, *, masked_lm_prob: float, max_predictions_per_seq: int, whole_word: bool
+        self,
+        vocabulary: Vocabulary,
+        *,
+        masked_lm_prob: float,
+        max_predictions_per_seq: int,
+        whole_word: bool,
+        replacements: Replacements = BERT_REPLACEMENTS,
     ):
         """Prepares the ids that masking needs.
 
@@ -74,18 +102,18 @@ class Masker:
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
           max_predictions_per_seq: maximum number of masked wordpieces per sequence.
           whole_word: mask either all pieces of a word or none.
+          replacements: what becomes of the chosen pieces.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        self._kept, self._mask, self._replacements, self._continues_word = MaskingVocabulary.of(vocabulary)
+        self._kept, self._mask, self._pieces, self._continues_word = MaskingVocabulary.of(vocabulary)
+        self._masked_share, self._kept_share = replacements.mask, replacements.kept_of_rest
         self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
         """Masks wordpieces of one sequence.
-
-        Of the chosen pieces, 80% become [MASK], 10% stay and 10% become a random piece of the whole vocabulary.
 
         Args:
           ids: the sequence, including [CLS] and [SEP].
@@ -99,12 +127,13 @@ class Masker:
             self._choose_words(ids, num_to_predict, rng) if self._whole_word else self._choose(ids, num_to_predict, rng)
         )
         masked = list(ids)
-        random, replacements = rng.random, self._replacements
+        random, pieces = rng.random, self._pieces
+        masked_share, kept_share = self._masked_share, self._kept_share
         for position in chosen:
-            if random() < 0.8:
+            if random() < masked_share:
                 masked[position] = self._mask
-            elif random() >= 0.5:
-                masked[position] = replacements[rng.randint(0, len(replacements) - 1)]
+            elif random() >= kept_share:
+                masked[position] = pieces[rng.randint(0, len(pieces) - 1)]
         positions = sorted(chosen)
         return MaskedSequence(masked, positions, [ids[position] for position in positions])
 

@@ -69,6 +69,36 @@ class SentencePair(NamedTuple):
     is_random_next: bool
 
 
+def full_sentences(
+    corpus: Corpus, document_index: int, *, max_num_pieces: int, short_seq_prob: float, rng: Random
+) -> Iterator[array]:
+    """Cuts a document into stretches of as many whole sentences as fit, for pretraining without next sentences.
+
+    A sentence that is too long by itself is cut where it is full; its rest begins the next stretch. No text is lost.
+
+    Args:
+      corpus: all documents.
+      document_index: the one to cut.
+      max_num_pieces: maximum number of wordpieces of a stretch.
+      short_seq_prob: fraction of documents that are cut into shorter stretches, of a random length.
+      rng: drawn from for the lengths.
+
+    Yields:
+      Ids, at least one.
+    Source: RoBERTa, section 4.2, "DOC-SENTENCES".
+    """
+    starts, document = corpus.starts, corpus.documents[document_index]
+    length = max_num_pieces
+    if rng.random() < short_seq_prob:
+        length = rng.randint(2, max_num_pieces)
+    begin, document_end = starts[document.start], starts[document.stop]
+    while begin < document_end:
+        last_start = bisect.bisect_right(starts, begin + length, document.start, document.stop + 1) - 1
+        end = starts[last_start] if starts[last_start] > begin else begin + length
+        yield corpus.ids[begin:end]
+        begin = end
+
+
 def sentence_pairs(
     corpus: Corpus, document_index: int, *, max_num_pieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[SentencePair]:

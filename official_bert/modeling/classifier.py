@@ -8,11 +8,13 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.tensor_names import FEATURES
+from official_bert.modeling.bilstm import LINEAR, bilstm_layers, width_after
 from official_bert.modeling.blocks import Dropout, OutputProjection
 from official_bert.modeling.encoder_model import EncoderModel
 from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
+from official_bert.support.errors import UserError
 
 HEAD_DROPOUT = 0.1  # reference values, both whatever the config says
 HEAD_INITIALIZER_RANGE = 0.02
@@ -37,6 +39,8 @@ class ClassificationModel(EncoderModel):
         window_length: int | None = None,
         window_pooling: str = "mean",
         feature_layers: str | None = None,
+        head: str = LINEAR,
+        lstm_units: int | None = None,
         name: str = "classification",
         **kwargs,
     ):
@@ -48,16 +52,22 @@ class ClassificationModel(EncoderModel):
           window_length: positions of a window, if an example may consist of several; None if it is one sequence.
           window_pooling: how the scores of windows become one: "mean" or "max".
           feature_layers: what the classifier reads; see `pooling.sequence_features`.
+          head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it, which read the last
+            layer at every position; not with `feature_layers`.
+          lstm_units: number of units of the LSTM per direction; None for D.
           name: the model's.
           **kwargs: see `keras.Model`: dtype, trainable.
 
         Raises:
-          UserError: the encoder has too few layers for `feature_layers`.
+          UserError: the encoder has too few layers for `feature_layers`, or these are given with another head.
         """
+        if head != LINEAR and feature_layers is not None:
+            raise UserError(f"head={head} reads the last layer at every position; leave feature_layers out")
         super().__init__(encoder, name=name, **kwargs)
         self._num_outputs = num_outputs
         self._window_length, self._window_pooling = window_length, window_pooling
         self._feature_layers = feature_layers
+        self._head_options = {"head": head, "lstm_units": lstm_units}
         config = encoder.config
         self.feature_shape = (num_vectors(feature_layers, config.num_hidden_layers), config.hidden_size)
         self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
@@ -66,7 +76,11 @@ class ClassificationModel(EncoderModel):
             zeros = keras.initializers.Zeros()
             self.layer_weights = keras.Variable(zeros, shape=(num_read,), name="layer_weights", autocast=False)
             num_read = 1
-        width = num_read * config.hidden_size
+        with keras.name_scope("classification"):
+            self.lstm_layers = bilstm_layers(
+                head, lstm_units, config.hidden_size, self.dtype_policy, returns_sequence=False
+            )
+        width = width_after(self.lstm_layers, num_read * config.hidden_size)
         self.dropout.build((None, width))
         self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="classifier")
         self.build_for_any_length()
@@ -79,6 +93,7 @@ class ClassificationModel(EncoderModel):
             "window_length": self._window_length,
             "window_pooling": self._window_pooling,
             "feature_layers": self._feature_layers,
+            **self._head_options,
         }
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -112,18 +127,27 @@ class ClassificationModel(EncoderModel):
             return self.classify(features, training=training)
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         if self._window_length is None:
-            return self.classify(self.features(inputs, training=training), training=training)
+            return self._logits(inputs, training)
         num_examples = ops.shape(inputs["input_ids"])[0]
         windows = {
             name: ops.reshape(tensor, (-1, self._window_length)) for name, tensor in inputs.items()
         }  # [B * W, S]
-        logits = self.classify(self.features(windows, training=training), training=training)  # [B * W, C]
+        logits = self._logits(windows, training)  # [B * W, C]
         logits = ops.reshape(logits, (num_examples, -1, logits.shape[-1]))  # [B, W, C]
         is_real = ops.reshape(windows["input_mask"][:, 0] == 1, (num_examples, -1, 1))  # [B, W, 1]
         is_real = ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)  # so that none has no window
         if self._window_pooling == "max":
             return ops.max(ops.where(is_real, logits, -np.inf), axis=1)
         return ops.sum(ops.where(is_real, logits, 0), axis=1) / ops.sum(ops.cast(is_real, logits.dtype), axis=1)
+
+    def _logits(self, inputs, training):
+        """Scores sequences, each by itself: float32 [B, num_outputs]."""
+        if not self.lstm_layers:
+            return self.classify(self.features(inputs, training=training), training=training)
+        x = self.encoder(**inputs, training=training and self.encoder.trainable)["sequence_output"]  # [B, S, D]
+        for layer in self.lstm_layers:
+            x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)  # the last gives [B, 2 * U]
+        return self.head(self.dropout(x, training=training))
 
     def features(self, inputs, training=False):
         """Computes what the classifier reads.

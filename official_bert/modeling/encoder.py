@@ -10,7 +10,7 @@ from official_bert.modeling.blocks import Configured, dense
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.layout import LayoutMaker, padded_sequences
-from official_bert.modeling.masks import attention_bias
+from official_bert.modeling.masks import attention_bias, last_real_position
 from official_bert.modeling.model import TokenModel
 from official_bert.modeling.split_layers import SplitStack
 from official_bert.modeling.transformer import TransformerStack
@@ -25,7 +25,7 @@ def is_of_encoder(name: str) -> bool:
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class Pooler(Configured, keras.layers.Layer):
-    """A vector for the whole sequence: a tanh projection of what stands at [CLS]."""
+    """A vector for the whole sequence: a tanh projection of one of its vectors, mostly that at [CLS]."""
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
         """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
@@ -41,7 +41,7 @@ class Pooler(Configured, keras.layers.Layer):
         return tuple(input_shape)
 
     def call(self, first):
-        """Maps the vectors at [CLS], float [B, D], to float [B, D]."""
+        """Maps vectors, one of each sequence, float [B, D], to float [B, D]."""
         return self.dense(first)
 
 
@@ -189,11 +189,20 @@ class BertEncoder(Configured, TokenModel):
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are not these.
         """
+        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         stack = self._stack(training)
-        embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training, stack.num_heads)
+        embedding_output, bias, layout = self._embed(inputs, training, stack.num_heads)
         layers = stack(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
-        return self._outputs(embedding_output, layers, self.pooler(layers[-1].context[:, 0]))
+        last = layers[-1].context
+        pooled_output = self.pooler(self._last_read(last, inputs) if self.config.is_left_to_right else last[:, 0])
+        return self._outputs(embedding_output, layers, pooled_output)
+
+    @staticmethod
+    def _last_read(x, inputs):
+        """Selects the vector of each sequence that has seen all of it: float [B, S, D] to [B, D]."""
+        positions = last_real_position(inputs["input_mask"])
+        return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
     @staticmethod
     def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
@@ -208,24 +217,27 @@ class BertEncoder(Configured, TokenModel):
         }
 
     def pool(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Computes `pooled_output` alone, for which the last layer is wanted at [CLS] only.
+        """Computes `pooled_output` alone, for which the last layer is wanted at one position only.
 
         The arguments are those of `call`, and so is the result, but for other places of dropout.
 
         Returns:
           float [B, D].
         """
+        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        if self.config.is_left_to_right:
+            return self(**inputs, training=training)["pooled_output"]
         stack = self._stack(training)
-        embedding_output, bias, layout = self._embed(input_ids, input_mask, segment_ids, training, stack.num_heads)
+        embedding_output, bias, layout = self._embed(inputs, training, stack.num_heads)
         layers = stack(layout.pack(embedding_output), bias, layout=layout, first_only=True, training=training)
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
     def _stack(self, training) -> TransformerStack | SplitStack:
         return self.transformer if training or self._split_stack is None else self._split_stack
 
-    def _embed(self, input_ids, input_mask, segment_ids, training, num_heads):
+    def _embed(self, inputs, training, num_heads):
         """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout to work in."""
-        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         embedding_output = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)
         layout = self._layout_maker(inputs["input_mask"], num_heads)
-        return embedding_output, attention_bias(inputs["input_mask"]), layout
+        bias = attention_bias(inputs["input_mask"], is_left_to_right=self.config.is_left_to_right)
+        return embedding_output, bias, layout

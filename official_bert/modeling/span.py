@@ -1,10 +1,14 @@
 """The question-answering model: an encoder, and two scores a position."""
 
-import keras
+from typing import Any
 
+import keras
+from keras import ops
+
+from official_bert.modeling.bilstm import LINEAR, bilstm_layers, width_after
 from official_bert.modeling.blocks import OutputProjection
 from official_bert.modeling.encoder_model import EncoderModel
-from official_bert.modeling.inputs import named_inputs
+from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.model import Encoder
 
 HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
@@ -14,23 +18,32 @@ HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
 class SpanModel(EncoderModel):
     """Encoder and span head: how well an answer would start, and end, at each position.
 
-    Source: BERT paper, section 4.2.
+    Source: BERT paper, section 4.2; the bidirectional LSTM: section 5.1.
     """
 
-    def __init__(self, encoder: Encoder, *, name: str = "span", **kwargs):
+    def __init__(
+        self, encoder: Encoder, *, head: str = LINEAR, lstm_units: int | None = None, name: str = "span", **kwargs
+    ):
         """Creates the head under the names of the reference's checkpoints.
 
         Args:
           encoder: the encoder.
+          head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
+          lstm_units: number of units of the LSTM per direction; None for D.
           name: the model's.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
         super().__init__(encoder, name=name, **kwargs)
+        self._options = {"head": head, "lstm_units": lstm_units}
         with keras.name_scope("cls"), keras.name_scope("squad"):
-            self.head = OutputProjection(
-                encoder.config.hidden_size, 2, initializer_range=HEAD_INITIALIZER_RANGE, name="start_and_end"
-            )
+            self.lstm_layers = bilstm_layers(head, lstm_units, encoder.config.hidden_size, self.dtype_policy)
+            width = width_after(self.lstm_layers, encoder.config.hidden_size)
+            self.head = OutputProjection(width, 2, initializer_range=HEAD_INITIALIZER_RANGE, name="start_and_end")
         self.build_for_any_length()
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor as JSON can hold them."""
+        return {**super().get_config(), **self._options}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
@@ -53,6 +66,9 @@ class SpanModel(EncoderModel):
         Raises:
           UserError: see `BertEncoder.call`.
         """
-        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
-        logits = self.head(self.encoder(**inputs, training=training)["sequence_output"])  # [B, S, 2]
+        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        x = self.encoder(**inputs, training=training)["sequence_output"]
+        for layer in self.lstm_layers:
+            x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)
+        logits = self.head(x)  # [B, S, 2]
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}

@@ -7,16 +7,13 @@ import keras
 from keras import ops
 
 from official_bert.config.tensor_names import FEATURES
+from official_bert.modeling.bilstm import LINEAR, bilstm_layers, width_after
 from official_bert.modeling.blocks import Dropout, OutputProjection
 from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
 from official_bert.modeling.encoder_model import EncoderModel
 from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
-
-BILSTM = "bilstm"
-
-_NUM_LSTM_LAYERS = 2
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -36,7 +33,7 @@ class TaggingModel(EncoderModel):
         *,
         num_outputs: int,
         feature_layers: str = LAST,
-        head: str = "linear",
+        head: str = LINEAR,
         lstm_units: int | None = None,
         name: str = "tagger",
         **kwargs,
@@ -67,7 +64,6 @@ class TaggingModel(EncoderModel):
         self.feature_shape = (num_read, config.hidden_size)
         self._feature_layers = feature_layers
         self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
-        self.lstm_layers = []
         with keras.name_scope("tagging"):
             if is_weighted(feature_layers):
                 zeros = keras.initializers.Zeros()
@@ -75,22 +71,11 @@ class TaggingModel(EncoderModel):
                 num_read = 1
             width = num_read * config.hidden_size
             self.dropout.build((None, None, width))
-            if head == BILSTM:
-                units = lstm_units or config.hidden_size
-                for number in range(_NUM_LSTM_LAYERS):
-                    self.lstm_layers.append(self._bidirectional(units, width, f"lstm_{number}"))
-                    width = 2 * units
+            units = lstm_units or config.hidden_size
+            self.lstm_layers = bilstm_layers(head, units, width, self.dtype_policy)
+            width = width_after(self.lstm_layers, width)
             self.head = OutputProjection(width, num_outputs, initializer_range=HEAD_INITIALIZER_RANGE, name="tags")
         self.build_for_any_length()
-
-    def _bidirectional(self, units: int, input_width: int, name: str) -> keras.layers.Bidirectional:
-        policy = self.dtype_policy
-        if policy.variable_dtype != "float32":  # the initial weights of an LSTM are orthogonal, which needs float32
-            policy = keras.DTypePolicy(f"mixed_{policy.compute_dtype}")
-        lstm = keras.layers.LSTM(units, return_sequences=True, dtype=policy, name="lstm")
-        layer = keras.layers.Bidirectional(lstm, dtype=policy, name=name)
-        layer.build((None, None, input_width))
-        return layer
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor as JSON can hold them."""

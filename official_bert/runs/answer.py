@@ -33,7 +33,14 @@ def run(config: AnswerConfig) -> None:
     if not tokenizer.encode(context):
         raise UserError(f"--context_file={config.context_file} contains no words; there is nothing to find answers in")
     servable = load_servable(
-        config, bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k, what="init_checkpoint"
+        config,
+        bert_config,
+        tokenizer,
+        config.init_checkpoint,
+        top_k=config.top_k,
+        what="init_checkpoint",
+        head=config.head,
+        lstm_units=config.lstm_units,
     )
     predict = Predictor.of(servable)
     for question in _questions_from_input() if config.question is None else [config.question]:

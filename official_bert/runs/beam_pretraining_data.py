@@ -38,10 +38,11 @@ def run(config: BeamPretrainingDataConfig) -> None:
         text_field=config.text_field,
         part_bytes=PART_BYTES,
     )
+    maker = record_maker(config, tokenizer)
     steps = beam_records.MakeRecords(
         parts,
         tokenizer,
-        record_maker(config, tokenizer),
+        maker,
         beam_records.Copies(config.random_seed, config.dupe_factor),
         [files.absolute(path) for path in config.output_files],
         config.compression,
@@ -59,9 +60,15 @@ def run(config: BeamPretrainingDataConfig) -> None:
         num_single=counters[beam_records.NUM_SINGLE],
         unknown_share=unknown_share,
         settings=tokenizer.settings,
+        has_pairs=maker.has_pairs,
     )
-    is_masked = config.masking == "static"
-    logging.info("%s", counts.summary(num_documents=num_documents, unknown_share=unknown_share, is_masked=is_masked))
+    summary = counts.summary(
+        num_documents=num_documents,
+        unknown_share=unknown_share,
+        is_masked=maker.is_masked,
+        has_pairs=maker.has_pairs,
+    )
+    logging.info("%s", summary)
     logging.info(
         "%s wordpieces of text in %.0f seconds, %s records/s",
         f"{counters[beam_records.NUM_IDS]:,}",

@@ -8,6 +8,7 @@ from absl import logging
 
 from official_bert.config.run_configs.pretraining import PretrainingDataConfig, RecordOptions
 from official_bert.data.corpus_files import corpus_parts
+from official_bert.data.masking import Replacements
 from official_bert.data.records import RecordSpool, RecordWriter, fingerprint
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -51,6 +52,8 @@ def record_maker(config: RecordOptions, tokenizer: FullTokenizer) -> RecordMaker
         short_seq_prob=config.short_seq_prob,
         do_whole_word_mask=config.do_whole_word_mask,
         is_masked=config.masking == "static",
+        replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
+        use_next_sentence=config.use_next_sentence,
     )
 
 
@@ -66,6 +69,7 @@ def _make_serial(
         num_single=sum(len(document) == 1 for document in corpus.documents),
         unknown_share=unknown_share,
         settings=tokenizer.settings,
+        has_pairs=maker.has_pairs,
     )
     # One stream for everything, drawn from in the reference's order: documents, pairs and masks, records.
     rng = random.Random(config.random_seed)
@@ -78,7 +82,12 @@ def _make_serial(
             spool.append(record)
         for record in spool.shuffled(rng):
             writer.write(record)
-    return maker.counts.summary(num_documents=num_documents, unknown_share=unknown_share, is_masked=maker.is_masked)
+    return maker.counts.summary(
+        num_documents=num_documents,
+        unknown_share=unknown_share,
+        is_masked=maker.is_masked,
+        has_pairs=maker.has_pairs,
+    )
 
 
 def _make_sharded(
@@ -96,6 +105,7 @@ def _make_sharded(
         [tokenizer.vocabulary.fingerprint, tokenizer.settings.fingerprint],
         [config.max_seq_length, config.max_predictions_per_seq, config.masked_lm_prob, config.short_seq_prob],
         [config.do_whole_word_mask, config.masking],
+        [config.mask_replace_prob, config.random_replace_prob, config.use_next_sentence],
     )
     sharded = ShardedRun(
         parts,

@@ -13,5 +13,7 @@ def run(config: TaggingConfig) -> None:
       UserError: a flag, the data or a checkpoint is wrong.
     """
     is_encoder_trained = config.do_train and config.trainable_encoder
-    bert_config, tokenizer = read_model_files(config, for_training=is_encoder_trained)
+    bert_config, tokenizer = read_model_files(
+        config, for_training=is_encoder_trained, attention_direction=config.attention_direction
+    )
     finetune(TaggingJob(config, bert_config, tokenizer))

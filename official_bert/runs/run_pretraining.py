@@ -7,11 +7,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
+from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.data.damage import explained_damage
+from official_bert.data.masking import Replacements
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
@@ -37,6 +38,7 @@ from official_bert.training.run_setup import (
     training_batch_size,
     training_folder,
     training_plan,
+    warn_of_other_direction,
     write_evaluation_flags,
     write_run_files,
 )
@@ -50,18 +52,19 @@ def run(config: PretrainingConfig) -> None:
     Raises:
       UserError: a flag, a record or a checkpoint is wrong.
     """
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    direction = config.attention_direction
+    bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
     bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     vocabulary = None
     if config.do_export:
-        _, tokenizer = read_model_files(config)
+        _, tokenizer = read_model_files(config, attention_direction=direction)
         vocabulary = tokenizer.vocabulary
         check_export_dir(config.export_dir)
     elif config.dynamic_masking:
         vocabulary = read_vocabulary(config, bert_config)
     if config.init_checkpoint:
-        CheckpointReader(config.init_checkpoint, "init_checkpoint")
+        warn_of_other_direction(config.init_checkpoint, bert_config)
     check_has_checkpoint(config)
     if latest_checkpoint(config.output_dir):
         check_same_model(config.output_dir, bert_config, vocabulary)
@@ -97,6 +100,7 @@ def _train_and_evaluate(
         max_seq_length=config.max_seq_length,
         max_predictions_per_seq=config.max_predictions_per_seq,
         eval_batch_size=config.eval_batch_size,
+        use_next_sentence=config.use_next_sentence,
         encoder_options=encoder_options(config),
     )
     masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
@@ -111,14 +115,16 @@ def _train_and_evaluate(
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
     if config.do_eval and cluster.num_workers > 1:
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
-    with training_folder(config.output_dir, do_train=config.do_train):
+    with training_folder(config):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, num_records)
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with explained_damage(paths, schema):
             if masking:
                 masking.check_vocabulary(paths[0])
-            if config.do_train and not _train(config, trainer, task, masking, paths, num_records, vocabulary):
+            if config.do_train and not _train(
+                config, trainer, task, masking, paths, num_records, vocabulary, bert_config
+            ):
                 return False
             if config.do_eval:
                 _evaluate(config, trainer, task, masking, paths, num_records)
@@ -134,6 +140,7 @@ def _dynamic_masking(config: PretrainingConfig, bert_config: BertConfig, vocabul
         masked_lm_prob=config.masked_lm_prob,
         do_whole_word_mask=config.do_whole_word_mask,
         random_seed=config.random_seed,
+        replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
     )
 
 
@@ -145,6 +152,7 @@ def _train(
     paths: list[str],
     num_records: int,
     vocabulary: Vocabulary | None,
+    bert_config: BertConfig,
 ) -> bool:
     if config.num_warmup_steps >= config.num_train_steps:
         logging.warning(
@@ -157,7 +165,7 @@ def _train(
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(config, vocabulary, trainer.num_replicas)
+        write_run_files(config, bert_config, vocabulary, trainer.num_replicas)
         selection = {
             "batch_size": batch_size,
             "lengths": padded_lengths(config.max_seq_length) if config.train_batch_tokens else None,

@@ -12,5 +12,7 @@ def run(config: SquadConfig) -> None:
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.
     """
-    bert_config, tokenizer = read_model_files(config, for_training=config.do_train)
+    bert_config, tokenizer = read_model_files(
+        config, for_training=config.do_train, attention_direction=config.attention_direction
+    )
     finetune(QuestionAnsweringJob(config, bert_config, tokenizer))

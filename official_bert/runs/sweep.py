@@ -3,9 +3,7 @@
 import dataclasses
 import itertools
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,9 +12,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from official_bert.checkpoints.names import delete_checkpoints
-from official_bert.config.flag_binding import to_arguments
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepOptions
-from official_bert.config.run_configs.training import LabellingOptions
+from official_bert.runs.trials import Trial
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
@@ -24,8 +21,6 @@ from official_bert.support.text_tables import format_table, mean_and_deviation
 from official_bert.tasks.classification.datasets.custom import CUSTOM, CUSTOM_METRICS
 from official_bert.tasks.classification.datasets.published import named_dataset
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
-from official_bert.training.results import RESULTS_FILE, read_results
-from official_bert.training.run_folder import differing_flags, read_run_config
 
 _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
 _DECIMALS = 4
@@ -49,57 +44,19 @@ def run(config: SweepOptions) -> None:
     for trial in pending:
         name = os.path.basename(trial.config.output_dir)
         logging.info("run %d of %d%s: %s", trials.index(trial) + 1, len(trials), clock.time_left(), name)
-        exit_code = _run_script(config.script, trial.config)
-        if trial.score is None:
-            # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
-            is_stopped = exit_code <= 0 or exit_code == 130
-            advice = (
-                "the same command resumes from there"
-                if is_stopped
-                else ("fix the error above and run the command again; finished runs are kept")
-            )
-            raise UserError(f"{name} ended with exit code {exit_code} and without {trial.primary_metric}; {advice}")
-        logging.info("%s = %.*f", trial.primary_metric, _DECIMALS, trial.score)
+        trial.run(name)
+        logging.info("%s = %.*f", trial.metric, _DECIMALS, trial.score)
         clock.add(trial.config.num_train_epochs)
         _record_progress(config, combinations)
     sys.stdout.write(format_table(_rows(combinations)))
     sys.stdout.write(f"best on dev: {_best(combinations).description}\n")
 
 
-class _Trial(NamedTuple):
-    """One run: its flags, and the key of `eval_results.txt` that ranks it."""
-
-    config: LabellingOptions
-    primary_metric: str
-
-    @property
-    def score(self) -> float | None:
-        """What it reached; None if it is not finished."""
-        path = os.path.join(self.config.output_dir, RESULTS_FILE)
-        return read_results(path).get(self.primary_metric) if files.exists(path) else None
-
-    def check_folder(self) -> None:
-        """Raises if its folder has a run with other flags: resuming that would mix two runs."""
-        folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
-        run = read_run_config(folder)
-        if run is None and self.score is None:
-            return
-        defaults = {field.name: field.default for field in dataclasses.fields(self.config)}
-        found = {**defaults, **run.flags} if run else {}  # a flag that is newer than the run had no effect in it
-        names = differing_flags(found, flags, ignored=("output_dir",))
-        if names:
-            values = [flags_there.get(names[0]) for flags_there in (found, flags)]
-            raise UserError(
-                f"{folder} has a run with --{names[0]}={values[0]}, not {values[1]}; "
-                "delete that folder or give another --output_dir"
-            )
-
-
 class _Combination(NamedTuple):
     """Settings, as they stand in the table, and a run with each seed."""
 
     settings: dict[str, str]
-    trials: list[_Trial]
+    trials: list[Trial]
 
     @property
     def scores(self) -> list[float]:
@@ -114,7 +71,7 @@ class _Combination(NamedTuple):
     def description(self) -> str:
         flags = " ".join(f"--{name}={value}" for name, value in self.settings.items())
         mean, deviation = mean_and_deviation(self.scores, _DECIMALS)
-        return f"{flags}, {self.trials[0].primary_metric} {mean}" + (f" (std {deviation})" if deviation else "")
+        return f"{flags}, {self.trials[0].metric} {mean}" + (f" (std {deviation})" if deviation else "")
 
 
 def _combinations(config: SweepOptions) -> list[_Combination]:
@@ -130,7 +87,7 @@ def _combinations(config: SweepOptions) -> list[_Combination]:
             batch_size, rate, epochs = map(_show, values)
             folder = f"batch_{batch_size}-rate_{rate}-epochs_{epochs}-seed_{seed}"
             changes = {**settings, "random_seed": seed, "output_dir": os.path.join(config.output_dir, folder)}
-            trials.append(_Trial(config.run_config(**{**fields, **changes}), primary_metric))
+            trials.append(Trial(config.script, config.run_config(**{**fields, **changes}), primary_metric))
         combinations.append(_Combination({name: _show(value) for name, value in settings.items()}, trials))
     return combinations
 
@@ -156,18 +113,6 @@ def _parse_list(config: SweepOptions, name: str, kind: Callable[[str], Any]) -> 
 
 def _show(value: float) -> str:
     return f"{value:g}"
-
-
-def _run_script(script: str, config: LabellingOptions) -> int:
-    """Runs a script to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint."""
-    command = [sys.executable, "-m", "official_bert", script, *to_arguments(config)]
-    command.append("--verbosity=-1")  # warnings and errors
-    with subprocess.Popen(command) as process:
-        previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        try:
-            return process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, previous)
 
 
 class _Clock:
@@ -203,9 +148,7 @@ def _record_progress(config: SweepOptions, combinations: Sequence[_Combination])
 
 def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:
     first = combinations[0].trials
-    rows = [
-        [*_SETTINGS, *(f"seed_{trial.config.random_seed}" for trial in first), f"mean_{first[0].primary_metric}", "std"]
-    ]
+    rows = [[*_SETTINGS, *(f"seed_{trial.config.random_seed}" for trial in first), f"mean_{first[0].metric}", "std"]]
     for combination in combinations:
         scores = [trial.score for trial in combination.trials]
         cells = ["" if score is None else f"{score:.{_DECIMALS}f}" for score in scores]

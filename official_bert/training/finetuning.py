@@ -39,6 +39,7 @@ from official_bert.training.run_setup import (
     training_batch_size,
     training_folder,
     training_plan,
+    warn_of_other_direction,
     write_evaluation_flags,
     write_run_files,
 )
@@ -126,14 +127,14 @@ def finetune(job: FinetuningJob) -> None:
         _check_ensemble(job)
     else:
         check_has_checkpoint(config)
-        _check_initial_checkpoint(config)
+        _check_initial_checkpoint(config, job.bert_config)
     strategy = create_strategy(config)  # before anything else touches a device
     for name in _BATCH_SIZES:
         if hasattr(config, name) and not (name == "train_batch_size" and config.train_batch_tokens):
             num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
             check_divisible(getattr(config, name), strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
-    with cluster.working(), training_folder(config.output_dir, do_train=config.do_train):
+    with cluster.working(), training_folder(config):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()
@@ -192,7 +193,7 @@ def _train(job: FinetuningJob, trainer: Trainer) -> bool:
     plan = _plan(config, _num_steps(job, trainer, file, batch_size), trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(config, job.tokenizer.vocabulary, trainer.num_replicas)
+        write_run_files(config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         return training_batches(
             [file.path],
             file.schema,
@@ -245,10 +246,10 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
     return step
 
 
-def _check_initial_checkpoint(config: FinetuningOptions) -> None:
+def _check_initial_checkpoint(config: FinetuningOptions, bert_config: BertConfig) -> None:
     """Opens the checkpoint that training begins with before long work is done, and warns if there is none."""
     if config.init_checkpoint:
-        CheckpointReader(config.init_checkpoint, "init_checkpoint")
+        warn_of_other_direction(config.init_checkpoint, bert_config)
     elif not latest_checkpoint(checkpoint_folder(config)):
         logging.warning(
             "no init_checkpoint: all weights are newly initialized, and fine-tuning alone is rarely enough; "

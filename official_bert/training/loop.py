@@ -17,8 +17,9 @@ from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
+from official_bert.training.save_requests import SaveRequests
 from official_bert.training.sigterm import SigtermNotice, Terminated
-from official_bert.training.step import OVERFLOW_STEPS, TrainingSteps
+from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
 
@@ -27,6 +28,7 @@ _SECONDS_PER_CALL = 1.0
 # Of records whose vectors at every position are in memory together.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
 _COMPUTED = "computed"
+_MOST_FAILURES = 20  # steps in a row that nan_policy passes over
 _SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
 
 
@@ -88,7 +90,8 @@ class Trainer:
             where an earlier run was stopped, should that be such a step; returns whether to stop early.
 
         Returns:
-          Whether training reached its end, early or not; False if SIGTERM stopped it, after saving a checkpoint.
+          Whether training reached its end, early or not; False if SIGTERM or `max_train_seconds` stopped it, after
+          saving a checkpoint.
 
         Raises:
           UserError: a checkpoint does not fit, or a loss is not finite.
@@ -96,17 +99,22 @@ class Trainer:
         files.make_folders(output_dir)
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
         # Workers stop together, between two steps: none may leave the others alone at something else.
-        with SigtermNotice(may_raise=self.cluster.num_workers == 1) as sigterm:
+        requests = SaveRequests(save_seconds=plan.save_checkpoints_secs, max_seconds=plan.max_train_seconds)
+        with SigtermNotice(may_raise=self.cluster.num_workers == 1) as sigterm, requests:
             try:
-                self._train(plan, batches, folder, ScalarLog(output_dir), init_checkpoint, evaluate, sigterm)
+                is_over = self._train(
+                    plan, batches, folder, ScalarLog(output_dir), init_checkpoint, evaluate, sigterm, requests
+                )
             except KeyboardInterrupt:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
-            is_stopped = self.cluster.is_any(sigterm.is_set)
-            if is_stopped:
-                logging.info("SIGTERM: stopped; the same command resumes from %s", folder.latest)
-            return not is_stopped
+            is_terminated = self.cluster.is_any(sigterm.is_set)
+            if is_terminated or not is_over:
+                reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
+                logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)
+                return False
+            return True
 
     def _train(
         self,
@@ -117,7 +125,9 @@ class Trainer:
         init_checkpoint: str | None,
         evaluate: Callable[[int], bool] | None,
         sigterm: SigtermNotice,
-    ) -> None:
+        requests: SaveRequests,
+    ) -> bool:
+        """Trains; returns whether training reached its end."""
         steps = TrainingSteps(self._task, self.model, self._strategy, plan)
         window = _Window(plan.batch_size)
         if folder.latest:
@@ -132,12 +142,12 @@ class Trainer:
         start = int(steps.step.numpy())
         scalar_log.forget_after(start)
         if start and _is_evaluated(plan, start, evaluate) and _evaluate(evaluate, start, sigterm):
-            return
+            return True
         if start >= plan.num_train_steps:
             logging.warning(
                 "%s exists already: nothing left to train up to step %d", folder.latest, plan.num_train_steps
             )
-            return
+            return True
 
         logging.info(
             "training %s parameters from step %d to %d on %d device(s)",
@@ -152,11 +162,11 @@ class Trainer:
                 iterator = iter(self.cluster.distribute(batches(steps.num_examples)))
                 steps.compile(iterator)
         except Terminated:
-            return  # the last checkpoint is of this very step
+            return False  # the last checkpoint is of this very step
         with Progress(
             "training", plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
         ) as progress:
-            self._loop(plan, steps, iterator, folder, scalar_log, window, progress, sigterm, evaluate)
+            return self._loop(plan, steps, iterator, folder, scalar_log, window, progress, sigterm, requests, evaluate)
 
     def _loop(
         self,
@@ -168,13 +178,16 @@ class Trainer:
         window: "_Window",
         progress: Progress,
         sigterm: SigtermNotice,
+        requests: SaveRequests,
         evaluate: Callable[[int], bool] | None,
-    ) -> None:
-        step = saved_step = int(steps.step.numpy())
+    ) -> bool:
+        """Takes the steps; returns whether training reached its end."""
+        step = int(steps.step.numpy())
         pace = _Pace(plan.iterations_per_loop, is_cut_short=not isinstance(self._strategy, tf.distribute.TPUStrategy))
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if evaluate else [])
-        is_over = False
-        while not is_over and not self.cluster.is_any(sigterm.is_set):
+        is_over, is_stopped = False, self.cluster.is_any(sigterm.is_set)
+        failures = _Failures(plan.nan_policy)
+        while not is_over and not is_stopped:
             event = min(_next_multiple(step, every) for every in intervals)
             num_steps = min(self.cluster.of_chief(pace.num_steps), event - step, plan.num_train_steps - step)
             began = time.monotonic()
@@ -186,16 +199,22 @@ class Trainer:
                 progress.restart(step)
             pace.add(num_steps, seconds)
             is_overflow = history.get(OVERFLOW_STEPS, [0])[-1]
-            if not is_overflow and not all(np.isfinite(values[-1]) for values in history.values()):
-                raise UserError(
-                    f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}; the "
-                    f"last good checkpoint is {folder.latest}; try a lower learning_rate or a longer warm-up"
-                )
+            is_rolled_back = failures.add(step, history, folder.latest)
+            if is_rolled_back:
+                steps.roll_back(folder.latest)
+                window = _Window(plan.batch_size)
             is_over = step == plan.num_train_steps
             is_logged = is_over or step % plan.log_steps == 0
-            scalars = window.scalars()
+            scalars = window.scalars() if window.num_steps else {}
             progress.update(step, *_describe(step, scalars), log=is_logged)
-            if is_logged:
+            if is_logged and scalars:
+                if skipped := scalars.get(SKIPPED_STEPS):
+                    logging.warning(
+                        "step %d: skipped %d of the %d steps since the last line, whose gradients were not finite",
+                        step,
+                        skipped,
+                        window.num_steps,
+                    )
                 if is_overflow and scalars[OVERFLOW_STEPS] == window.num_steps:
                     logging.warning(
                         "step %d: all %d steps since the last line overflowed in float16 and changed nothing; if that "
@@ -209,13 +228,16 @@ class Trainer:
                 progress.clear()
                 is_over = _evaluate(evaluate, step, sigterm) or is_over
             # Last, since a checkpoint vouches for all that was written of its step.
-            if is_over or step % plan.save_checkpoints_steps == 0:
+            stops, saves = self.cluster.sums(
+                int(sigterm.is_set or (self.cluster.is_chief and requests.is_over)),
+                int(requests.is_due if self.cluster.is_chief else requests.is_signalled),
+            )
+            is_stopped = stops > 0
+            if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
                 progress.clear()
                 self._save(folder, steps, window)
-                saved_step = step
-        if step != saved_step:  # SIGTERM
-            progress.clear()
-            self._save(folder, steps, window)
+                requests.note_saved()
+        return is_over
 
     def _save(self, folder: CheckpointFolder, steps: TrainingSteps, window: "_Window") -> None:
         step = int(steps.step.numpy())
@@ -393,6 +415,47 @@ class _Pace:
             self.num_steps = max(1, min(self._limit, fitting, 2 * self.num_steps))
 
 
+class _Failures:
+    """Decides what follows from steps whose loss or gradients are not finite; `policy` as in `TrainingPlan`."""
+
+    def __init__(self, policy: str):
+        self._policy = policy
+        self._num_in_a_row = 0
+
+    def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
+        """Looks at the steps of a call, which such a step ends unless it was skipped.
+
+        Args:
+          step: the last of them.
+          history: their scalars.
+          latest: the last checkpoint.
+
+        Returns:
+          Whether to go back to the weights of the last checkpoint.
+
+        Raises:
+          UserError: training is to stop.
+        """
+        if history.get(OVERFLOW_STEPS, [0])[-1]:
+            return False  # a smaller scale of the loss comes next
+        is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
+        is_failed = not is_skipped[-1] and not all(np.isfinite(values[-1]) for values in history.values())
+        taken = np.flatnonzero(~is_skipped)
+        if len(taken) and not is_failed:
+            self._num_in_a_row = 0
+        self._num_in_a_row += int(is_failed or len(is_skipped) - 1 - taken[-1]) if len(taken) else len(is_skipped)
+        if not is_failed and self._num_in_a_row <= _MOST_FAILURES:
+            return False
+        loss = f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}"
+        if self._policy == "rollback" and self._num_in_a_row <= _MOST_FAILURES:
+            logging.warning("%s: back to the weights of %s, and on with the next batch", loss, latest)
+            return True
+        times = f", for the {self._num_in_a_row}th time in a row" if self._num_in_a_row > 1 else ""
+        raise UserError(
+            f"{loss}{times}; the last good checkpoint is {latest}; try a lower learning_rate or a longer warm-up"
+        )
+
+
 class _Window:
     """Averages over the steps since the last log line."""
 
@@ -437,14 +500,16 @@ class _Window:
         """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
 
         `padding` is the share of the positions of all batches that hold no token.
-        In float16 also the last scale of the loss, and the number of steps that overflowed, whose gradient norms and
-        losses are left out where they are not finite.
+
+        In float16 also the last scale of the loss, and the number of steps that overflowed; with steps that may be
+        skipped, their number. Gradient norms and losses of these are left out where they are not finite.
         """
         columns = self._columns()
         tokens, positions = columns.pop("tokens"), columns.pop("positions", np.zeros(0))
         columns.pop("examples", None)
         last = {name: float(columns.pop(name)[-1]) for name in ("learning_rate", "loss_scale") if name in columns}
-        counts = {name: float(np.sum(columns.pop(name))) for name in (OVERFLOW_STEPS,) if name in columns}
+        names = (OVERFLOW_STEPS, SKIPPED_STEPS)
+        counts = {name: float(np.sum(columns.pop(name))) for name in names if name in columns}
         finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
         scalars = {name: float(np.mean(values)) for name, values in finite.items() if len(values)} | last | counts
         if num_positions := float(np.sum(positions)):

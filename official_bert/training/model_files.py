@@ -18,17 +18,20 @@ class ModelFlags(Protocol):
     max_seq_length: int
 
 
-def read_model_files(flags: ModelFlags, *, for_training: bool = False) -> tuple[BertConfig, FullTokenizer]:
+def read_model_files(
+    flags: ModelFlags, *, for_training: bool = False, attention_direction: str | None = None
+) -> tuple[BertConfig, FullTokenizer]:
     """Reads the architecture and the vocabulary, and checks that they and the flags fit each other and the machine.
 
     Args:
       flags: name the files.
       for_training: whether there must be room for the optimizer, too.
+      attention_direction: what takes the place of the file's, if given.
 
     Raises:
       UserError: a file is missing or damaged, they do not fit, or the model is too large for the machine.
     """
-    bert_config = BertConfig.from_json_file(flags.bert_config_file)
+    bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
     bert_config.check_memory(flags.bert_config_file, for_training=for_training)
     bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = FullTokenizer(vocab_file=flags.vocab_file, **flags.text_settings._asdict())

@@ -23,6 +23,10 @@ class TrainingPlan:
       iterations_per_loop: maximum number of steps in one compiled call.
       use_xla: whether XLA compiles the step, on one device.
       save_checkpoints_steps: steps between checkpoints.
+      save_checkpoints_secs: seconds between checkpoints, beside those of the steps; 0 for none by the clock.
+      max_train_seconds: seconds after which training stops with a checkpoint, to be resumed; 0 for no limit.
+      nan_policy: what to do about a step whose loss or gradients are not finite: "stop" training, "skip" it, so that it
+        changes nothing, or "rollback" to the weights of the last checkpoint and go on with the next batch.
       keep_checkpoint_max: checkpoints to keep, 0 for all.
       log_steps: steps between log lines.
       eval_steps: steps between evaluations, None for none.
@@ -41,6 +45,9 @@ class TrainingPlan:
     iterations_per_loop: int = 1000
     use_xla: bool = False
     save_checkpoints_steps: int = 1000
+    save_checkpoints_secs: float = 0
+    max_train_seconds: float = 0
     keep_checkpoint_max: int = 5
+    nan_policy: str = "stop"
     log_steps: int = 100
     eval_steps: int | None = None

@@ -36,6 +36,7 @@ _DECISIVE_KEYS = (
     "hidden_act",
     "max_position_embeddings",
     "type_vocab_size",
+    "attention_direction",
 )
 _DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
@@ -72,6 +73,11 @@ def read_run_config(folder: str) -> RunConfig | None:
     if not all(isinstance(settings.get(key), kind) for key, kind in types.items()):
         raise UserError(f"{path} is not the file of a run; restore it or delete the folder")
     return RunConfig(path, **{key: settings.get(key) for key in types})
+
+
+def settings_folder(config: TrainingOptions) -> str:
+    """Where a run writes its settings: those of one that only evaluates do not replace those of training."""
+    return config.output_dir if config.do_train else os.path.join(config.output_dir, "eval")
 
 
 def write_run_config(
@@ -145,19 +151,24 @@ def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return names
 
 
-def write_model_files(folder: str, *, bert_config_file: str, vocab_file: str | None = None) -> None:
-    """Copies the model's files into an output folder, byte for byte.
+def write_model_files(folder: str, bert_config: BertConfig, *, bert_config_file: str, vocab_file: str | None) -> None:
+    """Copies the model's files into an output folder, byte for byte unless a flag changes the architecture.
 
     Args:
       folder: the folder.
-      bert_config_file: the architecture.
+      bert_config: the architecture.
+      bert_config_file: where it comes from.
       vocab_file: the vocabulary; None if the run has none.
     """
-    for source, name in ((bert_config_file, BERT_CONFIG_FILE), (vocab_file, VOCAB_FILE)):
+    architecture = _content(bert_config_file)
+    if BertConfig.from_json_file(bert_config_file) != bert_config:
+        architecture = bert_config.to_json_string().encode()
+    contents = {BERT_CONFIG_FILE: architecture, VOCAB_FILE: None if vocab_file is None else _content(vocab_file)}
+    for name, content in contents.items():
         target = os.path.join(folder, name)
-        if source is not None and not _is_same_content(source, target):
+        if content is not None and not (files.exists(target) and _content(target) == content):
             with files.atomic_write(target, "wb") as sink:
-                sink.write(_content(source))
+                sink.write(content)
 
 
 def check_room_for_model_files(folder: str, *, bert_config_file: str, vocab_file: str | None = None) -> None:

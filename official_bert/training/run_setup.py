@@ -3,10 +3,14 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator
 
 from absl import logging
 
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.token_budget import TokenBudget
 from official_bert.modeling.encoders import EncoderOptions
@@ -17,7 +21,13 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.precision import dtype_policy
-from official_bert.training.run_folder import read_run_config, write_model_files, write_run_config
+from official_bert.training.run_folder import (
+    BERT_CONFIG_FILE,
+    read_run_config,
+    settings_folder,
+    write_model_files,
+    write_run_config,
+)
 
 # Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
 # examples of the epoch would be seen twice and others never.
@@ -40,13 +50,32 @@ _LEARNING_FLAGS = (
     "dynamic_masking",
     "masked_lm_prob",
     "do_whole_word_mask",
+    "mask_replace_prob",
+    "random_replace_prob",
+    "use_next_sentence",
     "gradient_accumulation_steps",
     "use_tpu",
     "mixed_precision",
     "unpad",
     "eval_steps",
     "early_stopping_patience",
+    "nan_policy",
 )
+
+
+def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
+    """Warns if the `bert_config.json` beside an initial checkpoint says that its model attended otherwise."""
+    path = os.path.join(os.path.dirname(CheckpointReader(init_checkpoint, "init_checkpoint").prefix), BERT_CONFIG_FILE)
+    if not files.exists(path):
+        return
+    pretrained = BertConfig.from_json_file(path).attention_direction
+    if pretrained != bert_config.attention_direction:
+        logging.warning(
+            "%s was trained with attention_direction=%s and goes on with %s",
+            init_checkpoint,
+            pretrained,
+            bert_config.attention_direction,
+        )
 
 
 def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
@@ -111,6 +140,9 @@ def training_plan(
         iterations_per_loop=config.iterations_per_loop,
         use_xla=config.use_xla,
         save_checkpoints_steps=config.save_checkpoints_steps,
+        save_checkpoints_secs=config.save_checkpoints_secs,
+        max_train_seconds=config.max_train_seconds,
+        nan_policy=config.nan_policy,
         keep_checkpoint_max=config.keep_checkpoint_max,
         log_steps=config.log_steps,
         eval_steps=eval_steps,
@@ -119,26 +151,39 @@ def training_plan(
     )
 
 
-def training_folder(output_dir: str, *, do_train: bool) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def training_folder(config: TrainingOptions) -> Iterator[None]:
     """Creates the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
+
+    With `fallback`, a run that trains begins with the last checkpoint that is intact.
 
     Raises:
       UserError: the folder cannot be created, or another process trains into it.
     """
-    files.make_folders(output_dir)
-    return locks.exclusive_lock(output_dir, "trains into") if do_train else contextlib.nullcontext()
+    files.make_folders(config.output_dir)
+    if not config.do_train:
+        yield
+        return
+    with locks.exclusive_lock(config.output_dir, "trains into"):
+        if config.fallback and not files.are_changes_dropped():  # all workers go on from what the chief finds
+            CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
+        yield
 
 
-def write_run_files(config: TrainingOptions, vocabulary: Vocabulary | None, num_devices: int) -> None:
+def write_run_files(
+    config: TrainingOptions, bert_config: BertConfig, vocabulary: Vocabulary | None, num_devices: int
+) -> None:
     """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
     write_run_config(config.output_dir, config, vocabulary, num_devices)
-    write_model_files(config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file)
+    write_model_files(
+        config.output_dir, bert_config, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
+    )
 
 
 def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
     """Writes the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
     if not config.do_train:
-        write_run_config(os.path.join(config.output_dir, "eval"), config, vocabulary)
+        write_run_config(settings_folder(config), config, vocabulary)
 
 
 def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:

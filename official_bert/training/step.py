@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import NUM_EXAMPLES
+from official_bert.checkpoints.loading import restore
 from official_bert.optimization import replicas
 from official_bert.optimization.registry import create_optimizer, slots_by_name
 from official_bert.optimization.schedules import create_schedule
@@ -14,7 +15,7 @@ from official_bert.training.loss_scale import LossScale
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.task import Task, WeightedSum
 
-OVERFLOW_STEPS = "overflow_steps"
+OVERFLOW_STEPS, SKIPPED_STEPS = "overflow_steps", "skipped_steps"
 _SEED_STATE = "seed_generator_state"  # how Keras names the state of a dropout layer
 _MAX_SEED = 2**31 - 2  # Keras reduces seeds modulo this number
 
@@ -45,6 +46,7 @@ class TrainingSteps:
         self._strategy = strategy
         self._seed = plan.seed
         self._num_parts = plan.gradient_accumulation_steps
+        self._skips = plan.nan_policy == "skip"
         schedule = create_schedule(
             plan.schedule,
             plan.learning_rate,
@@ -94,7 +96,8 @@ class TrainingSteps:
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
           positions of the batch and tokens (those that are not padding); examples, if batches differ in size. In
-          float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing.
+          float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise skipped_steps, the
+          same, if the plan skips steps.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
@@ -112,7 +115,7 @@ class TrainingSteps:
             row = self._strategy.experimental_local_results(scalars)[0]  # every replica holds the same sums
             history = history.write(num_taken, row)
             num_taken += 1
-            is_finite = tf.reduce_all(tf.math.is_finite(row)) | self._is_overflow(row)
+            is_finite = tf.reduce_all(tf.math.is_finite(row)) | self._is_passed_over(row)
         return history.stack()[:num_taken]
 
     @tf.autograph.experimental.do_not_convert
@@ -128,16 +131,23 @@ class TrainingSteps:
             norm = replicas.take_step(self._optimizer, variables, gradients, gradient_scale=scale)
             scalars[OVERFLOW_STEPS] = tf.cast(self._loss_scale.update(tf.math.is_finite(norm)), tf.float32)
         else:
-            norm = replicas.take_step(self._optimizer, self._model.trainable_variables, gradients)
+            scale = tf.constant(1.0) if self._skips else None
+            norm = replicas.take_step(self._optimizer, self._model.trainable_variables, gradients, gradient_scale=scale)
+            if self._skips:
+                scalars[SKIPPED_STEPS] = tf.cast(~tf.math.is_finite(norm), tf.float32)
         scalars["gradient_norm"] = norm
         self._scalar_names = list(scalars)
         return tf.stack(list(scalars.values()))
 
-    def _is_overflow(self, row: tf.Tensor) -> tf.Tensor:
+    def _is_passed_over(self, row: tf.Tensor) -> tf.Tensor:
         """Whether a step with these scalars changed nothing, and the next one may do better."""
-        if not self._loss_scale:
-            return tf.constant(False)
-        return row[self._scalar_names.index(OVERFLOW_STEPS)] > 0
+        name = next((name for name in (OVERFLOW_STEPS, SKIPPED_STEPS) if name in self._scalar_names), None)
+        return tf.constant(False) if name is None else row[self._scalar_names.index(name)] > 0
+
+    def roll_back(self, checkpoint: str) -> None:
+        """Sets the weights and the optimizer's means from a checkpoint; the count of steps and examples goes on."""
+        slots = {name: variable for name, variable in self.slots.items() if name != NUM_EXAMPLES}
+        restore(checkpoint, self._model.weights, slots)
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor

@@ -171,3 +171,20 @@ def test_training_state_is_slots_and_step():
     assert [name for name in ARRAYS if is_training_state(name, ARRAYS)] == list(ARRAYS)[1:]
     momentum = "bert/embeddings/word_embeddings/momentum"  # of another optimizer
     assert is_training_state(momentum, ARRAYS) and not is_training_state(momentum, {momentum})
+
+
+def test_what_is_damaged_while_it_is_written_does_not_replace_the_checkpoint_before(tmp_path, monkeypatch):
+    folder = CheckpointFolder(str(tmp_path), keep_max=5)
+    folder.save(1, ARRAYS)
+    really = tf.raw_ops.SaveV2
+
+    def save_on_a_bad_disk(prefix, **arguments):
+        really(prefix=prefix, **arguments)
+        with open(f"{prefix}.data-00000-of-00001", "r+b") as data:
+            data.write(bytes([data.read(1)[0] ^ 1]))
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", save_on_a_bad_disk)
+    with pytest.raises(UserError, match="ckpt-2 was damaged while it was written, .* the one before is kept"):
+        folder.save(2, ARRAYS)
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+    assert not [name for name in os.listdir(tmp_path) if "ckpt-2" in name]

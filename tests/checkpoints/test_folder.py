@@ -120,3 +120,28 @@ def test_a_folder_that_is_not_there_has_no_checkpoint(tmp_path):
     assert latest_checkpoint(str(tmp_path / "absent")) is None
     CheckpointFolder(str(tmp_path), keep_max=2).save(7, ARRAYS)
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-7")
+
+
+def test_damaged_checkpoints_at_the_end_are_dropped_with_a_warning(tmp_path, caplog):
+    folder = CheckpointFolder(str(tmp_path), keep_max=0)
+    for step in (1, 2, 3, 4):
+        folder.save(step, ARRAYS)
+    folder.drop_damaged()
+    assert folder.latest.endswith("model.ckpt-4") and not caplog.messages
+    for step in (2, 3, 4):
+        data = tmp_path / f"model.ckpt-{step}.data-00000-of-00001"
+        content = data.read_bytes()
+        data.write_bytes(content[:-1] if step == 3 else bytes([content[0] ^ 1]) + content[1:])
+    (tmp_path / "model.ckpt-4.index").write_bytes(b"")
+    CheckpointFolder(str(tmp_path), keep_max=0).drop_damaged()
+    names = ", ".join(f"{tmp_path}/model.ckpt-{step}" for step in (2, 3, 4))
+    assert caplog.messages == [f"{names}: damaged; going on from {tmp_path}/model.ckpt-1, the checkpoint before"]
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+
+
+def test_a_folder_without_any_intact_checkpoint_is_left_alone(tmp_path):
+    CheckpointFolder(str(tmp_path), keep_max=0).save(1, ARRAYS)
+    (tmp_path / "model.ckpt-1.index").write_bytes(b"")
+    state = (tmp_path / "checkpoint").read_bytes()
+    CheckpointFolder(str(tmp_path), keep_max=0).drop_damaged()
+    assert (tmp_path / "checkpoint").read_bytes() == state

@@ -175,3 +175,18 @@ def test_parts_of_an_export():
         parts(5)
     with pytest.raises(UserError, match="export_parallelism=3 does not divide intermediate_size=31 of c.json"):
         parts(3, intermediate_size=31)
+
+
+def test_the_attention_direction_is_written_only_where_it_is_not_the_usual(tmp_path):
+    usual = BertConfig(vocab_size=5)
+    assert "attention_direction" not in usual.to_dict()
+    assert BertConfig.from_dict({"vocab_size": 5, "attention_direction": "bidirectional"}) == usual
+    path = tmp_path / "bert_config.json"
+    path.write_text(usual.to_json_string())
+    other = BertConfig.from_json_file(str(path), attention_direction="left_to_right")
+    assert other.is_left_to_right and not usual.is_left_to_right
+    path.write_text(other.to_json_string())
+    assert BertConfig.from_json_file(str(path)) == other
+    assert BertConfig.from_json_file(str(path), attention_direction="bidirectional") == usual
+    with pytest.raises(UserError, match="attention_direction is 'backwards'; it must be one of bidirectional, left"):
+        BertConfig(vocab_size=5, attention_direction="backwards")

@@ -160,6 +160,7 @@ SMALLEST = {
     "answer": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "context_file": "f"},
     "score_answers": {"squad_file": "a", "predictions_file": "b"},
     "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},
+    "ablation": {**CLASSIFIER, "input_file": "a", "heldout_file": "f"},
     "sweep": CLASSIFIER,
     "sweep_ner": TAGGING,
     "glue_average": {"output_dirs": "a"},

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data.graph_masking import GraphMasker, first_that_fit, uniform_numbers
-from official_bert.data.masking import Masker
+from official_bert.data.masking import Masker, Replacements
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 
@@ -233,3 +233,25 @@ def test_a_vocabulary_without_mask_is_refused():
         GraphMasker(
             Vocabulary({"[CLS]": 0, "[SEP]": 1}), max_seq_length=8, random_seed=1, purpose="training", **options()
         )
+
+
+@pytest.mark.parametrize(("mask", "other"), [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.7, 0.3), (0.5, 0.25)])
+def test_other_shares(mask, other):
+    rng = random.Random(6)
+    sequences = [sequence(rng, LENGTH) for _ in range(800)]
+    masker = GraphMasker(
+        VOCABULARY,
+        **options(),
+        max_seq_length=LENGTH,
+        random_seed=1,
+        purpose="training",
+        replacements=Replacements(mask, other),
+    )
+    found = masked(masker, sequences)
+    rows, slots = np.nonzero(found["masked_lm_weights"])
+    shown = found["input_ids"][rows, found["masked_lm_positions"][rows, slots]]
+    labels = found["masked_lm_ids"][rows, slots]
+    assert np.mean(shown == MASK) == pytest.approx(mask, abs=0.03)
+    assert np.mean(shown == labels) == pytest.approx(1 - mask - other, abs=0.03)
+    if not other:
+        assert np.isin(shown[shown != labels], [MASK]).all()

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from official_bert.data.masking import Masker
+from official_bert.data.masking import Masker, Replacements
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, Vocabulary
 
@@ -139,3 +139,29 @@ def test_a_word_longer_than_what_may_be_hidden_stays():
 def test_a_vocabulary_without_mask_is_refused():
     with pytest.raises(UserError, match=r"lacks \[MASK\]"):
         Masker(Vocabulary({"[CLS]": 0, "[SEP]": 1}), masked_lm_prob=0.1, max_predictions_per_seq=1, whole_word=False)
+
+
+SHARES = [(1.0, 0.0), (0.0, 0.0), (0.0, 1.0), (0.8, 0.2), (0.7, 0.3), (0.5, 0.25)]
+
+
+@pytest.mark.parametrize(("mask", "other"), SHARES)
+def test_other_shares(mask, other):
+    rng = random.Random(5)
+    counts = {"mask": 0, "kept": 0, "other": 0}
+    for _ in range(800):
+        ids = sequence(rng)
+        masked = masker(replacements=Replacements(mask, other)).mask(ids, rng)
+        for position, label in zip(masked.positions, masked.labels, strict=True):
+            shown = masked.ids[position]
+            counts["mask" if shown == MASK else "kept" if shown == label else "other"] += 1
+    total = 800 * 15
+    # A random piece is the true one, or [MASK], once in len(PIECES) times.
+    for name, share in (("mask", mask), ("kept", 1 - mask - other), ("other", other)):
+        assert counts[name] / total == pytest.approx(share, abs=0.015 + 2 * other / len(PIECES)), name
+    if not other:
+        assert not counts["other"]
+
+
+def test_the_shares_of_the_reference_are_exact():
+    assert Replacements().kept_of_rest == 0.5
+    assert Replacements(0.7, 0.3).kept_of_rest == 0

@@ -1,10 +1,11 @@
 """Documents to sentence pairs."""
 
+import itertools
 import random
 
 import pytest
 
-from official_bert.data.sentence_pairs import Corpus, sentence_pairs
+from official_bert.data.sentence_pairs import Corpus, full_sentences, sentence_pairs
 
 MAX_NUM_PIECES = 20
 
@@ -90,3 +91,38 @@ def test_documents_are_shuffled_as_a_list_would_be(seed):
     random.Random(seed).shuffle(expected)
     corpus.shuffle_documents(random.Random(seed))
     assert corpus.documents == expected
+
+
+@pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
+def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob):
+    rng = random.Random(4)
+    for _ in range(100):
+        corpus = make_corpus(rng)
+        for index, document in enumerate(corpus.documents):
+            stretches = list(
+                full_sentences(corpus, index, max_num_pieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng)
+            )
+            text = corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]]
+            assert [piece for stretch in stretches for piece in stretch] == list(text)
+            assert all(1 <= len(stretch) <= MAX_NUM_PIECES for stretch in stretches)
+            if not short_seq_prob:
+                ends = {corpus.ids[start - 1] for start in corpus.starts[1:]}
+                assert all(stretch[-1] in ends for stretch in stretches)  # no sentence is longer than a stretch
+                lengths = {corpus.ids[start]: end - start for start, end in itertools.pairwise(corpus.starts)}
+                for stretch, following in itertools.pairwise(stretches):
+                    assert len(stretch) + lengths[following[0]] > MAX_NUM_PIECES  # no sentence more would have fitted
+
+
+def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():
+    corpus = Corpus()
+    corpus.add_sentence(range(3))
+    corpus.add_sentence(range(100, 125))
+    corpus.add_sentence(range(200, 204))
+    corpus.end_document()
+    found = full_sentences(corpus, 0, max_num_pieces=10, short_seq_prob=0.0, rng=random.Random(1))
+    assert [list(stretch) for stretch in found] == [
+        [0, 1, 2],
+        [*range(100, 110)],
+        [*range(110, 120)],
+        [*range(120, 125), *range(200, 204)],
+    ]

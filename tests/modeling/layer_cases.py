@@ -90,7 +90,14 @@ CASES = {
         tuple((kind, B, 2 * S) for kind, *_ in INPUTS),
         None,
     ),
+    "ClassificationModel, BiLSTM": Case(
+        _on_encoder(ClassificationModel, num_outputs=3, head="bilstm", lstm_units=4),
+        INPUTS,
+        None,
+        unused="bert/pooler/",
+    ),
     "SpanModel": Case(_on_encoder(SpanModel), INPUTS, None, unused="bert/pooler/"),
+    "SpanModel, BiLSTM": Case(_on_encoder(SpanModel, head="bilstm"), INPUTS, None, unused="bert/pooler/"),
     "TaggingModel": Case(_on_encoder(TaggingModel, num_outputs=5), INPUTS, None, unused="bert/pooler/"),
     "TaggingModel, BiLSTM on a weighted sum": Case(
         _on_encoder(TaggingModel, num_outputs=5, feature_layers="weighted_sum", head="bilstm", lstm_units=4),

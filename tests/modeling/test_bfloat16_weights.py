@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.bilstm import BILSTM
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pooling import WEIGHTED_SUM
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
-from official_bert.modeling.tagging import BILSTM, TaggingModel
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.unpadding import UnpaddedLayout
 
 CONFIG = BertConfig(

@@ -123,8 +123,8 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         data.seek(1000)
         data.write(b"\xff" * 8)
     before = contents(resumed["output_dir"])
-    with pytest.raises(UserError, match=r"model.ckpt-5"):
-        run(resumed)
+    with pytest.raises(UserError, match=r"model.ckpt-5.*; to resume from model.ckpt-0, the last intact checkpoint bef"):
+        run(resumed, fallback=False)
     assert contents(resumed["output_dir"]) == before
 
 
@@ -180,3 +180,29 @@ def test_settings_of_wrong_types_are_named(half_done, tmp_path):
         UserError, match="out/run_config.json: max_seq_length is '16'; that is not a valid value of the flag"
     ):
         Predictor(tmp_path / "out")
+
+
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_ends_as_if_nothing_had_been(
+    resumed, tmp_path, caplog
+):
+    whole = str(tmp_path / "whole")
+    shutil.copytree(resumed["output_dir"], whole)
+    for end in ("index", "data-00000-of-00001"):
+        os.remove(os.path.join(whole, f"model.ckpt-5.{end}"))
+    with open(os.path.join(whole, "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-0"\n')
+    run({**resumed, "output_dir": whole})
+    for suffix in ("index", "data-00000-of-00001"):
+        folder = str(tmp_path / suffix)
+        shutil.copytree(resumed["output_dir"], folder)
+        path = os.path.join(folder, f"model.ckpt-5.{suffix}")
+        os.truncate(path, os.path.getsize(path) // 2)
+        caplog.clear()
+        run({**resumed, "output_dir": folder})
+        message = f"{folder}/model.ckpt-5: damaged; going on from {folder}/model.ckpt-0, the checkpoint before"
+        assert message in caplog.text
+        for end in ("index", "data-00000-of-00001"):
+            found, expected = (
+                open(os.path.join(place, f"model.ckpt-10.{end}"), "rb").read() for place in (folder, whole)
+            )
+            assert found == expected

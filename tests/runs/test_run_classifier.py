@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import shutil
 
@@ -19,6 +20,7 @@ from official_bert.tasks.classification.datasets.published import DATASETS
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import WARM_AND_COLD, assert_fails, prints_error, run_script
 from tests.exports import TOLERANCE, ask
+from tests.reports import scores_of, sections_of
 from tests.sentences import BAD, GOOD, sentence
 from tests.tokenization.hard_texts import PRESPLIT, write_vocabulary
 
@@ -78,6 +80,16 @@ def results(settings):
         return {key: float(value) for key, value in (line.split(" = ") for line in source)}
 
 
+def assert_reported(settings, suffix=""):
+    """The page has the lines of `eval_results.txt` that are of its split, character by character."""
+    lines = [
+        " = ".join(score) for score in scores_of(pathlib.Path(settings["output_dir"], f"report{suffix}.html")).items()
+    ]
+    with open(os.path.join(settings["output_dir"], "eval_results.txt"), encoding="utf-8") as source:
+        assert set(lines) <= set(source.read().splitlines())
+    assert len(lines) >= 4
+
+
 def probabilities(settings, name="test_results.tsv"):
     return np.array(table(settings, name), np.float64)
 
@@ -120,6 +132,10 @@ def test_training_evaluation_and_prediction(settings, data_dir, files_of_model, 
     assert counts.sum() == 37
     assert np.trace(counts) / 37 == pytest.approx(scores["eval_accuracy"], rel=1e-6)
     assert json.loads(open(os.path.join(settings["output_dir"], "labels.json")).read()) == ["0", "1"]
+    assert_reported(settings)
+    report = sections_of(pathlib.Path(settings["output_dir"], "report.html"))
+    assert report["Confusion matrix"]["counts"] == counts.tolist()
+    assert sum(sum(bar[1]) for bar in report["Length"]["bars"]) == 37
 
     # What evaluation alone prints of the same checkpoint, in a process of its own.
     os.remove(os.path.join(settings["output_dir"], "eval_results.txt"))
@@ -174,6 +190,7 @@ def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
         history = json.load(source)
     scores = [score for _, score in history]
     assert len(history) < 40, "did not stop early"
+    assert "report.html" not in os.listdir(settings["output_dir"])  # only of an evaluation that is asked for
     assert scores.index(max(scores)) == len(scores) - 3
     best_step = history[scores.index(max(scores))][0]
     assert f"model.ckpt-{best_step}.index" in os.listdir(best)
@@ -251,6 +268,8 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     assert len(table(settings, "MNLI-m.tsv")) == 5 and len(table(settings, "MNLI-mm.tsv")) == 4
     assert {row[1] for row in table(settings, "MNLI-m.tsv")[1:]} <= set(labels)
     assert table(settings, "predictions.tsv")[0][:3] == ["guid", "text_a", "text_b"]
+    assert_reported(settings)
+    assert_reported(settings, "_mismatched")
 
 
 @pytest.mark.parametrize("problem", [pytest.param("single_label", marks=pytest.mark.slow), "multi_label", "regression"])
@@ -272,6 +291,7 @@ def test_data_of_ones_own(settings, problem):
     else:
         assert scores["eval_pearson"] > 0.7 and header[-1] == "prediction"
         assert all(len(row) == 1 for row in table(settings, "test_results.tsv"))
+    assert_reported(settings)
     # The labels stay those of the training, though nothing tells them now.
     for name in ("train_file", "labels"):
         settings.pop(name, None)

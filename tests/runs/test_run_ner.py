@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -22,6 +23,7 @@ from official_bert.tasks.tagging.windows import make_windows
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, assert_refused, prints_error, run_script
 from tests.record_files import read_records
+from tests.reports import scores_of, sections_of
 
 # A place is of one word or two, a person of one; the tag decides the part of speech.
 PLACES, PERSONS, OTHERS = ("harbour", "bridge"), ("mirror",), ("the", "rain", "snow", "warm", "broken", "committees")
@@ -168,6 +170,10 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     assert f"FB1: {100 * scores['eval_f1']:6.2f}\n" in report
     assert report.strip().splitlines()[-1].split(":")[0].strip() == "PER"
     assert report.splitlines()[1] in log
+    page = pathlib.Path(settings["output_dir"], "report.html")
+    lines = sorted(" = ".join(score) for score in scores_of(page).items())
+    assert lines == read(settings, "eval_results.txt").splitlines()
+    assert [row[0] for row in sections_of(page)["By entity type"]["rows"]] == ["LOC", "PER"]
 
 
 def test_evaluation_and_prediction_alone_give_the_same(trained, copied, data_dir):
@@ -249,6 +255,10 @@ def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
     assert list(results(settings, "test_results.txt")) == ["global_step", "test_accuracy", "test_loss"]
     assert results(settings)["eval_accuracy"] > 0.9
     assert not {"eval_report.txt", "test_report.txt"} & set(os.listdir(settings["output_dir"]))
+    assert {row[0] for row in sections_of(pathlib.Path(settings["output_dir"], "report.html"))["By tag"]["rows"]} == {
+        "NN",
+        "XX",
+    }
     history = json.loads(read(settings, "best/evaluations.json"))
     assert [step for step, _ in history] == [18, 36]
     assert history[-1][1] == pytest.approx(results(settings)["eval_accuracy"], abs=1e-6)  # what decides

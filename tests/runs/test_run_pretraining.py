@@ -10,7 +10,9 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
 from official_bert.runs import run_pretraining
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.results import read_results
 from tests.conftest import assert_refused, prints_error
@@ -199,3 +201,52 @@ def test_a_loss_that_is_not_finite_stops_the_run(refuse, tmp_path, model_dir):
     message = ("loss nan", "at step 1;", "the last good checkpoint is", "model.ckpt-0")
     refuse({"init_checkpoint": tmp_path / "nan.ckpt", "log_steps": 4}, *message)
     assert [path.name for path in (tmp_path / "out").glob("*.index")] == ["model.ckpt-0.index"]
+
+
+def test_without_the_next_sentence_its_head_and_the_pooler_stay_as_they_are(flags, tmp_path, model_dir):
+    initial = CheckpointReader(str(model_dir / "bert_model.ckpt"), "init_checkpoint")
+    changes = {"num_train_steps": 3, "init_checkpoint": initial.prefix, "use_next_sentence": False}
+    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True, do_eval=True))
+    trained = CheckpointReader(str(tmp_path / "out"))
+    for name in initial.shapes:
+        is_same = np.array_equal(trained.read(name), initial.read(name))
+        # The bias of the keys changes nothing that is computed, so its gradient is of rounding alone.
+        assert is_same == ("pooler" in name or "seq_relationship" in name) or "key/bias" in name, name
+    assert read_results(str(tmp_path / "out" / "eval_results.txt")).keys() == {
+        "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
+    }  # fmt: skip
+
+
+def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model_dir, vocab_file, caplog):
+    initial = str(model_dir / "bert_model.ckpt")
+    changes = {"num_train_steps": 2, "attention_direction": "left_to_right", "init_checkpoint": initial}
+    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
+    out = str(tmp_path / "out")
+    warning = f"{initial} was trained with attention_direction=bidirectional and goes on with left_to_right"
+    assert warning in caplog.text
+    assert BertEncoder.from_checkpoint(out).config.is_left_to_right
+    filled = Predictor(out, vocab_file=vocab_file)(["the [MASK] town", "the [MASK] harbour"])
+    assert filled[0] == filled[1]  # what comes later is not seen
+    evaluated = {**flags, "do_eval": True}
+    message = "attention_direction is 'bidirectional', but the checkpoints in .* were trained with 'left_to_right'"
+    with pytest.raises(UserError, match=message):
+        run_pretraining.run(PretrainingConfig(**evaluated))
+    run_pretraining.run(PretrainingConfig(**{**evaluated, "bert_config_file": f"{out}/bert_config.json"}))
+    by_file = read_results(f"{out}/eval_results.txt")
+    run_pretraining.run(PretrainingConfig(**evaluated, attention_direction="left_to_right"))
+    assert read_results(f"{out}/eval_results.txt") == by_file
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"dynamic_masking": True, "vocab_file": "v", "mask_replace_prob": 0.9, "random_replace_prob": 0.2},
+            "--mask_replace_prob=0.9 and --random_replace_prob=0.2 are together more than 1; lower one of them",
+        ),
+        ({"mask_replace_prob": 0.9}, "--mask_replace_prob has no effect without --dynamic_masking; leave it out"),
+        ({"attention_direction": "up"}, "--attention_direction=up: must be one of bidirectional, left_to_right"),
+    ],
+)
+def test_shares_and_directions_that_there_are_not(refuse, changes, message):
+    refuse(changes, message)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import shutil
 import warnings
@@ -13,16 +14,19 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
 from official_bert.config.text_settings import TextSettings
+from official_bert.inference.predictor import Predictor
 from official_bert.metrics.span import NORMALIZATIONS, score_answers
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
+from official_bert.runs import answer as run_answer
 from official_bert.runs import run_squad
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import job
 from official_bert.tokenization import load_vocab
 from official_bert.training.results import read_results
+from tests import reports
 from tests.conftest import GOLDEN, assert_fails, prints_error, run_cold, run_script
 from tests.metrics.plain_squad_2 import plain_squad_2
 from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
@@ -190,6 +194,10 @@ def test_training_and_prediction(trained, data):
     assert scores["global_step"] == 91
     assert scores["exact_match"] == pytest.approx(100 * np.mean(hits))
     assert scores["f1"] >= scores["exact_match"] > 90
+    report = pathlib.Path(settings["output_dir"], "report.html")
+    lines = [" = ".join(score) for score in reports.scores_of(report).items()]
+    assert sorted(lines) == (settings["output_dir"] / "eval_results.txt").read_text().splitlines()
+    assert reports.sections_of(report)["By question word"]["rows"][0][:2] == ["what", "21"]
 
 
 def test_the_same_command_again_changes_nothing_and_says_so(trained):
@@ -426,6 +434,9 @@ def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog)
     candidates = [min(odds.values()) - 1, *odds.values(), max(odds.values()) + 1]
     assert scores["f1"] == pytest.approx(max(scores_at(threshold)["f1"] for threshold in candidates))
     assert scores["f1"] == scores["best_f1"] > scores_at(0.0)["f1"]
+    tables = reports.sections_of(pathlib.Path(settings["output_dir"], "report.html"))
+    answerable = [row for row in tables["With and without answer"]["rows"] if row[0].startswith("has an answer")]
+    assert sum(int(row[1]) for row in answerable) == scores["HasAns_total"]
     threshold = scores["null_score_diff_threshold"]
     assert chosen == predictions_at(threshold)
     assert {name: scores[name] for name in scores_at(threshold)} == scores_at(threshold)
@@ -629,7 +640,7 @@ def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog)
     run(golden_settings, predict_file=str(data / "dev2.json"), version_2_with_negative=True)
     assert "earlier" not in caplog.text
     run(golden_settings, predict_file=str(data / "dev2.json"))
-    for name in ("null_odds.json", "eval_results.txt"):
+    for name in ("null_odds.json", "eval_results.txt", "report.html"):
         assert f"{name} is from an earlier prediction" in caplog.text
 
 
@@ -656,3 +667,21 @@ def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):
     with pytest.raises(UserError, match="the model's end_logits are not all finite; did its training diverge?"):
         run(golden_settings, init_checkpoint=str(tmp_path / "nan.ckpt"))
     assert not os.path.exists(os.path.join(golden_settings["output_dir"], "predictions.json"))
+
+
+def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(settings, data, tmp_path):
+    head = {"head": "bilstm", "lstm_units": 16}  # gives vectors as wide as those of the encoder
+    trained = {**settings, "do_train": True, "do_predict": True, "num_train_epochs": 2.0, "init_checkpoint": None}
+    run(trained, **head)
+    out = tmp_path / "out"
+    answers = (out / "predictions.json").read_bytes()
+    run({**trained, "do_train": False}, **head)
+    assert (out / "predictions.json").read_bytes() == answers
+    context = entries_of(json.loads((data / "dev.json").read_text()))[0][1]
+    assert Predictor(str(out))([("what was it", context)])[0][0].text in context
+    (tmp_path / "context.txt").write_text(context)
+    flags = {"context_file": str(tmp_path / "context.txt"), "init_checkpoint": str(out), "question": "what was it"}
+    flags |= {name: settings[name] for name in ("bert_config_file", "vocab_file", *LENGTHS)}
+    run_answer.run(AnswerConfig(**flags, **head))
+    with pytest.raises(UserError, match="has a bidirectional LSTM; give head=bilstm, as in train"):
+        run_answer.run(AnswerConfig(**flags))

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier
+from official_bert.support.errors import UserError
 from official_bert.training.results import read_results
 from tests.conftest import prints_error
 from tests.sentences import sentence
@@ -86,3 +88,27 @@ def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, messa
     with prints_error(message, ClassifierConfig):
         run(settings, tmp_path, **changes)
     assert np.array_equal(list(tmp_path.iterdir()), [])
+
+
+@pytest.mark.parametrize("lstm_units", [None, pytest.param(16, marks=pytest.mark.slow)])
+def test_a_bilstm_is_trained_evaluated_and_served(settings, tmp_path, lstm_units):
+    options = {"head": "bilstm", "lstm_units": lstm_units}
+    trained = run(settings, tmp_path / "out", **options, do_export=True, export_dir=str(tmp_path / "export"))
+    assert run(settings, tmp_path / "out", **options, do_train=False) == trained
+    texts = ["the snow is warm", "a cold day"]
+    answers = [Predictor(str(tmp_path / folder))(texts) for folder in ("out", "export")]
+    for answer, other in zip(*answers, strict=True):
+        assert answer.probabilities == pytest.approx(other.probabilities, abs=1e-5)
+    with pytest.raises(UserError, match="head=linear, but the checkpoints in .* were trained with head=bilstm"):
+        run(settings, tmp_path / "out", do_train=False)
+
+
+def test_a_bilstm_reads_all_positions_of_a_trained_encoder(settings, tmp_path):
+    for changes, message in (
+        ({"feature_layers": "last"}, "--head=bilstm reads the last layer at every position; leave --feature_layers"),
+        ({"trainable_encoder": False}, "--head=bilstm and --notrainable_encoder exclude each other; choose one"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run(settings, tmp_path / "out", head="bilstm", **changes)
+    with pytest.raises(UserError, match="--lstm_units has no effect without --head=bilstm; leave it out"):
+        run(settings, tmp_path / "out", lstm_units=3)

@@ -11,9 +11,10 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.inference.predictor import Predictor
+from official_bert.modeling.bilstm import BILSTM
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
-from official_bert.modeling.tagging import BILSTM, TaggingModel
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.runs import run_classifier
 from official_bert.serving.lite import write_lite
 from official_bert.support.errors import UserError

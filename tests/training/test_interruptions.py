@@ -14,66 +14,15 @@ import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.config.run_configs.training import FinetuningOptions
-from official_bert.data.schema import RecordSchema
 from official_bert.support import files
 from official_bert.training.finetuning import best_keeper, has_stopped_early
-from official_bert.training.loop import Trainer, TrainingPlan
+from official_bert.training.loop import Trainer
 from official_bert.training.sigterm import SigtermNotice, Terminated
 from official_bert.training.summaries import ScalarLog
-from official_bert.training.task import WeightedSum
+from tests.training.sum_task import PLAN, SumTask, batches
 
 # Of the evaluations, every second step; the third one is not better, so training stops early, at step 6.
 SCORES = {2: 0.5, 4: 0.7, 6: 0.6}
-PLAN = TrainingPlan(
-    batch_size=4,
-    num_train_steps=30,
-    num_warmup_steps=2,
-    learning_rate=0.01,
-    seed=1,
-    iterations_per_loop=2,
-    save_checkpoints_steps=3,
-    keep_checkpoint_max=2,
-    log_steps=4,
-    eval_steps=2,
-)
-
-
-class SumModel(keras.Model):
-    def __init__(self):
-        super().__init__()
-        self.norm = keras.layers.LayerNormalization(name="LayerNorm")
-        self.dense = keras.layers.Dense(1)
-        self({"numbers": tf.zeros([1, 3])})
-
-    def call(self, batch, training=False):
-        return self.dense(self.norm(batch["numbers"]))[:, 0]
-
-
-class SumTask:
-    """Learns to add three numbers."""
-
-    schema = RecordSchema()
-
-    def __init__(self, during_tracing=lambda: None):
-        self._during_tracing = during_tracing
-
-    def build_model(self):
-        return SumModel()
-
-    def losses(self, outputs, batch):
-        self._during_tracing()
-        errors = tf.square(outputs - tf.reduce_sum(batch["numbers"], axis=1))
-        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.constant(float(PLAN.batch_size)))}
-
-    def predictions(self, outputs, batch):
-        raise NotImplementedError
-
-
-def batches(start):
-    def batch(first):
-        return {"numbers": tf.random.stateless_normal([PLAN.batch_size, 3], [7, first])}
-
-    return tf.data.Dataset.counter(start, PLAN.batch_size).map(batch)
 
 
 def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step: None):

@@ -42,7 +42,7 @@ def model_files(tmp_path):
 def folder(tmp_path, vocabulary, model_files):
     """The output folder of a run."""
     write_run_config(str(tmp_path / "out"), CONFIG, vocabulary)
-    write_model_files(str(tmp_path / "out"), **model_files)
+    write_model_files(str(tmp_path / "out"), BertConfig.from_dict(MODEL), **model_files)
     return str(tmp_path / "out")
 
 
@@ -101,7 +101,9 @@ def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
         assert open(copy, "rb").read() == open(model_files[given], "rb").read()
         model_files[given] = copy
     times = {name: os.stat(path).st_mtime_ns for name, path in model_files.items()}
-    write_model_files(folder, **model_files)  # a run that was given the copies leaves them alone
+    write_model_files(
+        folder, BertConfig.from_dict(MODEL), **model_files
+    )  # a run that was given the copies leaves them alone
     assert {name: os.stat(path).st_mtime_ns for name, path in model_files.items()} == times
 
 

@@ -98,6 +98,10 @@ class ClassifierConfig(LabellingOptions):
             raise UserError(f"--labels={self.labels} contains an empty name")
         if not self.trainable_encoder and self.long_text == "window":
             raise UserError("--notrainable_encoder and --long_text=window exclude each other")
+        if self.head == "bilstm" and self.feature_layers is not None:
+            raise UserError("--head=bilstm reads the last layer at every position; leave --feature_layers out")
+        if self.head == "bilstm" and not self.trainable_encoder:
+            raise UserError("--head=bilstm and --notrainable_encoder exclude each other; choose one")
         room = self.max_seq_length - 2  # without [CLS] and [SEP]
         if self.doc_stride and self.doc_stride > room:
             raise UserError(

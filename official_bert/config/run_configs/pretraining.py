@@ -1,7 +1,8 @@
 """Flags of the scripts that make pretraining records and pretrain, and of their demo."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, UNLIMITED, check_options, option
 from official_bert.config.run_configs.beam import BeamOptions
@@ -23,6 +24,38 @@ _DYNAMIC = {"dynamic_masking": (True,)}
 def shard_names(name: str, num_shards: int) -> list[str]:
     """The names of the files that an output is divided into: `name-00000-of-00016` and so on."""
     return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
+
+
+def mask_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any]]) -> Any:
+    """Declares a flag of masking; `circumstances` is what its help text begins with."""
+    return option(
+        0.8,
+        f"{circumstances}Fraction of the chosen wordpieces that become [MASK].",
+        minimum=0,
+        maximum=1,
+        only_with=only_with,
+    )
+
+
+def random_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any]]) -> Any:
+    """Declares another flag of masking; as `mask_replace_option`."""
+    return option(
+        0.1,
+        f"{circumstances}Fraction of the chosen wordpieces that become a random one; what --mask_replace_prob leaves "
+        "stay as they are.",
+        minimum=0,
+        maximum=1,
+        only_with=only_with,
+    )
+
+
+def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
+    """Raises if the two fractions are together more than all."""
+    if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # 0.7 and 0.3 may add up to a bit more
+        raise UserError(
+            f"--mask_replace_prob={config.mask_replace_prob:g} and --random_replace_prob="
+            f"{config.random_replace_prob:g} are together more than 1; lower one of them"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,9 +101,17 @@ class RecordOptions(CorpusOptions, TextOptions):
         "ones each time it uses a record (--dupe_factor=1 is then enough).",
         choices=("static", "none"),
     )
+    mask_replace_prob: float = mask_replace_option("", _STATIC)
+    random_replace_prob: float = random_replace_option("", _STATIC)
+    use_next_sentence: bool = option(
+        True,
+        "Make pairs for the next-sentence task; otherwise each record is one stretch of a document, for "
+        "run_pretraining.py --nouse_next_sentence.",
+    )
 
     def __post_init__(self):
         check_options(self)
+        _check_replacements(self)
         if "" in self.output_files:
             raise UserError(f"--output_file={self.output_file} contains an empty name")
         if self.num_shards and "," in self.output_file:
@@ -163,6 +204,11 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     do_whole_word_mask: bool = option(
         False, "With --dynamic_masking: mask either all wordpieces of a word or none.", only_with=_DYNAMIC
     )
+    mask_replace_prob: float = mask_replace_option("With --dynamic_masking: ", _DYNAMIC)
+    random_replace_prob: float = random_replace_option("With --dynamic_masking: ", _DYNAMIC)
+    use_next_sentence: bool = option(
+        True, "Train and evaluate the next-sentence task; otherwise the masked words alone are learned."
+    )
 
     vocab_file: str | None = option(
         None, "With --do_export or --dynamic_masking: vocabulary of the model and of the records.", is_path=True
@@ -180,6 +226,7 @@ class PretrainingConfig(TrainingOptions, TextOptions):
 
     def __post_init__(self):
         super().__post_init__()
+        _check_replacements(self)
         if not (self.do_train or self.do_eval or self.do_export):
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option
-from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, TextOptions
+from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, HeadOptions, TextOptions
 from official_bert.support.errors import UserError
 
 
@@ -106,7 +106,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerConfig(AnswerOptions, TextOptions):
+class AnswerConfig(AnswerOptions, TextOptions, HeadOptions):
     """Flags of `tools/answer.py`."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)

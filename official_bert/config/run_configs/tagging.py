@@ -57,18 +57,6 @@ class TaggingConfig(LabellingOptions):
             "weighted_sum",
         ),
     )
-    head: str = option(
-        "linear",
-        "linear: one layer that scores the tags; bilstm: two layers of bidirectional LSTM before it.",
-        choices=("linear", "bilstm"),
-    )
-    lstm_units: int | None = option(
-        None,
-        "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
-        minimum=1,
-        maximum=MAX_AXIS,
-        only_with={"head": ("bilstm",)},
-    )
 
     def __post_init__(self):
         super().__post_init__()

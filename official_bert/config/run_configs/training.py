@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from official_bert.config.bert_config import ATTENTION_DIRECTIONS
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
 from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.support.errors import UserError
@@ -199,6 +200,28 @@ class TrainingOptions(DeviceOptions):
         "--train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
     )
     log_steps: int = option(100, "Number of steps between log lines.", minimum=1)
+    save_checkpoints_secs: int = option(
+        0, "Number of seconds between checkpoints, beside those of --save_checkpoints_steps; 0 for none.", minimum=0
+    )
+    max_train_seconds: int = option(
+        0,
+        "Number of seconds after which training saves a checkpoint and the script ends with exit code 0; the same "
+        "command resumes. 0 for no limit.",
+        minimum=0,
+        only_with={"do_train": (True,)},
+    )
+    nan_policy: str = option(
+        "stop",
+        "What to do about a training step whose loss or gradients are not finite. stop: end with an error; skip: leave "
+        "it out; rollback: go back to the weights of the last checkpoint, and on with the next batch.",
+        choices=("stop", "skip", "rollback"),
+        only_with={"do_train": (True,)},
+    )
+    fallback: bool = option(
+        True,
+        "Resume from the checkpoint before if the last one is damaged, with a warning; otherwise refuse.",
+        only_with={"do_train": (True,)},
+    )
     keep_checkpoint_max: int = option(5, "Maximum number of checkpoints to keep; 0 keeps all.", minimum=0)
     do_export: bool = option(
         False, "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md."
@@ -228,6 +251,13 @@ class TrainingOptions(DeviceOptions):
         minimum=0,
         maximum=MAX_PARTS,
         only_with={**EXPORT, "export_format": ("saved_model",)},
+    )
+
+    attention_direction: str | None = option(
+        None,
+        "What a position attends to: all positions, or itself and those before it; by default what the model "
+        "configuration says, bidirectional in all published ones.",
+        choices=ATTENTION_DIRECTIONS,
     )
 
     def __post_init__(self):
@@ -262,7 +292,25 @@ class TrainingOptions(DeviceOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions, TextOptions):
+class HeadOptions:
+    """Flags that say what stands on the encoder; every script that fine-tunes has them."""
+
+    head: str = option(
+        "linear",
+        "What stands on the encoder. linear: one layer; bilstm: two layers of bidirectional LSTM before it.",
+        choices=("linear", "bilstm"),
+    )
+    lstm_units: int | None = option(
+        None,
+        "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with={"head": ("bilstm",)},
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions):
     """Flags of every script that fine-tunes on texts."""
 
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)

@@ -1,8 +1,8 @@
 """A run of `run_classifier.py` as a `FinetuningJob`: which examples, which records, what is written of predictions."""
 
 import os
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -15,6 +15,7 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.data.records import RecordFile, made_from
 from official_bert.serving.run_export import export_options, write_run_export
 from official_bert.serving.versions import check_export_dir
+from official_bert.support import files
 from official_bert.tasks.classification.datasets.choice import configured_dataset
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
@@ -28,6 +29,7 @@ from official_bert.tasks.classification.outputs import (
     write_readable_table,
 )
 from official_bert.tasks.classification.records import TextJoiner, write_feature_records, write_records
+from official_bert.tasks.classification.report import report_sections
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
@@ -39,6 +41,7 @@ from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
+from official_bert.visualization.report import write_report
 
 _MODEL_FLAGS = (
     *TextSettings._fields,
@@ -48,6 +51,8 @@ _MODEL_FLAGS = (
     "trainable_encoder",
     "long_text",
     "window_pooling",
+    "head",
+    "lstm_units",
 )
 # A checkpoint may be evaluated on another data set (`ax` is for models of `mnli`), but its export is for one.
 _TEXT_FLAGS = ("task_name", "text_a_column", "text_b_column")
@@ -69,6 +74,14 @@ class _LabelledSplit(NamedTuple):
     def suffix(self) -> str:
         """What distinguishes its files and scores from those of another split."""
         return split_suffix(self.name)
+
+
+class _Evaluated(NamedTuple):
+    """A split, what is predicted of it and its scores, whose names have its suffix."""
+
+    split: _LabelledSplit
+    predictions: Mapping[str, np.ndarray]
+    scores: Mapping[str, float]
 
 
 class ClassificationJob(FinetuningJob):
@@ -128,12 +141,13 @@ class ClassificationJob(FinetuningJob):
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Scores all splits to evaluate, those of a second one with a suffix, and logs them."""
-        return self._scores(trainer, step, confusion_folder=None)
+        return _all_scores(self._evaluated(trainer, step))
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Writes `eval_results.txt` and confusion matrices."""
-        scores = self._scores(trainer, step, confusion_folder=self.config.output_dir)
-        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+        """Writes `eval_results.txt`, confusion matrices and reports."""
+        evaluated = self._evaluated(trainer, step)
+        scores_of_all = _all_scores(evaluated)
+        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
         write_results(os.path.join(self.config.output_dir, RESULTS_FILE), results)
         if results["loss"] != results["eval_loss"]:
             logging.info(
@@ -141,6 +155,12 @@ class ClassificationJob(FinetuningJob):
                 "batches of eval_batch_size=%d, in which the examples of a smaller last batch weigh more",
                 self.config.eval_batch_size,
             )
+        for split, predictions, scores in evaluated:
+            if self._dataset.problem == "single_label":
+                path = os.path.join(self.config.output_dir, f"confusion_matrix{split.suffix}.tsv")
+                write_confusion_matrix(path, self._dataset, predictions)
+            shown = {name: results[name] for name in (*scores, GLOBAL_STEP)}
+            self._write_report(split, predictions, shown)
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Writes the tables of predictions of every split to predict."""
@@ -171,21 +191,40 @@ class ClassificationJob(FinetuningJob):
             write_glue_submission(submission, self._dataset, probabilities)
             logging.info("wrote %s", submission)
 
-    def _scores(self, trainer: Trainer, step: int, confusion_folder: str | None) -> dict[str, float]:
-        scores = {}
+    def _evaluated(self, trainer: Trainer, step: int) -> list[_Evaluated]:
+        """Evaluates all splits and logs their scores."""
+        evaluated = []
         for split in self._dev:
             predicted = self._predictions(trainer, split, "eval")
-            scores |= {f"{name}{split.suffix}": score for name, score in self.task.scores(predicted).items()}
-            if confusion_folder and self._dataset.problem == "single_label":
-                path = os.path.join(confusion_folder, f"confusion_matrix{split.suffix}.tsv")
-                write_confusion_matrix(path, self._dataset, predicted)
-        ScalarLog(self.config.output_dir).replace("eval", step, scores)
-        return scores
+            scores = {f"{name}{split.suffix}": score for name, score in self.task.scores(predicted).items()}
+            evaluated.append(_Evaluated(split, predicted, scores))
+        ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))
+        return evaluated
+
+    def _write_report(
+        self, split: _LabelledSplit, predictions: Mapping[str, np.ndarray], scores: Mapping[str, Any]
+    ) -> None:
+        if files.are_changes_dropped():
+            return
+        encode = self.tokenizer.encode
+        sections = report_sections(
+            self._dataset,
+            split.examples,
+            predictions,
+            scores=scores,
+            lengths=[len(encode(a)) + len(encode(b or "")) for a, b in split.texts],
+        )
+        path = os.path.join(self.config.output_dir, f"report{split.suffix}.html")
+        write_report(path, f"{self._dataset.name}: {split.name}, {len(split.examples):,} examples", sections)
 
     def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
         """The predictions of a split; `purpose` is "eval" or "predict"."""
         writer = _Writer(self._joiner, split)
         return self._records.predictions(trainer, purpose + split.suffix, writer, is_scored=purpose == "eval")
+
+
+def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:
+    return {name: score for part in evaluated for name, score in part.scores.items()}
 
 
 class _Writer(NamedTuple):
@@ -247,5 +286,7 @@ def _task(
         window_pooling=config.window_pooling,
         trainable_encoder=config.trainable_encoder,
         feature_layers=config.feature_layers,
+        head=config.head,
+        lstm_units=config.lstm_units,
         encoder_options=encoder_options(config),
     )

@@ -161,6 +161,8 @@ def servable_of_run(
         window_length=config.max_seq_length if has_windows else None,
         window_pooling=config.window_pooling,
         feature_layers=config.feature_layers,
+        head=config.head,
+        lstm_units=config.lstm_units,
     )
     load_whole(checkpoint, model.trainable_variables, "checkpoint")
     return ClassificationServable(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from official_bert.data.graph_masking import GraphMasker
+from official_bert.data.masking import BERT_REPLACEMENTS, Replacements
 from official_bert.data.pipeline import RECORD_INDEX, evaluation_batches, training_batches
 from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
@@ -29,8 +30,11 @@ class DynamicMasking:
         masked_lm_prob: float,
         do_whole_word_mask: bool,
         random_seed: int,
+        replacements: Replacements = BERT_REPLACEMENTS,
     ):
         """Prepares; the arguments are the flags of `run_pretraining.py`, and the model's number of segment types.
+
+        `replacements` are `mask_replace_prob` and `random_replace_prob`.
 
         Raises:
           UserError: the vocabulary lacks a special piece.
@@ -47,6 +51,7 @@ class DynamicMasking:
                 whole_word=do_whole_word_mask,
                 random_seed=random_seed,
                 purpose=purpose,
+                replacements=replacements,
             )
             for purpose in ("training", "evaluation")
         }

@@ -1,6 +1,7 @@
 """The records of masked-LM and next-sentence pretraining: what one holds, and how text becomes them."""
 
 import dataclasses
+from array import array
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -8,14 +9,14 @@ from absl import logging
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
-from official_bert.data.masking import MaskedSequence, Masker
+from official_bert.data.masking import BERT_REPLACEMENTS, MaskedSequence, Masker, Replacements
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.sentence_pairs import Corpus, SentencePair, sentence_pairs
+from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, sentence_pairs
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tokenization import FullTokenizer, vocab
-from official_bert.tokenization.joining import JoinedSequence, join_pair
+from official_bert.tokenization.joining import JoinedSequence, join_texts
 
 _NO_MASKS = "if it was made with masking=none, use dynamic_masking, which draws masks while training"
 _MASKS = "it has masks already; leave out dynamic_masking, or make the records with masking=none"
@@ -78,7 +79,9 @@ def read_corpus(parts: Sequence[CorpusPart], tokenizer: FullTokenizer) -> Corpus
     return corpus
 
 
-def warn_about_corpus(*, num_documents: int, num_single: int, unknown_share: float, settings: TextSettings) -> None:
+def warn_about_corpus(
+    *, num_documents: int, num_single: int, unknown_share: float, settings: TextSettings, has_pairs: bool
+) -> None:
     """Warns about text from which the reference silently made poor records.
 
     Args:
@@ -86,8 +89,11 @@ def warn_about_corpus(*, num_documents: int, num_single: int, unknown_share: flo
       num_single: number of documents of a single sentence.
       unknown_share: fraction of the wordpieces that are [UNK].
       settings: what was done to the text.
+      has_pairs: whether the records are of pairs.
     """
-    if num_documents == 1:
+    if not has_pairs:
+        pass  # a document is then cut by itself, whatever it consists of
+    elif num_documents == 1:
         logging.warning(
             'the input is a single document, so "random" next sentences come from it too and the next-sentence labels '
             "are noise; put a blank line between documents"
@@ -131,20 +137,22 @@ class RecordCounts:
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
 
-    def summary(self, *, num_documents: int, unknown_share: float, is_masked: bool) -> str:
+    def summary(self, *, num_documents: int, unknown_share: float, is_masked: bool, has_pairs: bool) -> str:
         """Summarizes the records in one line.
 
         Args:
           num_documents: number of documents that they were made of.
           unknown_share: fraction of the corpus's wordpieces that are [UNK].
           is_masked: whether the records are masked.
+          has_pairs: whether the records are of pairs.
         """
         masked = f"masked {self.num_masked / self.num_pieces:.1%} and " if is_masked else "no masks, "
+        pairs = f"random next {self.num_random_next / self.num_records:.1%} of the pairs" if has_pairs else "no pairs"
         return (
             f"{num_documents:,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
             f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
             f"{masked}unknown {unknown_share:.2%} of the tokens, "
-            f"random next {self.num_random_next / self.num_records:.1%} of the pairs"
+            f"{pairs}"
         )
 
 
@@ -153,6 +161,7 @@ class RecordMaker:
 
     Attributes:
       is_masked: whether the records are masked.
+      has_pairs: whether the records are of pairs.
       counts: counts of the records made so far.
     """
 
@@ -166,8 +175,12 @@ class RecordMaker:
         short_seq_prob: float,
         do_whole_word_mask: bool,
         is_masked: bool = True,
+        replacements: Replacements = BERT_REPLACEMENTS,
+        use_next_sentence: bool = True,
     ):
-        """Prepares; the arguments are the flags of `create_pretraining_data.py`, with `is_masked` for `masking`.
+        """Prepares; the arguments are the flags of `create_pretraining_data.py`.
+
+        `is_masked` is `masking`, and `replacements` are `mask_replace_prob` and `random_replace_prob`.
 
         Without masks nothing is drawn for them: the pairs come from the same stream in the same order, and so, from the
         second record on, they are other pairs than with masks.
@@ -176,6 +189,7 @@ class RecordMaker:
           UserError: the vocabulary lacks a special piece.
         """
         self.is_masked = is_masked
+        self.has_pairs = use_next_sentence
         self.counts = RecordCounts()
         self._has_logged_example = False
         self._tokenizer = tokenizer
@@ -191,6 +205,7 @@ class RecordMaker:
                 masked_lm_prob=masked_lm_prob,
                 max_predictions_per_seq=max_predictions_per_seq,
                 whole_word=do_whole_word_mask,
+                replacements=replacements,
             )
 
     def passes(self, corpus: Corpus, rng: Random, dupe_factor: int) -> Iterator[bytes]:
@@ -207,14 +222,8 @@ class RecordMaker:
 
     def records(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[bytes]:
         """Makes the records of a document; `corpus` has the others, where random next sentences come from."""
-        for pair in sentence_pairs(
-            corpus,
-            document_index,
-            max_num_pieces=self._max_seq_length - 3,  # [CLS] and two [SEP]
-            short_seq_prob=self._short_seq_prob,
-            rng=rng,
-        ):
-            joined = join_pair(pair.first, pair.second, **self._specials)
+        for pair in self._pairs(corpus, document_index, rng):
+            joined = join_texts(pair.first, pair.second, **self._specials)
             if self._masker:
                 masked = self._masker.mask(joined.input_ids, rng)
             else:
@@ -234,6 +243,16 @@ class RecordMaker:
                 }
             )
 
+    def _pairs(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[SentencePair]:
+        options = {"short_seq_prob": self._short_seq_prob, "rng": rng}
+        if self.has_pairs:
+            room = self._max_seq_length - 3  # without [CLS] and two [SEP]
+            yield from sentence_pairs(corpus, document_index, max_num_pieces=room, **options)
+            return
+        room = self._max_seq_length - 2
+        for stretch in full_sentences(corpus, document_index, max_num_pieces=room, **options):
+            yield SentencePair(stretch, array("i"), is_random_next=False)
+
     def _count(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
         counts = self.counts
         counts.num_records += 1
@@ -250,4 +269,5 @@ class RecordMaker:
             logging.info("  masked: %s", " ".join(pieces_of(masked.labels)))
         else:
             logging.info("  masked: none; run_pretraining.py masks while training")
-        logging.info("  second part: %s", "random" if pair.is_random_next else "the actual next sentences")
+        if self.has_pairs:
+            logging.info("  second part: %s", "random" if pair.is_random_next else "the actual next sentences")

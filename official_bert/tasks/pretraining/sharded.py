@@ -228,6 +228,7 @@ class ShardedRun:
                 num_single=num_single,
                 unknown_share=unknown_share,
                 settings=self._tokenizer.settings,
+                has_pairs=self._maker.has_pairs,
             )
             runs = self._make_runs(spools, count_groups(num_documents, num_ids))
             counts = RecordCounts()
@@ -241,7 +242,12 @@ class ShardedRun:
                 slice_bytes=self._resources.slice_bytes,
                 compression=compression,
             )
-        return counts.summary(num_documents=num_documents, unknown_share=unknown_share, is_masked=self._maker.is_masked)
+        return counts.summary(
+            num_documents=num_documents,
+            unknown_share=unknown_share,
+            is_masked=self._maker.is_masked,
+            has_pairs=self._maker.has_pairs,
+        )
 
     def _tokenize(self) -> DocumentSpools:
         """Tokenizes the parts that are not on the disk already."""

@@ -31,6 +31,7 @@ class PretrainingTask:
         max_seq_length: int,
         max_predictions_per_seq: int,
         eval_batch_size: int,
+        use_next_sentence: bool = True,
         encoder_options: EncoderOptions = PLAIN,
         make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
     ):
@@ -41,11 +42,14 @@ class PretrainingTask:
           max_seq_length: positions in a record.
           max_predictions_per_seq: masked positions in a record.
           eval_batch_size: the batches whose mean loss is the score `loss`.
+          use_next_sentence: whether the next sentence is learned and scored; otherwise nothing changes its head and
+            the pooler.
           encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
+        self._use_next_sentence = use_next_sentence
         self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self.schema = PRETRAINING_SCHEMA.sized(
@@ -60,47 +64,50 @@ class PretrainingTask:
         """The two losses: masked_lm over the masked positions, next_sentence over the examples."""
         weights = batch["masked_lm_weights"]
         masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
-        next_sentence = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
-        return {
-            "masked_lm": WeightedSum(tf.reduce_sum(masked_lm * weights), tf.reduce_sum(weights) + _EMPTY_WEIGHT),
-            "next_sentence": WeightedSum(tf.reduce_sum(next_sentence), tf.cast(tf.size(next_sentence), tf.float32)),
-        }
+        losses = {"masked_lm": WeightedSum(tf.reduce_sum(masked_lm * weights), tf.reduce_sum(weights) + _EMPTY_WEIGHT)}
+        if self._use_next_sentence:
+            next_sentence = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
+            count = tf.cast(tf.size(next_sentence), tf.float32)
+            losses["next_sentence"] = WeightedSum(tf.reduce_sum(next_sentence), count)
+        return losses
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Losses and hits of each example: masked_lm_* [B, P] and next_sentence_* [B]."""
-        masked_lm_ids, next_sentence_labels = batch["masked_lm_ids"], batch["next_sentence_labels"]
-        return {
-            "masked_lm_loss": _cross_entropy(masked_lm_ids, outputs["masked_lm_logits"]),
-            "masked_lm_hit": _hits(masked_lm_ids, outputs["masked_lm_logits"]),
-            "masked_lm_weight": batch["masked_lm_weights"],
-            "next_sentence_loss": _cross_entropy(next_sentence_labels, outputs["next_sentence_logits"]),
-            "next_sentence_hit": _hits(next_sentence_labels, outputs["next_sentence_logits"]),
-        }
+        names = ("masked_lm", "next_sentence") if self._use_next_sentence else ("masked_lm",)
+        labels = {"masked_lm": batch["masked_lm_ids"], "next_sentence": batch["next_sentence_labels"]}
+        predictions = {"masked_lm_weight": batch["masked_lm_weights"]}
+        for name in names:
+            logits = outputs[f"{name}_logits"]
+            predictions[f"{name}_loss"] = _cross_entropy(labels[name], logits)
+            predictions[f"{name}_hit"] = _hits(labels[name], logits)
+        return predictions
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The reference's five scores.
+        """The reference's five scores; without the next sentence the three others.
 
         masked_lm_loss and masked_lm_accuracy are over all masked positions, next_sentence_loss and
         next_sentence_accuracy over all examples. `loss` is the mean over batches of what training minimizes.
         """
         predictions = {name: value.astype(np.float64) for name, value in predictions.items()}
         weights = predictions["masked_lm_weight"]
-        return {
+        scores = {
             "loss": self._mean_batch_loss(predictions),
             "masked_lm_accuracy": _weighted_mean(predictions["masked_lm_hit"], weights),
             "masked_lm_loss": _weighted_mean(predictions["masked_lm_loss"], weights),
-            "next_sentence_accuracy": float(np.mean(predictions["next_sentence_hit"])),
-            "next_sentence_loss": float(np.mean(predictions["next_sentence_loss"])),
         }
+        if self._use_next_sentence:
+            scores["next_sentence_accuracy"] = float(np.mean(predictions["next_sentence_hit"]))
+            scores["next_sentence_loss"] = float(np.mean(predictions["next_sentence_loss"]))
+        return scores
 
     def _mean_batch_loss(self, predictions: Mapping[str, np.ndarray]) -> float:
-        starts = range(0, len(predictions["next_sentence_loss"]), self._eval_batch_size)
+        starts = range(0, len(predictions["masked_lm_loss"]), self._eval_batch_size)
         losses = []
         for start in starts:
             batch = {name: value[start : start + self._eval_batch_size] for name, value in predictions.items()}
             masked_lm = np.sum(batch["masked_lm_loss"] * batch["masked_lm_weight"])
             masked_lm /= np.sum(batch["masked_lm_weight"]) + _EMPTY_WEIGHT
-            losses.append(masked_lm + np.mean(batch["next_sentence_loss"]))
+            losses.append(masked_lm + (np.mean(batch["next_sentence_loss"]) if self._use_next_sentence else 0))
         return float(np.mean(losses))
 
 

@@ -1,8 +1,9 @@
 """A run of `run_squad.py` as a `FinetuningJob`: which questions, which records, what is written of the answers."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -41,6 +42,7 @@ from official_bert.tasks.question_answering.records import (
     write_prediction_records,
     write_training_records,
 )
+from official_bert.tasks.question_answering.report import report_sections
 from official_bert.tasks.question_answering.servable import servable_of_run
 from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
@@ -51,6 +53,7 @@ from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.run_setup import encoder_options, write_evaluation_flags
 from official_bert.training.summaries import ScalarLog, write_results
+from official_bert.visualization.report import REPORT_FILE, write_report
 
 _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
 
@@ -58,7 +61,7 @@ _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the resu
 class QuestionAnsweringJob(FinetuningJob):
     """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
 
-    model_flags = TextSettings._fields
+    model_flags = (*TextSettings._fields, "head", "lstm_units")
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
         """Reads all questions and checks all answers, before anything is computed.
@@ -93,6 +96,8 @@ class QuestionAnsweringJob(FinetuningJob):
             max_seq_length=config.max_seq_length,
             is_padding_scored=not is_dynamic,
             encoder_options=encoder_options(config),
+            head=config.head,
+            lstm_units=config.lstm_units,
         )
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)
@@ -144,13 +149,20 @@ class QuestionAnsweringJob(FinetuningJob):
         output_dir = self.config.output_dir
         write_answers(output_dir, answers, predicted_texts(answers, threshold))
         logging.info("wrote the answers to %d questions to %s", len(answers), output_dir)
-        for name, is_new in (("null_odds.json", threshold is not None), (RESULTS_FILE, bool(scores))):
+        new_files = (
+            ("null_odds.json", threshold is not None),
+            (RESULTS_FILE, bool(scores)),
+            (REPORT_FILE, bool(scores)),
+        )
+        for name, is_new in new_files:
             path = os.path.join(output_dir, name)
             if not is_new and files.exists(path):
                 logging.warning("%s is from an earlier prediction", path)
         if scores:
             ScalarLog(output_dir).replace("eval", step, scores)
-            write_results(os.path.join(output_dir, RESULTS_FILE), {GLOBAL_STEP: step, **scores})
+            results = {GLOBAL_STEP: step, **scores}
+            write_results(os.path.join(output_dir, RESULTS_FILE), results)
+            self._write_report(answers, threshold, results)
 
     def export(self, checkpoint: str) -> None:
         """Exports a checkpoint."""
@@ -265,6 +277,23 @@ class QuestionAnsweringJob(FinetuningJob):
         scores = score_answers_with_null(golds, predicted, **rules)
         best = best_null_thresholds(golds, *_texts_and_odds(answers), **rules)
         return {**scores, **best, _THRESHOLD: threshold}
+
+    def _write_report(
+        self, answers: Sequence[QuestionAnswers], threshold: float | None, results: Mapping[str, Any]
+    ) -> None:
+        if files.are_changes_dropped():
+            return
+        sections = report_sections(
+            self._dev,
+            answers,
+            predicted_texts(answers, threshold),
+            scores=results,
+            normalization=self._normalization,
+            version_2=self._version_2,
+        )
+        path = os.path.join(self.config.output_dir, REPORT_FILE)
+        title = f"{os.path.basename(self.config.predict_file)}: {len(answers):,} questions"
+        write_report(path, title, sections)
 
     def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
         """Null odds above which no answer is predicted; None in version 1.1, where there always is one."""

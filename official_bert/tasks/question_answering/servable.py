@@ -399,7 +399,14 @@ def servable_of_run(
       UserError: the checkpoint cannot be read, or is of another model.
     """
     return load_servable(
-        config, bert_config, tokenizer, checkpoint, top_k=config.export_top_k, encoder_options=encoder_options
+        config,
+        bert_config,
+        tokenizer,
+        checkpoint,
+        top_k=config.export_top_k,
+        encoder_options=encoder_options,
+        head=config.head,
+        lstm_units=config.lstm_units,
     )
 
 
@@ -412,6 +419,7 @@ def load_servable(
     top_k: int,
     what: str = "checkpoint",
     encoder_options: EncoderOptions = UNPADDED,
+    **model_options,
 ) -> QuestionAnsweringServable:
     """As `servable_of_run`, for any flags that say how to find answers.
 
@@ -423,9 +431,10 @@ def load_servable(
       top_k: answers to give for each question.
       what: the parameter that names the checkpoint, for messages.
       encoder_options: how the encoder computes.
+      **model_options: see `SpanModel`.
     """
     windows = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length)
-    model = SpanModel(create_encoder(bert_config, encoder_options))
+    model = SpanModel(create_encoder(bert_config, encoder_options), **model_options)
     load_whole(checkpoint, model.trainable_variables, what)
     return QuestionAnsweringServable(
         model,

@@ -36,6 +36,7 @@ class QuestionAnsweringTask:
         is_padding_scored: bool,
         encoder_options: EncoderOptions = PLAIN,
         make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
+        **model_options,
     ):
         """Describes the task.
 
@@ -47,6 +48,7 @@ class QuestionAnsweringTask:
             it would score depends on how far a batch is padded. It never does if the encoder leaves it out.
           encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
+          **model_options: see `SpanModel`.
         """
         self._config = config
         self._max_seq_length = max_seq_length
@@ -54,6 +56,7 @@ class QuestionAnsweringTask:
         self._is_padding_computed = encoder_options.layout_maker is padded_sequences
         self._encoder_options = encoder_options
         self._make_encoder = make_encoder
+        self._model_options = model_options
         self.schema = self.sized(schema)
 
     def sized(self, schema: RecordSchema) -> RecordSchema:
@@ -62,7 +65,7 @@ class QuestionAnsweringTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        return SpanModel(self._make_encoder(self._config, self._encoder_options))
+        return SpanModel(self._make_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The mean of two losses: of choosing the start among all positions, and of the end.

@@ -2,8 +2,8 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -32,6 +32,7 @@ from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
 from official_bert.tasks.tagging.records import write_feature_records, write_records
+from official_bert.tasks.tagging.report import report_sections
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
 from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
 from official_bert.tasks.tagging.windows import Window, make_windows
@@ -44,6 +45,7 @@ from official_bert.training.run_folder import checkpoint_folder, read_run_config
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
+from official_bert.visualization.report import REPORT_FILE, write_report
 
 TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
@@ -138,12 +140,13 @@ class TaggingJob(FinetuningJob):
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Scores the evaluation file."""
-        return self._evaluate(trainer, step)[0]
+        return self._evaluate(trainer, step)[1]
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Writes `eval_results.txt` and, of entities, `eval_report.txt`, what the script conlleval prints."""
-        scores, tagging_scores = self._evaluate(trainer, step)
+        """Writes `eval_results.txt`, a report and, of entities, `eval_report.txt`, what the script conlleval prints."""
+        predicted, scores, tagging_scores = self._evaluate(trainer, step)
         self._write_scores(step, scores, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
+        self._write_report(predicted, {GLOBAL_STEP: step, **scores})
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Writes `predictions.conll` and, where the file has the tags, `test_results.txt` and `test_report.txt`."""
@@ -221,11 +224,11 @@ class TaggingJob(FinetuningJob):
         vocabulary = list(self.tokenizer.vocabulary.token_to_id.items())
         return fingerprint(vocabulary, settings, documents, split.words, split.labels, self._tags)
 
-    def _evaluate(self, trainer: Trainer, step: int) -> tuple[dict[str, float], TaggingScores]:
+    def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
         predicted, loss = self._predict(trainer, self._dev, is_scored=True)
         scores, tagging_scores = self._scores("eval", self._dev, predicted, loss)
         ScalarLog(self.config.output_dir).replace("eval", step, scores)
-        return scores, tagging_scores
+        return predicted, scores, tagging_scores
 
     def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
         """The tags of all words of each sentence, and the mean loss of the words whose tag is known."""
@@ -255,6 +258,15 @@ class TaggingJob(FinetuningJob):
             logging.info("%s:\n%s", report_file, report)
             with files.atomic_write(os.path.join(output_dir, report_file)) as sink:
                 sink.write(report)
+
+    def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:
+        if files.are_changes_dropped():
+            return
+        sentences = self._dev.file.sentences
+        sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
+        path = os.path.join(self.config.output_dir, REPORT_FILE)
+        title = f"{os.path.basename(self._dev.file.path)}: {len(sentences):,} sentences"
+        write_report(path, title, sections)
 
 
 class _Writer(NamedTuple):

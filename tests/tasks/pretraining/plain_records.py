@@ -113,9 +113,10 @@ def plain_masking(first, second, words, flags, rng):
             continue
         for position in group:
             hidden.append((position, tokens[position]))
-            if rng.random() < 0.8:
+            mask, other = flags.get("mask_replace_prob", 0.8), flags.get("random_replace_prob", 0.1)
+            if rng.random() < mask:
                 output[position] = "[MASK]"
-            elif rng.random() >= 0.5:
+            elif rng.random() >= round(1 - other / (1 - mask), 12):
                 output[position] = words[rng.randint(0, len(words) - 1)]
     return output, sorted(hidden)
 

@@ -77,6 +77,9 @@ def test_records_are_those_of_the_plain_rules_for_any_flags(tmp_path, corpus_fil
             "masked_lm_prob": rng.choice([0.01, 0.15, 0.8]),
             "short_seq_prob": rng.choice([0.0, 0.3, 1.0]),
         }
+        if rng.random() < 0.3:
+            shares = rng.choice([(0.0, 0.0), (0.6, 0.4), (0.5, 0.2), (0.0, 1.0)])
+            flags["mask_replace_prob"], flags["random_replace_prob"] = shares
         lines = random_lines(rng, words)
         (tmp_path / "text").write_text("\n".join(lines), encoding="utf-8", newline="")
         create_pretraining_data.run(
@@ -201,3 +204,36 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus
     assert "masked: none; run_pretraining.py masks while training" in caplog.text
     assert "% of all positions, no masks, unknown 0.00% of the tokens" in caplog.text
     assert "[MASK]" not in caplog.text
+
+
+@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+def test_records_without_pairs_are_single_stretches_of_all_text(tmp_path, corpus_file, vocab_file, caplog, sampling):
+    caplog.set_level("INFO", logger="absl")
+    flags = {"max_seq_length": 48, "dupe_factor": 1, "short_seq_prob": 0.0, "sampling": sampling}
+    create_pretraining_data.run(
+        PretrainingDataConfig(
+            input_file=corpus_file,
+            output_file=str(tmp_path / "out"),
+            vocab_file=vocab_file,
+            use_next_sentence=False,
+            **flags,
+        )
+    )
+    assert ", no pairs" in caplog.text and "second part" not in caplog.text
+    records = read_records(tmp_path / "out")
+    assert not records["segment_ids"].any() and not records["next_sentence_labels"].any()
+    tokenizer = FullTokenizer(vocab_file)
+    ids, lengths = records["input_ids"].copy(), records["input_mask"].sum(axis=1)
+    np.put_along_axis(ids, records["masked_lm_positions"], records["masked_lm_ids"], axis=1)
+    ids[:, 0] = tokenizer.cls_id  # unused slots point there
+    assert (ids == tokenizer.sep_id).sum() == len(ids)
+    assert (ids[np.arange(len(ids)), lengths - 1] == tokenizer.sep_id).all()
+    corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
+    assert lengths.sum() - 2 * len(ids) == len(corpus.ids)
+    pieces = np.concatenate([row[1 : length - 1] for row, length in zip(ids, lengths, strict=True)])
+    assert sorted(pieces) == sorted(corpus.ids)
+
+
+def test_one_document_is_no_problem_without_pairs(tmp_path, vocab_file, caplog):
+    make_run(tmp_path, vocab_file, "\n".join(SENTENCES), use_next_sentence=False)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

@@ -89,3 +89,21 @@ def test_scores(task):
         batch_losses.append(total / (count + 1e-5) + next_sentence)
     assert scores["loss"] == pytest.approx(sum(batch_losses) / 2)
     assert scores["loss"] != pytest.approx(scores["masked_lm_loss"] + scores["next_sentence_loss"], rel=1e-3)
+
+
+def test_without_the_next_sentence_the_masked_words_alone_are_learned_and_scored(task, model_dir, golden, computed):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
+    alone = PretrainingTask(config, use_next_sentence=False, **sizes)
+    model = alone.build_model()
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
+    outputs = model(batch)
+    losses, both = alone.losses(outputs, batch), computed[0]
+    assert losses.keys() == {"masked_lm"}
+    np.testing.assert_allclose(losses["masked_lm"].total, both["masked_lm"].total, rtol=1e-6)
+    predictions = {name: np.asarray(value) for name, value in alone.predictions(outputs, batch).items()}
+    scores, scores_of_both = alone.scores(predictions), task.scores(computed[1])
+    assert scores.keys() == {"loss", "masked_lm_accuracy", "masked_lm_loss"}
+    assert scores["masked_lm_loss"] == pytest.approx(scores_of_both["masked_lm_loss"])
+    assert scores["loss"] < scores_of_both["loss"]

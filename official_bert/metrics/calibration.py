@@ -1,0 +1,68 @@
+"""How well the confidence of predictions agrees with how often they are right."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class ConfidenceBin(NamedTuple):
+    """The predictions whose confidence lies in an interval.
+
+    Attributes:
+      low: its lower end, which belongs to the interval below, but for 0.
+      high: its upper end, which belongs to it.
+      count: number of predictions.
+      confidence: their mean confidence; 0 if there are none.
+      accuracy: the fraction that is right; 0 if there are none.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float
+    accuracy: float
+
+
+def confidence_bins(
+    confidences: npt.ArrayLike, is_correct: npt.ArrayLike, *, num_bins: int = 10
+) -> list[ConfidenceBin]:
+    """Sorts predictions into intervals of equal width by their confidence: what a reliability diagram shows.
+
+    Args:
+      confidences: float [N], each from 0 to 1.
+      is_correct: bool [N].
+      num_bins: number of intervals, from 0 to 1.
+
+    Raises:
+      ValueError: they are not as many, or a confidence is not from 0 to 1.
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 2.
+    """
+    confidences, is_correct = np.asarray(confidences, np.float64), np.asarray(is_correct, bool)
+    if confidences.shape != is_correct.shape:
+        raise ValueError(f"confidences are of shape {confidences.shape}, is_correct of shape {is_correct.shape}")
+    if not ((confidences >= 0) & (confidences <= 1)).all():
+        raise ValueError("a confidence is not from 0 to 1")
+    edges = np.linspace(0, 1, num_bins + 1)
+    places = np.clip(np.searchsorted(edges, confidences, side="left") - 1, 0, num_bins - 1)  # [N]
+    counts = np.bincount(places, minlength=num_bins)
+    sums = np.bincount(places, weights=confidences, minlength=num_bins)
+    hits = np.bincount(places, weights=is_correct, minlength=num_bins)
+    divisors = np.maximum(counts, 1)
+    columns = (edges[:-1], edges[1:], counts, sums / divisors, hits / divisors)
+    return [ConfidenceBin(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def expected_calibration_error(bins: Sequence[ConfidenceBin]) -> float:
+    """The mean distance between confidence and accuracy, over predictions; 0.0 without any.
+
+    Args:
+      bins: as `confidence_bins` gives them.
+
+    Returns:
+      A number from 0 to 1.
+    Source: Guo et al. 2017, equation 3.
+    """
+    total = sum(part.count for part in bins)
+    return sum(part.count * abs(part.accuracy - part.confidence) for part in bins) / max(total, 1)

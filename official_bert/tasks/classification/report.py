@@ -1,0 +1,223 @@
+"""What the report of an evaluated classifier shows: see `visualization/report.py`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from official_bert.metrics.calibration import confidence_bins, expected_calibration_error
+from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
+from official_bert.tasks.classification.datasets.layouts import TextExample
+from official_bert.visualization.report import (
+    NUM_MISTAKES,
+    Bar,
+    Bars,
+    Mistake,
+    Mistakes,
+    Part,
+    Reliability,
+    Scatter,
+    Scores,
+    Section,
+    Table,
+    Text,
+    confusion_section,
+    length_bins,
+    percent,
+    scatter_points,
+    scores_by_name,
+)
+
+# N: examples, C: labels.
+
+
+def report_sections(
+    dataset: Dataset,
+    examples: Sequence[TextExample],
+    predictions: Mapping[str, np.ndarray],
+    *,
+    scores: Mapping[str, Any],
+    lengths: Sequence[int],
+) -> list[Section]:
+    """Computes the sections of a report.
+
+    Args:
+      dataset: names the classes and says what kind of problem it is.
+      examples: the N examples.
+      predictions: label_ids [N] or [N, C] and probabilities float32 [N, C], as `ClassificationTask.predictions` gives
+        them.
+      scores: name to number, as in `eval_results.txt`.
+      lengths: wordpieces of each example's texts.
+    """
+    labels, probabilities = predictions["label_ids"], predictions["probabilities"]
+    if dataset.problem == "regression":
+        details = _of_regression(labels, probabilities[:, 0], examples, lengths)
+    elif dataset.problem == "multi_label":
+        details = _of_multi_label(dataset, labels.astype(bool), probabilities, examples, lengths)
+    else:
+        details = _of_single_label(dataset, labels, probabilities, examples, lengths)
+    return [Scores(title="Scores", values=scores), *details]
+
+
+def _of_single_label(
+    dataset: Dataset,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    examples: Sequence[TextExample],
+    lengths: Sequence[int],
+) -> list[Section]:
+    predicted = probabilities.argmax(axis=-1)
+    confidences = probabilities[np.arange(len(predicted)), predicted]
+    num_labels, is_correct = len(dataset.labels), labels == predicted
+    counts = [np.bincount(numbers, minlength=num_labels) for numbers in (labels, predicted, labels[is_correct])]
+    rows = np.flatnonzero(~is_correct)
+    order = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
+    mistakes = [
+        Mistake(
+            {
+                "gold": dataset.labels[labels[row]],
+                "predicted": dataset.labels[predicted[row]],
+                "probability": f"{confidences[row]:.4f}",
+                "of the gold label": f"{probabilities[row, labels[row]]:.4f}",
+                "example": examples[row].guid,
+            },
+            _texts(examples[row]),
+        )
+        for row in order
+    ]
+    return [
+        confusion_section("Confusion matrix", dataset.labels, labels, predicted),
+        scores_by_name("By label", "label", dataset.labels, *counts),
+        _reliability(
+            confidences, is_correct, "A prediction is a text's label, its confidence the probability of that."
+        ),
+        _by_length(lengths, is_correct),
+        _mistakes(mistakes, len(rows), len(examples), "by the probability of the wrong label"),
+    ]
+
+
+def _of_multi_label(
+    dataset: Dataset,
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    examples: Sequence[TextExample],
+    lengths: Sequence[int],
+) -> list[Section]:
+    predicted = probabilities > MULTI_LABEL_THRESHOLD
+    confidences, is_correct = np.where(predicted, probabilities, 1 - probabilities), labels == predicted  # [N, C]
+    counts = [decisions.sum(axis=0) for decisions in (labels, predicted, labels & predicted)]
+    wrong = np.where(is_correct, -np.inf, np.nan_to_num(confidences))  # [N, C]
+    worst = wrong.argmax(axis=-1)
+    rows = np.flatnonzero(~is_correct.all(axis=-1))
+    order = rows[np.argsort(-wrong[rows, worst[rows]], kind="stable")][:NUM_MISTAKES]
+
+    def names(chosen: np.ndarray) -> str:
+        return dataset.label_delimiter.join(np.array(dataset.labels, object)[chosen]) or "(none)"
+
+    mistakes = [
+        Mistake(
+            {
+                "gold": names(labels[row]),
+                "predicted": names(predicted[row]),
+                "worst": dataset.labels[worst[row]],
+                "its probability": f"{probabilities[row, worst[row]]:.4f}",
+                "example": examples[row].guid,
+            },
+            _texts(examples[row]),
+        )
+        for row in order
+    ]
+    note = "A prediction is whether a text has a label, so there are as many for each text as there are labels."
+    return [
+        scores_by_name("By label", "label", dataset.labels, *counts),
+        _reliability(confidences.ravel(), is_correct.ravel(), note),
+        _by_length(lengths, is_correct.all(axis=-1)),
+        _mistakes(mistakes, len(rows), len(examples), "by how sure its most confident wrong decision is"),
+    ]
+
+
+def _of_regression(
+    labels: np.ndarray, predicted: np.ndarray, examples: Sequence[TextExample], lengths: Sequence[int]
+) -> list[Section]:
+    errors = predicted.astype(np.float64) - labels
+    sizes = np.abs(errors)
+    points, note = scatter_points(labels, predicted)
+    order = np.argsort(-np.nan_to_num(sizes), kind="stable")[:NUM_MISTAKES]
+    mistakes = [
+        Mistake(
+            {
+                "gold": f"{labels[row]:g}",
+                "predicted": f"{predicted[row]:.4g}",
+                "error": f"{errors[row]:+.4g}",
+                "example": examples[row].guid,
+            },
+            _texts(examples[row]),
+        )
+        for row in order
+        if sizes[row] != 0
+    ]
+    places, names = length_bins(lengths)
+    by_length = [sizes[places == place] for place in range(len(names))]
+    return [
+        Scatter(title="Predicted over gold", points=points, note=note),
+        Table(
+            title="Errors",
+            columns=("predicted minus gold", "value"),
+            rows=[
+                ("mean", float(errors.mean())),
+                ("mean of the sizes", float(sizes.mean())),
+                ("root of the mean square", math.sqrt((errors**2).mean())),
+                ("median of the sizes", float(np.median(sizes))),
+                ("nine in ten are at most", float(np.percentile(sizes, 90))),
+                ("largest", float(sizes.max())),
+            ],
+        ),
+        Bars(
+            title="Length",
+            parts=("examples",),
+            bars=[
+                Bar(name, (len(of_bin),), f"{of_bin.mean():.2f}" if len(of_bin) else "")
+                for name, of_bin in zip(names, by_length, strict=True)
+            ],
+            axis="wordpieces",
+            note="Above each bar the mean size of the errors.",
+        ),
+        Mistakes(title="Largest errors", mistakes=mistakes),
+    ]
+
+
+def _texts(example: TextExample) -> list[Text]:
+    texts = [example.text_a] if example.text_b is None else [example.text_a, example.text_b]
+    return [Text("", [Part(text)]) for text in texts]
+
+
+def _reliability(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> Reliability:
+    are_numbers = np.isfinite(confidences)
+    # A softmax of float32 may be a rounding above 1.
+    bins = confidence_bins(np.clip(confidences[are_numbers], 0, 1), is_correct[are_numbers])
+    error = expected_calibration_error(bins)
+    note = (
+        f"Expected calibration error {error:.4f}: the mean distance between confidence and accuracy over {len(bins)} "
+        f"intervals (Guo et al. 2017). Below the dashed line the model is too sure of itself. {note}"
+    )
+    return Reliability(title="Calibration", bins=bins, note=note)
+
+
+def _by_length(lengths: Sequence[int], is_correct: np.ndarray) -> Bars:
+    places, names = length_bins(lengths)
+    totals = np.bincount(places, minlength=len(names)).tolist()
+    hits = np.bincount(places[is_correct], minlength=len(names)).tolist()
+    bars = [
+        Bar(name, (num_right, total - num_right), percent(num_right / total) if total else "")
+        for name, num_right, total in zip(names, hits, totals, strict=True)
+    ]
+    note = "Above each bar the fraction that is right. Lengths are those of the whole texts, before any truncation."
+    return Bars(title="Length", parts=("right", "wrong"), bars=bars, axis="wordpieces", note=note)
+
+
+def _mistakes(mistakes: Sequence[Mistake], num_wrong: int, num_examples: int, order: str) -> Mistakes:
+    note = f"{num_wrong:,} of {num_examples:,} examples are wrong."
+    if num_wrong > len(mistakes):
+        note = f"{note} These are the first {len(mistakes)} {order}."
+    return Mistakes(title="Most confident mistakes", mistakes=mistakes, note=note)

@@ -1,0 +1,388 @@
+"""The page that a run writes after an evaluation: scores, tables, charts, and the worst mistakes with their texts.
+
+A task computes the sections (`tasks/*/report.py`), `visualization/report.html` shows them.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from absl import logging
+
+from official_bert.support import files
+from official_bert.visualization.page import filled
+
+REPORT_FILE = "report.html"
+NUM_MISTAKES = 25  # in a list of them
+_TEMPLATE = "report.html"  # of this folder
+_MOST_NAMES, _MOST_ROWS = 30, 50  # in a matrix, and in a table of the scores of names
+_MOST_BINS = 12  # in a histogram of lengths
+_MOST_POINTS = 2000  # in a scatter plot
+# Of a text in a list of mistakes, in characters, so that a page stays small whatever the texts are.
+_MOST_CHARACTERS, _MOST_UNMARKED = 8000, 3000
+_MOST_IN_A_CELL = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+      title: its headline.
+      note: what the reader should know of it.
+    """
+
+    title: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scores(Section):
+    """The scores of a run.
+
+    Attributes:
+      values: name to number; shown rounded and, when pointed at, as `str(number)`, as in `eval_results.txt`.
+    """
+
+    values: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table(Section):
+    """A table; its first column has names, the others have numbers.
+
+    Attributes:
+      columns: the header.
+      rows: as many cells each; floats are shown with `decimals` decimals.
+      decimals: how many.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | float]]
+    decimals: int = 3
+
+
+class Bar(NamedTuple):
+    """A bar of a histogram.
+
+    Attributes:
+      name: what stands below it.
+      counts: the heights of its parts, from below.
+      text: what stands above it.
+    """
+
+    name: str
+    counts: Sequence[int]
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bars(Section):
+    """A histogram, whose bars may be of several parts.
+
+    Attributes:
+      parts: the names of the parts.
+      bars: from left to right.
+      axis: what the names of the bars are.
+    """
+
+    parts: Sequence[str]
+    bars: Sequence[Bar]
+    axis: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reliability(Section):
+    """A reliability diagram: accuracy by confidence.
+
+    Attributes:
+      bins: of each interval its ends, number of predictions, mean confidence and accuracy; see
+        `metrics.calibration.ConfidenceBin`.
+    """
+
+    bins: Sequence[tuple[float, float, int, float, float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scatter(Section):
+    """Predicted numbers over gold ones.
+
+    Attributes:
+      points: gold and predicted number of each example, all finite.
+    """
+
+    points: Sequence[tuple[float, float]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Matrix(Section):
+    """How often each name (a row) was predicted as each (a column).
+
+    Attributes:
+      names: the names of rows and columns.
+      counts: the rows.
+    """
+
+    names: Sequence[str]
+    counts: Sequence[Sequence[int]]
+
+
+class Part(NamedTuple):
+    """A part of a text.
+
+    Attributes:
+      text: its characters.
+      mark: how it is marked: words of "gold", "predicted", "right" and "wrong", or "".
+      label: what stands beside it.
+    """
+
+    text: str
+    mark: str = ""
+    label: str = ""
+
+
+class Text(NamedTuple):
+    """A text of a mistake.
+
+    Attributes:
+      name: what it is.
+      parts: its parts, in order.
+    """
+
+    name: str
+    parts: Sequence[Part]
+
+
+class Mistake(NamedTuple):
+    """An example that was predicted wrongly.
+
+    Attributes:
+      facts: names and values, such as the gold label.
+      texts: what was read.
+    """
+
+    facts: Mapping[str, str]
+    texts: Sequence[Text]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mistakes(Section):
+    """The worst mistakes.
+
+    Attributes:
+      mistakes: the worst one first, at most `NUM_MISTAKES`.
+    """
+
+    mistakes: Sequence[Mistake]
+
+
+class Span(NamedTuple):
+    """Characters of a text that are marked: from `start` to before `end`; see `Part` for `mark`."""
+
+    start: int
+    end: int
+    mark: str
+
+
+def write_report(path: str, title: str, sections: Sequence[Section], *, notes: Sequence[str] = ()) -> None:
+    """Writes a report as one HTML file, which loads nothing from other places, and logs its name.
+
+    Args:
+      path: the file.
+      title: its headline.
+      sections: what it shows, in this order.
+      notes: sentences that the reader should know first.
+    """
+    page = report_page(title, sections, notes=notes)
+    with files.atomic_write(path) as sink:
+        sink.write(page)
+    logging.info("wrote %s", path)
+
+
+def report_page(title: str, sections: Sequence[Section], *, notes: Sequence[str] = ()) -> str:
+    """Makes the HTML of a report; for the arguments see `write_report`.
+
+    Long texts are shortened, so that a page is of at most a few megabytes: what is left out is said in the text.
+    """
+    data = {
+        "title": title,
+        "notes": list(notes),
+        "sections": [{"kind": type(section).__name__, **_fields(section)} for section in sections],
+    }
+    return filled(_TEMPLATE, data)
+
+
+def _fields(section: Section) -> dict[str, Any]:
+    fields = {field.name: getattr(section, field.name) for field in dataclasses.fields(section)}
+    if isinstance(section, Scores):
+        fields["values"] = [(name, _rounded(value), str(value)) for name, value in section.values.items()]
+    if isinstance(section, Table):
+        fields["rows"] = [[_cell(cell, section.decimals) for cell in row] for row in section.rows]
+    if isinstance(section, Scatter):
+        fields["points"] = [tuple(float(f"{number:.4g}") for number in point) for point in section.points]
+    return _plain(fields)
+
+
+def _plain(value: Any) -> Any:
+    """The same value of what JSON holds, with its long texts shortened."""
+    if isinstance(value, Text):
+        return [_plain(value.name), _shortened_parts(value.parts)]
+    if isinstance(value, str):
+        return shortened(value)
+    if isinstance(value, Mapping):
+        return {_plain(name): _plain(entry) for name, entry in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _rounded(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{float(value):.4g}"
+
+
+def _cell(value: str | int | float, decimals: int) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:.{decimals}f}"
+
+
+def shortened(text: str, most: int = _MOST_IN_A_CELL) -> str:
+    """A text of at most some characters and a mark where it was longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
+    """Leaves out the middle of what is long and not marked (the end, where nothing is), and the end of the rest."""
+    kept, room = [], _MOST_CHARACTERS
+    for part in parts:
+        text = part.text
+        if not part.mark and len(text) > _MOST_UNMARKED:
+            tail = _MOST_UNMARKED // 2 if len(parts) > 1 else 0
+            head = _MOST_UNMARKED - tail
+            text = f"{text[:head]} [… {len(text) - head - tail:,} characters …] {text[len(text) - tail :]}"
+        if len(text) > room:
+            kept.append(part._replace(text=text[:room] + " […]", label=shortened(part.label)))
+            break
+        kept.append(part._replace(text=text, label=shortened(part.label)))
+        room -= len(text)
+    return kept
+
+
+def marked(text: str, spans: Sequence[Span]) -> list[Part]:
+    """Cuts a text where spans begin and end; where some overlap, a part has the marks of all of them.
+
+    Args:
+      text: the text.
+      spans: in any order, within the text.
+
+    Returns:
+      Its parts, none empty; together they are the text.
+    """
+    edges = sorted({0, len(text)}.union(*((span.start, span.end) for span in spans)))
+    return [
+        Part(text[start:end], " ".join(sorted({mark for first, last, mark in spans if first <= start and end <= last})))
+        for start, end in itertools.pairwise(edges)
+    ]
+
+
+def scores_by_name(
+    title: str, kind: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, correct: npt.ArrayLike
+) -> Table:
+    """Makes a table of precision, recall and F1; of many names, it shows those with the most mistakes.
+
+    Args:
+      title: the headline.
+      kind: what the names are: "label".
+      names: the C names.
+      gold: int [C], how often each is right.
+      predicted: int [C], how often each is predicted.
+      correct: int [C], how often both.
+    """
+    gold, predicted, correct = (np.asarray(counts, np.int64) for counts in (gold, predicted, correct))
+    shown, note = _with_most_mistakes(gold + predicted - 2 * correct, _MOST_ROWS)
+    precision, recall = correct / np.maximum(predicted, 1), correct / np.maximum(gold, 1)
+    f1 = 2 * correct / np.maximum(gold + predicted, 1)
+    columns = [column[shown].tolist() for column in (gold, predicted, precision, recall, f1)]
+    rows = [(names[number], *cells) for number, *cells in zip(shown, *columns, strict=True)]
+    header = (kind, "gold", "predicted", "precision", "recall", "F1")
+    return Table(title=title, columns=header, rows=rows, note=note)
+
+
+def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray, str]:
+    """The names to show, all or those with the most mistakes, in their order; and a note that says so."""
+    if len(num_mistakes) <= most:
+        return np.arange(len(num_mistakes)), ""
+    shown = np.sort(np.argsort(-num_mistakes, kind="stable")[:most])
+    return shown, f"The {most} of {len(num_mistakes):,} with the most mistakes."
+
+
+def confusion_section(
+    title: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, *, note: str = ""
+) -> Matrix:
+    """Counts how often each name was predicted as each other; of many names, shows those with the most mistakes.
+
+    Args:
+      title: the headline.
+      names: the C names.
+      gold: int [N], each in [0, C).
+      predicted: int [N], each in [0, C).
+      note: what else the reader should know.
+    """
+    gold, predicted = np.asarray(gold, np.int64), np.asarray(predicted, np.int64)
+    is_wrong = gold != predicted
+    num_wrong = sum(np.bincount(numbers[is_wrong], minlength=len(names)) for numbers in (gold, predicted))
+    shown, limits = _with_most_mistakes(num_wrong, _MOST_NAMES)
+    note = f"{limits} {note}".strip()
+    place = np.full(len(names), -1)
+    place[shown] = np.arange(len(shown))
+    rows, columns = place[gold], place[predicted]
+    is_shown = (rows >= 0) & (columns >= 0)
+    counts = np.zeros([len(shown), len(shown)], np.int64)
+    np.add.at(counts, (rows[is_shown], columns[is_shown]), 1)
+    return Matrix(title=title, names=[names[number] for number in shown], counts=counts.tolist(), note=note)
+
+
+def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
+    """Sorts lengths into at most 12 intervals of equal width, the last of them without end if a few are far beyond.
+
+    Args:
+      lengths: int [N], N > 0.
+
+    Returns:
+      Of each length the number of its interval, int [N]; and the names of the intervals: `["0–9", "10–19", "20+"]`.
+    """
+    lengths = np.asarray(lengths)
+    first, usual = int(lengths.min()), math.ceil(np.percentile(lengths, 98))
+    widths = (digit * 10**power for power in itertools.count() for digit in (1, 2, 5))
+    width = next(width for width in widths if usual // width - first // width < _MOST_BINS)
+    start, num_bins = first // width * width, usual // width - first // width + 1
+    places = np.minimum((lengths - start) // width, num_bins - 1)
+    starts = [start + width * number for number in range(num_bins)]
+    names = [f"{low}–{low + width - 1}" if width > 1 else str(low) for low in starts]
+    if lengths.max() >= starts[-1] + width:
+        names[-1] = f"{starts[-1]}+"
+    return places, names
+
+
+def scatter_points(gold: np.ndarray, predicted: np.ndarray) -> tuple[list[tuple[float, float]], str]:
+    """The points of a scatter plot, evenly chosen if they are many, and a note that says so.
+
+    Args:
+      gold: float [N].
+      predicted: float [N].
+    """
+    are_finite = np.isfinite(gold) & np.isfinite(predicted)
+    points = np.stack([gold, predicted], axis=1)[are_finite]
+    if len(points) <= _MOST_POINTS:
+        return points.tolist(), ""
+    chosen = np.linspace(0, len(points) - 1, _MOST_POINTS).astype(int)
+    return points[chosen].tolist(), f"{_MOST_POINTS:,} of {len(points):,} examples, evenly chosen."
+
+
+def percent(fraction: float) -> str:
+    """A fraction in percents with one decimal; "" for NaN."""
+    return "" if math.isnan(fraction) else f"{100 * fraction:.1f}%"

@@ -1,0 +1,226 @@
+"""Files that were damaged: each is refused by name, or changes nothing; never a traceback, never a wrong result.
+
+What carries checksums (records, checkpoints, exports) must be noticed if it changes anything. A text that is still
+well-formed after the damage, such as another number in a config, cannot be; there anything but a traceback will do.
+"""
+
+import os
+import random
+import shutil
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.safetensors import from_hf, read_folder
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_config import read_hf_config
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.run_configs.tools import HfConversionConfig
+from official_bert.data.damage import explained_damage
+from official_bert.data.pipeline import evaluation_batches
+from official_bert.data.records import check_first_record, count_records
+from official_bert.inference.predictor import Predictor
+from official_bert.runs import convert_hf_checkpoint
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
+from official_bert.tokenization.vocab import Vocabulary
+from official_bert.training.run_folder import read_run_config, write_run_config
+from tests.serving.tiny_exports import write_tiny_export
+
+TEXTS = [("the harbour woke", "before the town"), ("", "the boats")]
+SCHEMA = PRETRAINING_SCHEMA.sized(S=64, P=10, V=2000, T=2)
+
+
+def flip_bits(content, rng):
+    damaged = bytearray(content)
+    for _ in range(rng.choice((1, 1, 8))):
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
+
+
+def truncate(content, rng):
+    return content[: rng.randrange(len(content))]
+
+
+def empty(content, rng):
+    return b""
+
+
+def fill_with_zeros(content, rng):
+    start = rng.randrange(len(content))
+    length = min(rng.choice((1, 64, 4096)), len(content) - start)
+    return content[:start] + bytes(length) + content[start + length :]
+
+
+def swap_parts(content, rng):
+    first, second = sorted(rng.sample(range(len(content)), 2)) if len(content) > 1 else (0, 0)
+    return content[second:] + content[first:second] + content[:first]
+
+
+def repeat_end(content, rng):
+    return content + content[rng.randrange(len(content)) :]
+
+
+DAMAGES = (flip_bits, flip_bits, truncate, truncate, empty, fill_with_zeros, swap_parts, repeat_end)
+
+
+def read_checkpoint(folder):
+    reader = CheckpointReader(str(folder))
+    return {name: reader.read(name) for name in sorted(reader.shapes)}
+
+
+def read_records(folder):
+    path = str(folder / "train.tfrecord")
+    check_first_record(path, SCHEMA)
+    with explained_damage([path], SCHEMA):
+        num_records = count_records(path)
+        batches = [
+            {name: values.numpy() for name, values in batch.items()}
+            for batch in evaluation_batches([path], SCHEMA, batch_size=32)
+        ]
+    return {
+        "count": np.array(num_records),
+        **{f"{i} {name}": v for i, b in enumerate(batches) for name, v in b.items()},
+    }
+
+
+def read_hf(folder):
+    config = read_hf_config(str(folder / "config.json"))
+    return from_hf(read_folder(str(folder)), config, str(folder)).arrays
+
+
+def ask(folder):
+    return {"answers": np.array([result.probability for result in Predictor(str(folder))(TEXTS)])}
+
+
+class Target(NamedTuple):
+    """Files that are damaged, each by itself, and what reads them.
+
+    Attributes:
+      names: the files, in the folder that is read.
+      read: gives arrays by name.
+      is_noticed: whether a damage that changes anything must be noticed.
+      num_damages: of each file, in the default tests.
+    """
+
+    names: tuple[str, ...]
+    read: Callable
+    is_noticed: bool
+    num_damages: int = 12
+
+
+TARGETS = {
+    "checkpoint": Target(
+        ("model.ckpt-7.index", "model.ckpt-7.data-00000-of-00001", "checkpoint"), read_checkpoint, is_noticed=True
+    ),
+    "records": Target(("train.tfrecord",), read_records, is_noticed=True),
+    "architecture": Target(
+        ("bert_config.json",),
+        lambda folder: {"": np.array(BertConfig.from_json_file(str(folder / "bert_config.json")).to_json_string())},
+        is_noticed=False,
+    ),
+    "vocabulary": Target(
+        ("vocab.txt",),
+        lambda folder: {"": np.array(list(Vocabulary.from_file(str(folder / "vocab.txt")).token_to_id))},
+        is_noticed=False,
+    ),
+    "settings of a run": Target(
+        ("run_config.json",), lambda folder: {"": np.array(str(read_run_config(str(folder))))}, is_noticed=False
+    ),
+    "Hugging Face folder": Target(("config.json", "model.safetensors"), read_hf, is_noticed=False),
+    "export": Target(
+        (
+            "saved_model.pb",
+            "variables/variables.index",
+            "variables/variables.data-00000-of-00001",
+            "checksums.json",
+            "official_bert.json",
+            "assets/vocab.txt",
+        ),
+        ask,
+        is_noticed=True,
+        num_damages=4,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, model_dir, vocab_file, one_layer_config_file, records_file):
+    """What is to be damaged, each kind in a folder of its own."""
+    root = tmp_path_factory.mktemp("intact")
+    checkpoint = root / "checkpoint"
+    checkpoint.mkdir()
+    for suffix in ("index", "data-00000-of-00001"):
+        shutil.copy(model_dir / f"bert_model.ckpt.{suffix}", checkpoint / f"model.ckpt-7.{suffix}")
+    (checkpoint / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    for name, source in (
+        ("records", records_file),
+        ("architecture", model_dir / "bert_config.json"),
+        ("vocabulary", vocab_file),
+    ):
+        (root / name).mkdir()
+        shutil.copy(source, root / name)
+    write_run_config(
+        str(root / "settings of a run"),
+        PretrainingConfig(input_file="records", output_dir="out", bert_config_file="bert_config.json", do_train=True),
+    )
+    hf = root / "Hugging Face folder"
+    convert_hf_checkpoint.run(
+        HfConversionConfig(
+            to_hf=True,
+            output_dir=str(hf),
+            init_checkpoint=str(model_dir / "bert_model.ckpt"),
+            bert_config_file=str(model_dir / "bert_config.json"),
+            vocab_file=vocab_file,
+        )
+    )
+    version = write_tiny_export(
+        root / "serving", "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file
+    )
+    shutil.copytree(version, root / "export")
+    return root
+
+
+def outcome(target, folder):
+    """What reading gives: arrays, or the message of a refusal."""
+    try:
+        return target.read(folder)
+    except UserError as error:
+        assert str(error) and "\n" not in str(error).strip(), error
+        return str(error)
+
+
+def is_refused(found):
+    return isinstance(found, str)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 7))])
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):
+    target, intact = TARGETS[name], folders / name
+    expected = target.read(intact)
+    rng = random.Random(zlib.crc32(f"{name} {seed}".encode()))
+    folder = tmp_path / "damaged"
+    shutil.copytree(intact, folder)
+    num_noticed = 0
+    for file in target.names:
+        content = (intact / file).read_bytes()
+        for number in range(target.num_damages):
+            damage = DAMAGES[number % len(DAMAGES)] if number < len(DAMAGES) else rng.choice(DAMAGES)
+            (folder / file).write_bytes(damage(content, rng))
+            found = outcome(target, folder)
+            what = f"{file}, damage {number} ({damage.__name__}), seed {seed}: {found if is_refused(found) else ''}"
+            if is_refused(found):
+                num_noticed += 1
+                assert folder.name in found or os.path.basename(file) in found, what
+            elif target.is_noticed:
+                assert found.keys() == expected.keys(), what
+                for key, values in expected.items():
+                    np.testing.assert_array_equal(found[key], values, err_msg=what)
+        (folder / file).write_bytes(content)
+    assert num_noticed, "nothing was noticed at all"
+    assert not is_refused(outcome(target, folder))  # intact again

@@ -1,0 +1,222 @@
+"""Odd values of flags, odd bytes in files and odd texts: one message or a result, never a traceback.
+
+Hypothesis makes them up; the default tests try few, from a fixed seed, and the slow ones many.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from absl import flags
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.flag_binding import define_flags, from_flags, parse_flags, to_arguments
+from official_bert.config.scripts import SCRIPTS
+from official_bert.data.corpus_files import CorpusReader, corpus_parts
+from official_bert.data.tables import read_csv, read_jsonl, read_nsmc, read_tsv
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering.answers import final_text
+from official_bert.tasks.question_answering.examples import read_squad
+from official_bert.tasks.tagging.examples import read_tagged_file
+from official_bert.tokenization import BasicTokenizer, FullTokenizer
+from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+from official_bert.tokenization.vocab import Vocabulary
+
+HOW_MANY = [20, pytest.param(150, marks=pytest.mark.slow)]
+EVERY_SCRIPT = [*SCRIPTS]
+
+
+def tried(test, *strategies, times):
+    """Runs a test on what the strategies give, always the same."""
+    options = {"max_examples": times, "deadline": None, "derandomize": True, "database": None}
+    settings(**options, suppress_health_check=list(HealthCheck))(given(*strategies)(test))()
+
+
+ODD_NUMBERS = "0 -0 1 -1 1e308 -1e308 1e-320 nan inf -inf 2147483648 4294967296 1_000 0x10 ٣ 1,5 1. .5 1e 00"
+NUMBERS = st.one_of(
+    st.sampled_from(ODD_NUMBERS.split()),
+    st.integers().map(str),
+    st.floats().map(str),
+    st.integers(-(10**40), 10**40).map(str),
+)
+ODD_WORDS = ["", " ", ",", ",,", "a,,b", "true", "no", "None", "\0", "\n", "--", "-", "~", "*", "[", "../..", "@x"]
+WORDS = st.one_of(
+    st.sampled_from(
+        ["", " ", ",", ",,", "a,,b", "true", "no", "None", "\0", "\n", "--", "-", "~", "*", "[", "../..", "@x"]
+    ),
+    st.text(max_size=20),
+    st.sampled_from(["s3://b/x", "gs://b/x", "https://x/y", "file:///x", "x" * 5000, "é" * 300, "\ud800"]),
+)
+
+
+@pytest.mark.parametrize("times", HOW_MANY)
+@pytest.mark.parametrize("name", EVERY_SCRIPT)
+def test_flags(name, times):
+    config_class = SCRIPTS[name].config_class
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    required = [name for name, field in fields.items() if field.metadata["required"]]
+
+    def of_field(name):
+        choices = fields[name].metadata["choices"]
+        values = [NUMBERS, WORDS, *([st.sampled_from(choices)] if choices else [])]
+        is_bool = isinstance(fields[name].default, bool)
+        written = st.one_of(*values).map(lambda value: f"--{name}={value}")
+        return st.one_of(written, st.sampled_from([f"--{name}", f"--no{name}"])) if is_bool else written
+
+    some = st.lists(st.sampled_from(sorted(fields)).flatmap(of_field), max_size=4)
+
+    def test(arguments):
+        values = flags.FlagValues()
+        define_flags(config_class, values)
+        plain = [f"--{name}=x" for name in required]
+        try:
+            parse_flags(values, ["script", *plain, *arguments])
+            config = from_flags(config_class, values)
+        except UserError as error:
+            assert str(error).strip()
+            return
+        again = flags.FlagValues()  # what is accepted can be written down and read again
+        define_flags(config_class, again)
+        parse_flags(again, ["script", *to_arguments(config)])
+        assert from_flags(config_class, again) == config
+
+    tried(test, some, times=times)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+SQUAD_KEYS = ["version", "data", "title", "paragraphs", "context", "qas", "id", "question", "answers", "text"]
+SQUAD_KEYS += ["answer_start", "is_impossible", "plausible_answers"]
+ODD_CELLS = [
+    "a",
+    "B-PER",
+    "I-PER",
+    "O",
+    "0",
+    "1",
+    "good",
+    '"',
+    '""',
+    "",
+    "\u2028",
+    "-DOCSTART-",
+    "é",
+    "\ufeff",
+    "x" * 99,
+]
+CELLS = st.sampled_from(ODD_CELLS)
+LINES = st.lists(st.lists(CELLS, max_size=4).map("\t".join) | st.lists(CELLS, max_size=4).map(" ".join), max_size=8)
+FILES = st.one_of(
+    st.binary(max_size=200),
+    LINES.map(lambda lines: "\n".join(lines).encode()),
+    st.lists(JSON.map(json.dumps), max_size=4).map(lambda lines: "\n".join(lines).encode()),
+    st.text(max_size=100).map(lambda text: text.encode("utf-8", "surrogatepass")),
+)
+
+
+def squad_like(leaves):
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(SQUAD_KEYS), inner, max_size=6),
+        max_leaves=20,
+    )
+
+
+WELL_FORMED_SQUAD = st.lists(
+    st.fixed_dictionaries(
+        {"context": st.text(max_size=30)},
+        optional={
+            "qas": st.lists(
+                st.fixed_dictionaries(
+                    {"id": st.text(max_size=3) | st.integers(), "question": st.text(max_size=9)},
+                    optional={
+                        "answers": st.lists(
+                            st.fixed_dictionaries({"text": st.text(max_size=4), "answer_start": st.integers(-3, 40)}),
+                            max_size=2,
+                        ),
+                        "is_impossible": st.booleans() | st.integers(0, 1),
+                    },
+                ),
+                max_size=2,
+            )
+        },
+    ),
+    max_size=2,
+).map(lambda paragraphs: {"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]})
+
+READERS = {
+    "vocabulary": lambda path: Vocabulary.from_file(path),
+    "config": lambda path: BertConfig.from_json_file(path),
+    "tsv": lambda path: list(read_tsv(path)),
+    "csv": lambda path: list(read_csv(path)),
+    "jsonl": lambda path: list(read_jsonl(path, text_keys=["a"], label_key="good", label_delimiter=",")),
+    "nsmc": lambda path: list(read_nsmc(path)),
+    "corpus": lambda path: [
+        list(CorpusReader(part)) for part in corpus_parts([path], file_format="auto", text_field="text")
+    ],
+    "corpus of JSON lines": lambda path: [
+        list(CorpusReader(part)) for part in corpus_parts([path], file_format="jsonl", text_field="text")
+    ],
+    "tags": lambda path: read_tagged_file(path),
+    "questions": lambda path: read_squad(path, for_training=True, version_2=True),
+}
+
+
+@pytest.mark.parametrize("times", HOW_MANY)
+@pytest.mark.parametrize("name", READERS)
+def test_files(tmp_path, name, times):
+    path = tmp_path / "given.txt"
+
+    def test(content):
+        path.write_bytes(content)
+        try:
+            READERS[name](str(path))
+        except UserError as error:
+            assert "given.txt" in str(error), error
+
+    contents = FILES
+    if name == "questions":
+        squad = squad_like(st.text(max_size=9) | st.integers() | st.none() | st.booleans()) | WELL_FORMED_SQUAD
+        contents = FILES | squad.map(lambda value: json.dumps(value).encode())
+    tried(test, contents, times=times)
+
+
+@pytest.mark.parametrize("times", HOW_MANY)
+def test_texts(vocab_file, times):
+    """The tokenizer, its offsets, and the one in exported graphs: any text, and the same pieces."""
+    tokenizer = FullTokenizer(vocab_file)
+    graph = GraphTokenizer(tokenizer)
+    pieces = ["the ", "İ", "ß", "ŉ", "ͅ", "가", "각", "가", "中", "👨\u200d👩", "�", "\x00", "\u2028", "##"]
+    odd = st.sampled_from(pieces)
+    texts = st.lists(odd | st.text(max_size=6), max_size=8).map("".join)
+
+    def test(text):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return  # a lone surrogate is no text that a file could hold
+        encoding = tokenizer.encode_with_offsets(text)
+        assert list(encoding.ids) == list(tokenizer.encode(text))
+        for start, end in zip(encoding.starts, encoding.ends, strict=True):
+            assert 0 <= start < end <= len(text)
+        np.testing.assert_array_equal(graph.encode(tf.constant([text]))[0], tokenizer.encode(text))
+
+    tried(test, texts, times=times)
+
+
+@pytest.mark.parametrize("times", HOW_MANY)
+def test_exact_texts_of_answers(times):
+    tokenizer = BasicTokenizer()
+    pieces = st.lists(st.sampled_from([*"abAB .,-'’\u0301éİ"]), max_size=12).map("".join)
+
+    def test(predicted, original):
+        assert final_text(predicted, original, tokenizer) in original
+
+    tried(test, pieces, pieces, times=times)

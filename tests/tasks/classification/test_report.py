@@ -1,0 +1,164 @@
+"""The sections of a classifier's report, against counting one example at a time."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from official_bert.metrics.classification import METRICS, confusion_matrix
+from official_bert.tasks.classification.datasets.labels import Dataset
+from official_bert.tasks.classification.datasets.layouts import TextExample
+from official_bert.tasks.classification.report import report_sections
+from official_bert.visualization.report import NUM_MISTAKES, report_page
+from tests.reports import data_of
+
+
+def examples_of(count, text="text"):
+    return [TextExample(f"dev-{i}", f"{text} {i}", f"second {i}" if i % 2 else None, None, "") for i in range(count)]
+
+
+def sections(problem, labels, probabilities, *, names=("bad", "good", "so-so"), lengths=None):
+    """The sections by title, after they went into a page and out again."""
+    dataset = Dataset("made", {}, names, problem)
+    count = len(labels)
+    made = report_sections(
+        dataset,
+        examples_of(count),
+        {"label_ids": np.asarray(labels), "probabilities": np.asarray(probabilities, np.float32)},
+        scores={"eval_loss": 0.5},
+        lengths=lengths or [7] * count,
+    )
+    return {section["title"]: section for section in data_of(report_page("made", made))["sections"]}
+
+
+def random_case(count=200, num_labels=3):
+    rng = np.random.default_rng(1)
+    shares = rng.random([count, num_labels])
+    return rng.integers(0, num_labels, count), (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_single_labels():
+    labels, probabilities = random_case()
+    lengths = np.random.default_rng(2).integers(3, 100, 200).tolist()
+    found = sections("single_label", labels, probabilities, lengths=lengths)
+    predicted = probabilities.argmax(axis=1)
+    assert found["Confusion matrix"]["counts"] == confusion_matrix(labels, predicted, 3).tolist()
+    assert found["Confusion matrix"]["names"] == ["bad", "good", "so-so"]
+    for label, (name, gold, guessed, precision, recall, f1) in enumerate(found["By label"]["rows"]):
+        hits = sum(a == b == label for a, b in zip(labels, predicted, strict=True))
+        assert name == ("bad", "good", "so-so")[label]
+        assert (gold, guessed) == (str(sum(labels == label)), str(sum(predicted == label)))
+        assert float(precision) == pytest.approx(hits / sum(predicted == label), abs=6e-4)
+        assert float(recall) == pytest.approx(hits / sum(labels == label), abs=6e-4)
+        assert float(f1) == pytest.approx(METRICS["f1"](labels == label, predicted == label), abs=6e-4)
+    num_right = int(sum(labels == predicted))
+    assert sum(count for _, _, count, _, _ in found["Calibration"]["bins"]) == 200
+    shares = [count * accuracy for _, _, count, _, accuracy in found["Calibration"]["bins"]]
+    assert sum(shares) == pytest.approx(num_right)
+
+    bars = collections.Counter()
+    for length, right in zip(lengths, labels == predicted, strict=True):
+        bars[length // 10, bool(right)] += 1
+    assert [bar[0] for bar in found["Length"]["bars"]] == [f"{low}–{low + 9}" for low in range(0, 100, 10)]
+    for place, (_, counts, text) in enumerate(found["Length"]["bars"]):
+        assert counts == [bars[place, True], bars[place, False]]
+        assert text == f"{100 * counts[0] / sum(counts):.1f}%"
+
+    wrong = sorted(
+        ((probabilities[i, predicted[i]], -i) for i in range(200) if labels[i] != predicted[i]), reverse=True
+    )
+    mistakes = found["Most confident mistakes"]["mistakes"]
+    assert [facts["example"] for facts, _ in mistakes] == [f"dev-{-i}" for _, i in wrong[:NUM_MISTAKES]]
+    facts, texts = mistakes[0]
+    row = -wrong[0][1]
+    assert facts["gold"] == ("bad", "good", "so-so")[labels[row]]
+    assert facts["predicted"] == ("bad", "good", "so-so")[predicted[row]]
+    assert facts["probability"] == f"{probabilities[row].max():.4f}"
+    assert facts["of the gold label"] == f"{probabilities[row, labels[row]]:.4f}"
+    assert [parts[0][0] for _, parts in texts] == [f"text {row}", *([f"second {row}"] if row % 2 else [])]
+    assert found["Most confident mistakes"]["note"].startswith(f"{200 - num_right} of 200 examples are wrong.")
+
+
+def test_several_labels():
+    rng = np.random.default_rng(3)
+    labels, probabilities = rng.random([80, 3]) < 0.4, rng.random([80, 3])
+    found = sections("multi_label", labels.astype(np.int32), probabilities)
+    assert "Confusion matrix" not in found
+    f1s = [float(row[-1]) for row in found["By label"]["rows"]]
+    assert np.mean(f1s) == pytest.approx(METRICS["macro_f1"](labels, probabilities > 0.5), abs=6e-4)
+    assert sum(part[2] for part in found["Calibration"]["bins"]) == 240
+    assert not any(part[2] for part in found["Calibration"]["bins"][:5])  # the decision that is taken is at least 0.5
+    num_right = sum((row == (share > 0.5)).all() for row, share in zip(labels, probabilities, strict=True))
+    assert found["Length"]["bars"] == [["7", [num_right, 80 - num_right], f"{100 * num_right / 80:.1f}%"]]
+
+    def worst(row):
+        pairs = zip(labels[row], probabilities[row].astype(np.float32), strict=True)
+        return max((1 - share if label else share for label, share in pairs if label != (share > 0.5)), default=None)
+
+    order = sorted((row for row in range(80) if worst(row) is not None), key=lambda row: -worst(row))
+    mistakes = found["Most confident mistakes"]["mistakes"]
+    assert [facts["example"] for facts, _ in mistakes] == [f"dev-{row}" for row in order[:NUM_MISTAKES]]
+    for (facts, _), row in zip(mistakes, order, strict=False):
+        chosen = {"gold": labels[row], "predicted": probabilities[row] > 0.5}
+        for name, flags in chosen.items():
+            expected = [label for label, flag in zip(("bad", "good", "so-so"), flags, strict=True) if flag]
+            assert facts[name] == (",".join(expected) or "(none)")
+
+
+def test_numbers():
+    rng = np.random.default_rng(4)
+    labels, predicted = (5 * rng.random(60)).astype(np.float32), (5 * rng.random([60, 1])).astype(np.float32)
+    found = sections("regression", labels, predicted, names=())
+    assert not {"Confusion matrix", "Calibration", "By label"} & found.keys()
+    errors = predicted[:, 0].astype(float) - labels
+    table = {name: float(value) for name, value in found["Errors"]["rows"]}
+    assert table["mean"] == pytest.approx(errors.mean(), abs=6e-4)
+    assert table["root of the mean square"] == pytest.approx(np.sqrt(np.mean(errors**2)), abs=6e-4)
+    assert table["largest"] == pytest.approx(max(abs(errors)), abs=6e-4)
+    np.testing.assert_allclose(
+        found["Predicted over gold"]["points"], np.stack([labels, predicted[:, 0]], axis=1), rtol=1e-3
+    )
+    mistakes = found["Largest errors"]["mistakes"]
+    assert [facts["example"] for facts, _ in mistakes] == [f"dev-{i}" for i in np.argsort(-abs(errors))[:NUM_MISTAKES]]
+    assert found["Length"]["bars"] == [["7", [60], f"{abs(errors).mean():.2f}"]]
+
+
+@pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
+@pytest.mark.parametrize("value", [1.0, np.nan, 0.5])
+def test_a_single_example_and_what_is_no_number_give_a_page(problem, value):
+    labels = {"single_label": [1], "multi_label": [[0, 1]], "regression": [1.0]}[problem]
+    found = sections(problem, labels, [[value]] if problem == "regression" else [[0.0, value]], names=("a", "b"))
+    assert found["Scores"]["values"] == [["eval_loss", "0.5", "0.5"]]
+    if problem != "regression" and value == 1.0:
+        assert found["Most confident mistakes"]["mistakes"] == []
+
+
+def test_of_ten_thousand_labels_those_with_the_most_mistakes_are_shown():
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 10_000, 2_000)
+    probabilities = np.zeros([2_000, 10_000], np.float32)
+    probabilities[np.arange(2_000), labels] = 0.9
+    labels[:7], probabilities[:7], probabilities[:7, 9_000] = 4_000, 0, 0.8
+    names = tuple(f"label{number}" for number in range(10_000))
+    found = sections("single_label", labels, probabilities, names=names)
+    matrix = found["Confusion matrix"]
+    assert len(matrix["names"]) == 30 and matrix["note"].startswith("The 30 of 10,000 with the most mistakes.")
+    cell = matrix["counts"][matrix["names"].index("label4000")][matrix["names"].index("label9000")]
+    assert cell == 7
+    assert len(found["By label"]["rows"]) == 50
+    assert {"label4000", "label9000"} < {row[0] for row in found["By label"]["rows"]}
+
+
+def test_20000_examples_with_long_texts_give_a_small_page():
+    rng = np.random.default_rng(6)
+    probabilities = rng.random([20_000, 2]).astype(np.float32)
+    examples = [TextExample(str(i), "마을 " * 20_000, "항구" * 20_000, None, "") for i in range(40)] * 500
+    for problem, labels in (("single_label", rng.integers(0, 2, 20_000)), ("regression", rng.random(20_000))):
+        made = report_sections(
+            Dataset("made", {}, ("0", "1"), problem),
+            examples,
+            {"label_ids": labels, "probabilities": probabilities},
+            scores={},
+            lengths=rng.integers(0, 500, 20_000).tolist(),
+        )
+        assert 100_000 < len(report_page("made", made).encode()) < 3_000_000

@@ -1,0 +1,129 @@
+"""The sections of a tagger's report: entities by type as they are scored, confused types, and marked sentences."""
+
+import random
+
+import pytest
+
+from official_bert.metrics.tagging import find_entities, score_tags
+from official_bert.tasks.tagging.examples import TaggedSentence
+from official_bert.tasks.tagging.report import NOTHING, OTHER_WORDS, report_sections
+from official_bert.visualization.report import NUM_MISTAKES, report_page
+from tests.reports import data_of
+
+TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-MISC")
+
+
+def random_tags(count, tags=TAGS, seed=1):
+    rng = random.Random(seed)
+    gold = [[rng.choice(tags) for _ in range(rng.randint(1, 12))] for _ in range(count)]
+    predicted = [[tag if rng.random() < 0.7 else rng.choice(tags) for tag in row] for row in gold]
+    return gold, predicted
+
+
+def sections(gold, predicted, *, marks_entities=True, words=None):
+    sentences = [
+        TaggedSentence(tuple(words or (f"word{i}" for i in range(len(tags)))), tuple(tags), 0, number + 1)
+        for number, tags in enumerate(gold)
+    ]
+    made = report_sections(sentences, predicted, scores={"eval_f1": 1.0}, marks_entities=marks_entities)
+    return {section["title"]: section for section in data_of(report_page("made", made))["sections"]}
+
+
+def test_entity_types_are_scored_as_conlleval_does():
+    gold, predicted = random_tags(100)
+    rows = sections(gold, predicted)["By entity type"]["rows"]
+    counts = score_tags(gold, predicted).counts
+    assert [row[0] for row in rows] == list(counts)
+    for name, num_gold, num_predicted, *scores in rows:
+        of_type = counts[name]
+        assert (int(num_gold), int(num_predicted)) == (of_type.num_gold, of_type.num_predicted)
+        expected = (of_type.precision, of_type.recall, of_type.f1)
+        assert [float(score) for score in scores] == pytest.approx(expected, abs=6e-4)
+
+
+def test_every_entity_is_one_count_in_its_row_and_one_in_its_column():
+    gold, predicted = random_tags(100)
+    matrix = sections(gold, predicted)["Confusion of entity types"]
+    counts = score_tags(gold, predicted).counts
+    names = matrix["names"]
+    assert names == ["LOC", "MISC", "PER", OTHER_WORDS, NOTHING]
+    for name in counts:
+        number = names.index(name)
+        assert sum(matrix["counts"][number]) == counts[name].num_gold
+        assert sum(row[number] for row in matrix["counts"]) == counts[name].num_predicted
+        assert matrix["counts"][number][number] == counts[name].num_correct
+    missed = sum(
+        not any(other != "O" for other in row[entity.start : entity.end])
+        for tags, row in zip(gold, predicted, strict=True)
+        for entity in find_entities(tags)
+    )
+    assert sum(row[names.index(NOTHING)] for row in matrix["counts"]) == missed
+
+
+def test_kinds_of_confusion():
+    gold = [["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC"]]
+    predicted = [["B-PER", "O", "B-ORG", "B-ORG", "O", "O"]]
+    matrix = sections(gold, predicted)["Confusion of entity types"]
+    cells = {
+        (row, column): count
+        for row, counts in zip(matrix["names"], matrix["counts"], strict=True)
+        for column, count in zip(matrix["names"], counts, strict=True)
+        if count
+    }
+    assert cells == {
+        ("PER", OTHER_WORDS): 1, (OTHER_WORDS, "PER"): 1, ("LOC", "ORG"): 1, (NOTHING, "ORG"): 1, ("LOC", NOTHING): 1,
+    }  # fmt: skip
+
+
+def test_entities_are_marked_as_right_or_wrong():
+    gold = [["B-PER", "I-PER", "O", "B-LOC"]]
+    predicted = [["B-PER", "O", "O", "B-LOC"]]
+    words = ("Anna", "Moss", "leaves", "항구")
+    ((facts, texts),) = sections(gold, predicted, words=words)["Worst sentences"]["mistakes"]
+    assert facts == {"missed": "1", "predicted wrongly": "1", "line": "1"}
+    assert texts == [
+        ["gold", [["Anna Moss", "wrong", "PER"], [" leaves ", "", ""], ["항구", "right", "LOC"]]],
+        ["predicted", [["Anna", "wrong", "PER"], [" Moss leaves ", "", ""], ["항구", "right", "LOC"]]],
+    ]
+
+
+def test_the_sentences_with_the_most_mistakes_come_first():
+    gold, predicted = random_tags(100)
+    found = sections(gold, predicted)["Worst sentences"]
+    numbers = [len(set(find_entities(a)) ^ set(find_entities(b))) for a, b in zip(gold, predicted, strict=True)]
+    order = sorted((row for row in range(100) if numbers[row]), key=lambda row: (-numbers[row], row))
+    assert [int(facts["line"]) - 1 for facts, _ in found["mistakes"]] == order[:NUM_MISTAKES]
+    assert found["note"] == f"{len(order)} of 100 sentences have a mistake. These are the 25 with the most."
+    for facts, texts in found["mistakes"]:
+        words = " ".join(f"word{i}" for i in range(len(gold[int(facts["line"]) - 1])))
+        assert all("".join(part[0] for part in parts) == words for _, parts in texts)
+
+
+def test_parts_of_speech_are_scored_word_by_word():
+    gold, predicted = random_tags(60, tags=("NN", "VB", "DT"))
+    found = sections(gold, predicted, marks_entities=False)
+    assert found["Confusion of tags"]["names"] == ["DT", "NN", "VB"]
+    pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a, b, strict=True)]
+    expected = [[pairs.count((a, b)) for b in ("DT", "NN", "VB")] for a in ("DT", "NN", "VB")]
+    assert found["Confusion of tags"]["counts"] == expected
+    assert [row[0] for row in found["By tag"]["rows"]] == ["DT", "NN", "VB"]
+    marks = {mark for _, texts in found["Worst sentences"]["mistakes"] for _, parts in texts for _, mark, _ in parts}
+    assert marks == {"", "wrong"}
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"), [(["O"], ["O"]), (["B-PER"], ["B-PER"]), (["B"], ["I"]), (["O"], ["B"])]
+)
+def test_a_single_word_gives_a_page(gold, predicted):
+    found = sections([gold], [predicted])
+    assert len(found["Worst sentences"]["mistakes"]) == (find_entities(gold) != find_entities(predicted))
+
+
+def test_of_many_types_those_with_the_most_mistakes_are_shown():
+    gold = [[f"B-type{number}"] for number in range(3_000)]
+    predicted = [["B-type7" if number == 2_500 else f"B-type{number}"] for number in range(3_000)]
+    found = sections(gold, predicted)
+    assert len(found["By entity type"]["rows"]) == 50
+    assert {"type7", "type2500"} < {row[0] for row in found["By entity type"]["rows"]}
+    assert found["By entity type"]["note"] == "The 50 of 3,000 with the most mistakes."
+    assert len(found["Confusion of entity types"]["names"]) == 30

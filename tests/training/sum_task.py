@@ -1,0 +1,59 @@
+"""A task so small that a test can train it many times; the loop, the files and the signals are the real ones."""
+
+import keras
+import tensorflow as tf
+
+from official_bert.data.schema import RecordSchema
+from official_bert.training.plan import TrainingPlan
+from official_bert.training.task import WeightedSum
+
+PLAN = TrainingPlan(
+    batch_size=4,
+    num_train_steps=30,
+    num_warmup_steps=2,
+    learning_rate=0.01,
+    seed=1,
+    iterations_per_loop=2,
+    save_checkpoints_steps=3,
+    keep_checkpoint_max=2,
+    log_steps=4,
+    eval_steps=2,
+)
+
+
+class SumModel(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.norm = keras.layers.LayerNormalization(name="LayerNorm")
+        self.dense = keras.layers.Dense(1)
+        self({"numbers": tf.zeros([1, 3])})
+
+    def call(self, batch, training=False):
+        return self.dense(self.norm(batch["numbers"]))[:, 0]
+
+
+class SumTask:
+    """Learns to add three numbers."""
+
+    schema = RecordSchema()
+
+    def __init__(self, during_tracing=lambda: None):
+        self._during_tracing = during_tracing
+
+    def build_model(self):
+        return SumModel()
+
+    def losses(self, outputs, batch):
+        self._during_tracing()
+        errors = tf.square(outputs - tf.reduce_sum(batch["numbers"], axis=1))
+        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.constant(float(PLAN.batch_size)))}
+
+    def predictions(self, outputs, batch):
+        raise NotImplementedError
+
+
+def batches(start):
+    def batch(first):
+        return {"numbers": tf.random.stateless_normal([PLAN.batch_size, 3], [7, first])}
+
+    return tf.data.Dataset.counter(start, PLAN.batch_size).map(batch)

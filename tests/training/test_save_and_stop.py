@@ -1,0 +1,154 @@
+"""What saves, ends or mends training beside its usual course: clocks, SIGUSR1, and numbers that are not finite."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.support.errors import UserError
+from official_bert.training.loop import Trainer
+from tests.training.sum_task import PLAN, SumTask, batches
+
+SHORT = dataclasses.replace(PLAN, eval_steps=None, num_train_steps=14, keep_checkpoint_max=0)
+BAD = (5, 6, 9)  # batches, counted from 0
+
+
+def train(folder, make_batches=batches, evaluate=None, **changes):
+    """Trains; returns whether training came to its end."""
+    keras.backend.clear_session()  # names count from the start, as in a process of its own
+    trainer = Trainer(SumTask(), tf.distribute.get_strategy(), seed=1)
+    plan = dataclasses.replace(SHORT, **changes)
+    return trainer.train(plan, make_batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
+
+
+def with_bad_batches(start):
+    """As `batches`, some of which hold a number that is not finite."""
+
+    def spoilt(number, batch):
+        is_bad = tf.reduce_any(number == tf.constant(BAD, tf.int64))
+        return {"numbers": tf.where(is_bad, np.nan, batch["numbers"])}
+
+    return batches(start).enumerate(start // PLAN.batch_size).map(spoilt)
+
+
+def saved_steps(folder):
+    return sorted(int(name.split("-")[1].split(".")[0]) for name in os.listdir(folder) if name.endswith(".index"))
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights_of(prefix):
+    reader = CheckpointReader(str(prefix))
+    return {name: reader.read(name) for name in reader.shapes if name.endswith(("kernel", "gamma", "/adam_m"))}
+
+
+def kernel_of(prefix):
+    return next(values for name, values in weights_of(prefix).items() if name.endswith("kernel"))
+
+
+def assert_same(first, second):
+    for name, values in weights_of(first).items():
+        np.testing.assert_array_equal(weights_of(second)[name], values)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert train(folder)
+    return folder
+
+
+def test_the_time_limit_ends_a_run_that_the_same_command_resumes(whole, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    num_starts = 1
+    while not train(tmp_path, max_train_seconds=1e-6):
+        num_starts += 1
+        step = saved_steps(tmp_path)[-1]
+        assert caplog.messages[-1] == (
+            f"max_train_seconds=1e-06: stopped; the same command resumes from {tmp_path}/model.ckpt-{step}"
+        )
+    assert num_starts > 5
+    assert_same(tmp_path / "model.ckpt-14", whole / "model.ckpt-14")
+    assert [line["step"] for line in lines(tmp_path)] == [4, 8, 12, 14]
+    assert train(tmp_path / "other", max_train_seconds=600)
+
+
+def test_the_clock_saves_beside_the_steps(whole, tmp_path):
+    assert saved_steps(whole) == [0, 3, 6, 9, 12, 14]
+    assert train(tmp_path, save_checkpoints_secs=1e-6, iterations_per_loop=1)
+    assert saved_steps(tmp_path) == list(range(15))
+    assert_same(tmp_path / "model.ckpt-14", whole / "model.ckpt-14")
+    assert train(tmp_path / "other", save_checkpoints_secs=600)
+    assert saved_steps(tmp_path / "other") == saved_steps(whole)
+
+
+def test_sigusr1_saves_and_training_goes_on(whole, tmp_path):
+    previous = signal.getsignal(signal.SIGUSR1)
+
+    def evaluate(step):
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return False
+
+    assert train(tmp_path, evaluate=evaluate, eval_steps=4)
+    assert saved_steps(tmp_path) == [0, 3, 6, 8, 9, 12, 14]
+    assert_same(tmp_path / "model.ckpt-14", whole / "model.ckpt-14")
+    assert signal.getsignal(signal.SIGUSR1) == previous
+
+
+def test_a_step_that_is_not_finite_stops_training_by_default(tmp_path):
+    with pytest.raises(UserError, match=r"loss nan and gradient norm nan at step 6; the last good .*ckpt-3; try a low"):
+        train(tmp_path, with_bad_batches)
+    assert saved_steps(tmp_path) == [0, 3]
+
+
+def test_skipped_steps_change_nothing_and_are_counted(tmp_path, caplog):
+    assert train(tmp_path, with_bad_batches, nan_policy="skip", save_checkpoints_steps=1)
+    for bad in BAD:
+        assert_same(tmp_path / f"model.ckpt-{bad}", tmp_path / f"model.ckpt-{bad + 1}")
+    assert kernel_of(tmp_path / "model.ckpt-7").tolist() != kernel_of(tmp_path / "model.ckpt-8").tolist()
+    assert {line["step"]: line["skipped_steps"] for line in lines(tmp_path)} == {4: 0, 8: 2, 12: 1, 14: 0}
+    assert all(np.isfinite(value) for line in lines(tmp_path) for value in line.values() if isinstance(value, float))
+    assert "step 8: skipped 2 of the 4 steps since the last line, whose gradients were not finite" in caplog.text
+
+
+def test_a_rollback_goes_on_from_the_last_checkpoint_with_the_next_batch(tmp_path, caplog):
+    assert train(tmp_path, with_bad_batches, nan_policy="rollback")
+    assert saved_steps(tmp_path) == [0, 3, 6, 7, 9, 10, 12, 14]
+    for before, after in ((3, 6), (6, 7), (9, 10)):
+        assert_same(tmp_path / f"model.ckpt-{before}", tmp_path / f"model.ckpt-{after}")
+    assert kernel_of(tmp_path / "model.ckpt-7").tolist() != kernel_of(tmp_path / "model.ckpt-9").tolist()
+    back = f"loss nan and gradient norm nan at step 6: back to the weights of {tmp_path}/model.ckpt-3, and on with the"
+    assert back in caplog.text and caplog.text.count("back to the weights") == 3
+    assert all(np.isfinite(value).all() for value in weights_of(tmp_path / "model.ckpt-14").values())
+
+
+@pytest.mark.parametrize("policy", ["skip", "rollback"])
+def test_a_run_that_was_stopped_passes_over_the_same_steps(tmp_path, policy):
+    assert train(tmp_path / "whole", with_bad_batches, nan_policy=policy)
+    shutil.copytree(tmp_path / "whole", tmp_path / "stopped")
+    for step in (9, 10, 12, 14):
+        for path in (tmp_path / "stopped").glob(f"model.ckpt-{step}.*"):
+            path.unlink()
+    last = saved_steps(tmp_path / "stopped")[-1]
+    (tmp_path / "stopped" / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{last}"\n')
+    assert train(tmp_path / "stopped", with_bad_batches, nan_policy=policy)
+    assert_same(tmp_path / "stopped" / "model.ckpt-14", tmp_path / "whole" / "model.ckpt-14")
+
+
+@pytest.mark.parametrize("policy", ["skip", "rollback"])
+def test_a_run_that_only_fails_ends(tmp_path, policy):
+    def nothing_but_bad(start):
+        return batches(start).map(lambda batch: {"numbers": batch["numbers"] * np.inf})
+
+    with pytest.raises(UserError, match=r"gradient norm \w+ at step 2\d, for the 2\dth time in a row; the last good"):
+        train(tmp_path, nothing_but_bad, nan_policy=policy, num_train_steps=200)

@@ -1,0 +1,190 @@
+"""The page of a report in a real browser: a headless Chromium."""
+
+import pytest
+
+from official_bert.visualization.report import (
+    Bar,
+    Bars,
+    Matrix,
+    Mistake,
+    Mistakes,
+    Part,
+    Reliability,
+    Scatter,
+    Scores,
+    Table,
+    Text,
+    report_page,
+)
+from tests.attention_views import HOSTILE
+from tests.browser_fixtures import OpenedPage
+
+pytestmark = pytest.mark.browser
+
+KOREAN, HEBREW = "따뜻한 항구의 마을", "הנמל החם של העיר"
+
+
+def made_sections(text="warm harbour", *, num_mistakes=2, context="The harbour. " * 200):
+    """One section of each kind, with a text wherever one of the user's may be."""
+    parts = [Part(context), Part(text, "gold", "PLACE"), Part(context), Part("bridge", "gold predicted"), Part(context)]
+    mistake = Mistake({"gold": text, "predicted": KOREAN}, [Text("question", [Part(text)]), Text("", parts)])
+    return [
+        Scores(title="Scores", values={"eval_accuracy": 0.80637254, "loss": float("nan"), "global_step": 343}),
+        Matrix(title="Confusion", names=[text, KOREAN], counts=[[7, 0], [1, 2]], note=text),
+        Table(title="By label", columns=["label", "F1"], rows=[(text, 0.5), (HEBREW, 1 / 3)]),
+        Reliability(title="Calibration", bins=[(0.0, 0.5, 0, 0.0, 0.0), (0.5, 1.0, 10, 0.75, 0.5)]),
+        Bars(
+            title="Length",
+            parts=["right", "wrong"],
+            bars=[Bar("0–9", (3, 1), "75.0%"), Bar("10+", (0, 0), "")],
+            axis="x",
+        ),
+        Scatter(title="Predicted over gold", points=[(0.0, 0.0), (2.0, 5.0), (5.0, 1.0)]),
+        Mistakes(title="Mistakes", mistakes=[mistake] * num_mistakes, note="The worst."),
+        Mistakes(title="No mistakes", mistakes=[]),
+    ]
+
+
+class Opened(OpenedPage):
+    """The page of a report."""
+
+    def texts(self, selector):
+        return self.page.locator(selector).all_text_contents()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    opened = Opened(browser, tmp_path / "report.html", report_page("A report", made_sections(), notes=["A note."]))
+    yield opened
+    opened.close()
+
+
+def test_every_section_shows_its_content(opened):
+    assert opened.page.title() == "A report"
+    assert opened.texts("h1") == ["A report"] and opened.texts("#notes li") == ["A note."]
+    assert opened.texts("h2") == [section.title for section in made_sections()]
+    assert opened.texts(".scores dd") == ["0.8064", "nan", "343"]
+    assert opened.page.get_attribute(".scores div >> nth=0", "title") == "eval_accuracy = 0.80637254"
+    assert opened.texts(".matrix td") == ["7", "", "1", "2"]
+    assert opened.texts(".table td") == ["warm harbour", "0.500", HEBREW, "0.333"]
+    assert opened.texts("[data-kind=Mistakes] .note") == ["The worst."]
+    assert opened.texts("[data-kind=Mistakes] >> nth=1 >> p") == ["None."]
+    assert opened.texts("article >> nth=0 >> dd") == ["warm harbour", KOREAN]
+    assert opened.texts("article >> nth=0 >> mark") == ["warm harbourPLACE", "bridge"]
+
+
+def height_of(opened, selector):
+    return [
+        float(opened.page.locator(selector).nth(i).get_attribute("height"))
+        for i in range(opened.page.locator(selector).count())
+    ]
+
+
+def test_charts_are_drawn_to_scale(opened):
+    right, wrong = height_of(opened, "[data-kind=Bars] rect.part0"), height_of(opened, "[data-kind=Bars] rect.part1")
+    assert right[0] == pytest.approx(3 * wrong[0]) and right[1] == wrong[1] == 0
+    bars = height_of(opened, "[data-kind=Reliability] rect.bin")
+    assert bars == pytest.approx([0.5 * 300])  # the empty interval has none
+    gap = opened.page.locator("[data-kind=Reliability] .gap")
+    assert abs(float(gap.get_attribute("y1")) - float(gap.get_attribute("y2"))) == pytest.approx(0.25 * 300)
+    points = opened.page.locator("[data-kind=Scatter] circle")
+    places = [(float(points.nth(i).get_attribute("cx")), float(points.nth(i).get_attribute("cy"))) for i in range(3)]
+    (left, bottom), middle, (right_end, high) = places
+    assert middle[0] - left == pytest.approx(0.4 * (right_end - left), abs=0.1)
+    assert bottom - high == pytest.approx((bottom - middle[1]) / 5, abs=0.1)
+
+
+def test_cells_are_shaded_by_their_share_of_the_row(opened):
+    shades = opened.page.evaluate(
+        """[...document.querySelectorAll(".matrix td")].map((cell) => {
+          const numbers = getComputedStyle(cell).backgroundColor.match(/[\\d.]+/g).map(Number);
+          return numbers.length > 3 ? numbers[numbers.length - 1] : 1;
+        })"""
+    )
+    assert shades[0] > shades[3] > shades[2] > shades[1] == 0
+
+
+def test_long_texts_are_folded_beside_what_is_marked_until_they_are_opened(opened):
+    text = opened.page.locator("article >> nth=0 >> .text >> nth=1")
+    context = "The harbour. " * 200
+    shown = text.text_content()
+    assert shown == (
+        "…"
+        + context[-300:]
+        + "warm harbourPLACE"
+        + context[:300]
+        + "…"
+        + context[-300:]
+        + "bridge"
+        + context[:300]
+        + "…"
+    )
+    for _ in range(3):
+        text.locator("button").first.click()
+    assert text.text_content() == context + "warm harbourPLACE" + context + "bridge" + context
+
+
+def test_a_text_without_marks_is_folded_at_its_end_and_no_character_is_cut_in_two(browser, tmp_path):
+    long = "😀" * 1_000
+    sections = [Mistakes(title="Mistakes", mistakes=[Mistake({}, [Text("", [Part(long)])])])]
+    opened = Opened(browser, tmp_path / "report.html", report_page("made", sections))
+    assert opened.texts("article .text") == ["😀" * 300 + "…"]
+    opened.page.click("article button")
+    assert opened.texts("article .text") == [long]
+    opened.close()
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "\u202e turned \u2067"])
+def test_a_hostile_text_is_text(browser, tmp_path, text):
+    opened = Opened(browser, tmp_path / "report.html", report_page(text, made_sections(text), notes=[text]))
+    assert opened.texts("h1") == [text] and opened.texts("#notes li") == [text]
+    assert opened.page.title() == " ".join(text.split(" ")).strip()
+    assert opened.texts("thead th[scope=col] >> nth=0") == [text]
+    assert opened.texts(".table td >> nth=0") == [text]
+    assert opened.texts("article >> nth=0 >> dd")[0] == text
+    assert opened.texts("article >> nth=0 >> mark")[0] == f"{text}PLACE"
+    assert opened.page.locator("img").count() == 0
+    assert opened.page.locator("script").count() == 2
+    opened.close()
+
+
+def test_half_of_a_character_is_shown_as_unknown(browser, tmp_path):
+    opened = Opened(browser, tmp_path / "report.html", report_page("made", made_sections("\ud800 alone")))
+    assert opened.page.locator("article >> nth=0 >> dd >> nth=0").inner_text().endswith(" alone")
+    opened.close()
+
+
+def test_a_script_from_right_to_left_runs_so(browser, tmp_path):
+    opened = Opened(browser, tmp_path / "report.html", report_page("made", made_sections(HEBREW, context="")))
+    directions = "[...document.querySelectorAll('article .text')].map((text) => getComputedStyle(text).direction)"
+    assert opened.page.evaluate(directions)[:2] == ["rtl", "rtl"]
+    opened.close()
+
+
+def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp_path):
+    light, dark = "rgb(247, 248, 250)", "rgb(20, 23, 28)"
+    background = "getComputedStyle(document.body).backgroundColor"
+    for scheme, colors in (("light", [light, dark]), ("dark", [dark, light])):
+        opened = Opened(browser, tmp_path / "report.html", report_page("made", made_sections()), color_scheme=scheme)
+        found = [opened.page.evaluate(background)]
+        opened.page.click("#theme")
+        assert [*found, opened.page.evaluate(background)] == colors
+        opened.close()
+
+
+def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path):
+    sections = made_sections("a" * 300)
+    sections[1] = Matrix(title="Confusion", names=["label" * 9] * 30, counts=[[12_345] * 30] * 30)
+    opened = Opened(browser, tmp_path / "report.html", report_page("b" * 300, sections, notes=["c" * 300]), width=360)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
+    opened.close()
+
+
+def test_the_largest_page_opens_within_two_seconds(browser, tmp_path):
+    path = tmp_path / "report.html"
+    sections = made_sections(num_mistakes=25, context="따뜻한 항구 " * 3_000)
+    sections[5] = Scatter(title="Scatter", points=[(number % 77, number % 91) for number in range(2_000)])
+    opened = Opened(browser, path, report_page("made", sections))
+    assert opened.seconds < 2.0
+    assert 500_000 < path.stat().st_size < 3_000_000
+    opened.close()

@@ -1,0 +1,86 @@
+"""Runs the notebooks from top to bottom and stores what they print and draw; `make notebooks`.
+
+Each runs in a copy of its folder, without what other runs left there, as after a fresh clone. Needs the extra
+"notebooks".
+
+python tools/run_notebooks.py                                       # all
+python tools/run_notebooks.py notebooks/2_classification.ipynb      # one
+"""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nbclient
+import nbformat
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SECONDS_A_CELL = 600
+_ERASE = "\x1b[K"  # what ends a progress bar
+# TensorFlow's notes on the machine, which differ from one to the next.
+_NOTE = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |To enable the following instructions")
+
+
+def main() -> None:
+    """Runs the notebooks that the arguments name, or all."""
+    folder = REPOSITORY / "notebooks"
+    for path in map(Path, sys.argv[1:] or sorted(folder.glob("*.ipynb"))):
+        began = time.monotonic()
+        notebook = execute(path)
+        path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        sys.stdout.write(f"{path.name}: {time.monotonic() - began:.0f} s, {path.stat().st_size / 1000:.0f} KB\n")
+
+
+def execute(path: Path) -> nbformat.NotebookNode:
+    """Runs a notebook in a fresh kernel and a fresh folder.
+
+    Args:
+      path: the notebook; it is not changed.
+
+    Returns:
+      It with the outputs, without times and without TensorFlow's notes on the machine.
+
+    Raises:
+      CellExecutionError: a cell raises.
+    """
+    with tempfile.TemporaryDirectory() as clone:
+        folder = Path(clone, "notebooks")
+        shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns("output", "__pycache__", ".*"))
+        Path(clone, "data").symlink_to(REPOSITORY / "data")
+        notebook = nbformat.read(path, as_version=4)
+        client = nbclient.NotebookClient(
+            notebook,
+            timeout=SECONDS_A_CELL,
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,
+            resources={"metadata": {"path": str(folder)}},
+        )
+        paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+        client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in map(without_notes, cell.outputs) if output]
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    return notebook
+
+
+def without_notes(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    """Takes TensorFlow's notes and what is left of progress bars out of an output; None if nothing else is in it."""
+    if output.output_type != "stream":
+        return output
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.text.split("\n")]
+    lines = [line.replace(_ERASE, "") for line in lines if not line.endswith(_ERASE) and not _NOTE.match(line)]
+    text = "\n".join(lines)
+    return nbformat.from_dict({**output, "text": text}) if text.strip() else None
+
+
+if __name__ == "__main__":
+    main()

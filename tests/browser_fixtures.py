@@ -28,10 +28,10 @@ class OpenedPage:
       errors: what went wrong in it.
     """
 
-    def __init__(self, browser, path, text, **options):
+    def __init__(self, browser, path, text, *, width=1400, **options):
         path.write_text(text, encoding="utf-8")
         self.errors, self._requests, self._url = [], [], path.as_uri()
-        self.page = browser.new_page(viewport={"width": 1400, "height": 900}, **options)
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda message: self.errors.append(message.text))
         self.page.on("request", lambda request: self._requests.append(request.url))

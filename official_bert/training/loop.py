@@ -500,6 +500,7 @@ class _Window:
         """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
 
         `padding` is the share of the positions of all batches that hold no token.
+
         In float16 also the last scale of the loss, and the number of steps that overflowed; with steps that may be
         skipped, their number. Gradient norms and losses of these are left out where they are not finite.
         """

@@ -31,6 +31,7 @@ _OF_ALL_TASKS = frozenset(
         "padding",
         "loss_scale",
         "overflow_steps",
+        "skipped_steps",
     )
 )
 # The panels in their order, by split and by what the name ends in; names that no row matches come last.

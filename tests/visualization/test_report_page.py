@@ -1,7 +1,5 @@
 """The page of a report in a real browser: a headless Chromium."""
 
-import time
-
 import pytest
 
 from official_bert.visualization.report import (
@@ -19,6 +17,7 @@ from official_bert.visualization.report import (
     report_page,
 )
 from tests.attention_views import HOSTILE
+from tests.browser_fixtures import OpenedPage
 
 pytestmark = pytest.mark.browser
 
@@ -46,28 +45,11 @@ def made_sections(text="warm harbour", *, num_mistakes=2, context="The harbour. 
     ]
 
 
-class Opened:
-    """A page that was opened from a file, and what it asked for."""
-
-    def __init__(self, browser, path, text, *, width=1280, **options):
-        path.write_text(text, encoding="utf-8")
-        self.errors, self.requests, self.url = [], [], path.as_uri()
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, **options)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        start = time.monotonic()
-        self.page.goto(self.url)
-        self.page.wait_for_selector("html[data-ready]")
-        self.seconds = time.monotonic() - start
+class Opened(OpenedPage):
+    """The page of a report."""
 
     def texts(self, selector):
         return self.page.locator(selector).all_text_contents()
-
-    def close(self):
-        self.page.close()
-        assert self.errors == []
-        assert self.requests == [self.url]
 
 
 @pytest.fixture

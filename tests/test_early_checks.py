@@ -75,6 +75,14 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "split_sentences": {"output_file": absent},
         "build_vocab": {"vocab_file": absent},
     }
+    model = {name: files_of_model[name] for name in ("bert_config_file", "vocab_file")}
+    base["ablation"] = {
+        **model,
+        **folders,
+        "input_file": corpus_file,
+        "heldout_file": corpus_file,
+        "task_name": "sst-2",
+    }
     for name in ("run_pretraining", "run_squad"):
         base[name]["output_dir"] = folders["output_dir"]
     base["run_pretraining"]["max_seq_length"] = 64
@@ -140,6 +148,10 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
         ("split_sentences", {"input_file": absent}, "no file matches"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
+        ("ablation", {"vocab_file": absent}, "--vocab_file: there is no"),
+        ("ablation", {"heldout_file": absent}, "no file matches"),
+        ("ablation", {"data_dir": absent}, "--data_dir: there is no folder"),
+        ("ablation", {}, "nothing"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
     return [(name, {**base[name], **changes}, part) for name, changes, part in cases]

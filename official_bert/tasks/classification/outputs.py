@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
 from official_bert.metrics.classification import confusion_matrix
 from official_bert.support import files
@@ -11,17 +12,22 @@ from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRES
 from official_bert.tasks.classification.datasets.layouts import TextExample
 from official_bert.tasks.classification.datasets.published import GLUE_NAMES
 
+_MOST_LABELS_OF_A_MATRIX = 1000
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:
-    """Writes how often each label (a row) was predicted as each (a column).
+    """Writes how often each label (a row) was predicted as each (a column), unless there are too many labels.
 
     Args:
       path: the file.
       dataset: names the classes.
       predictions: label_ids int32 [N] and probabilities float32 [N, C].
     """
+    num_labels = len(dataset.labels)
+    if num_labels > _MOST_LABELS_OF_A_MATRIX:
+        logging.info("no %s: it would have %s cells", path, f"{num_labels**2:,}")
+        return
     counts = confusion_matrix(
         predictions["label_ids"], predictions["probabilities"].argmax(axis=-1), len(dataset.labels)
     )

@@ -20,10 +20,12 @@ from official_bert.config.run_configs.similarity import SentenceOptions, Similar
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     AttentionConfig,
+    AveragingConfig,
     CurvesConfig,
     FillMaskConfig,
     HfConversionConfig,
     StripCheckpointConfig,
+    StudentConfig,
     VocabConfig,
 )
 from official_bert.config.run_configs.training import FinetuningOptions
@@ -37,6 +39,7 @@ from official_bert.tasks.classification.datasets.custom import CUSTOM, check_cus
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.model_files import read_model_files, read_vocabulary
 from official_bert.training.run_folder import check_has_checkpoint
 
@@ -200,6 +203,21 @@ def check_split_sentences(config: SplitSentencesConfig) -> None:
 def check_build_vocab(config: VocabConfig) -> None:
     """Checks the files of `tools/build_vocab.py`; see `check_classifier`."""
     _check_corpus(config)
+
+
+def check_average_checkpoints(config: AveragingConfig) -> None:
+    """Checks the files of `tools/average_checkpoints.py`; see `check_classifier`."""
+    for path in config.paths:
+        find_checkpoint(path, "--checkpoints")
+
+
+def check_make_student(config: StudentConfig) -> None:
+    """Checks the files of `tools/make_student.py`; see `check_classifier`."""
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_layers(config.chosen_layers(bert_config.num_hidden_layers), config.bert_config_file)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    if config.vocab_file is not None:
+        Vocabulary.from_file(config.vocab_file)
 
 
 def check_ablation(config: AblationConfig) -> None:

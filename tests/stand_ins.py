@@ -125,6 +125,7 @@ STAND_INS = (
     StandIn("README.md", "--num_train_epochs=10", "--num_train_epochs=1"),
     StandIn("docs/attention.md", "demo_output", _make_demo_output),
     StandIn("docs/attention.md", "encoder", _make_encoder),
+    StandIn("docs/models.md", "demo_output", _make_demo_output),
     StandIn("docs/classification.md", "encoder", _make_encoder),
     StandIn("docs/classification.md", "bert", _make_encoder),
     StandIn("docs/classification.md", "glue/MRPC", _make_mrpc),

@@ -23,11 +23,13 @@ from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import (
     AttentionConfig,
+    AveragingConfig,
     CurvesConfig,
     FillMaskConfig,
     HfConversionConfig,
     LaunchConfig,
     StripCheckpointConfig,
+    StudentConfig,
     VocabConfig,
 )
 
@@ -391,6 +393,29 @@ The picture needs the extra "plots".
 """,
         check="official_bert.early_checks:check_word_vectors",
         run="official_bert.runs.word_vectors:run",
+    ),
+    Script(
+        name="average_checkpoints",
+        config_class=AveragingConfig,
+        summary="Averages the weights of several checkpoints of one architecture.",
+        usage="""
+  {command} --checkpoints=out/model.ckpt-800,out/model.ckpt-900,out/model.ckpt-1000 --output_dir=averaged
+""",
+        check="official_bert.early_checks:check_average_checkpoints",
+        run="official_bert.runs.average_checkpoints:run",
+    ),
+    Script(
+        name="make_student",
+        config_class=StudentConfig,
+        summary="Makes a model with some of the layers of another: the start of a smaller one, or of a deeper one.",
+        usage=r"""
+  {command} --init_checkpoint=bert_model.ckpt --bert_config_file=bert_config.json --num_layers=6 --output_dir=student
+  {command} --init_checkpoint=bert_model.ckpt --bert_config_file=bert_config.json --layers=0,1,2,0,1,2 --output_dir=deep
+
+Embeddings, pooler and heads are those of the other model.
+""",
+        check="official_bert.early_checks:check_make_student",
+        run="official_bert.runs.make_student:run",
     ),
     Script(
         name="strip_checkpoint",

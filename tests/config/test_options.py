@@ -181,6 +181,8 @@ SMALLEST = {
         "input_file": "a",
         "word": "b",
     },
+    "average_checkpoints": {"checkpoints": "a,b", "output_dir": "c"},
+    "make_student": {"init_checkpoint": "a", "bert_config_file": "b", "output_dir": "c", "num_layers": 1},
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
     "launch_workers": {"command": "a"},
     "view_attention": {

@@ -4,6 +4,7 @@ import dataclasses
 
 from official_bert.config.options import MAX_AXIS, check_options, option
 from official_bert.config.run_configs.corpus import CorpusOptions
+from official_bert.config.run_configs.features import layer_numbers
 from official_bert.config.run_configs.training import TextOptions, text_option
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
@@ -137,6 +138,74 @@ class StripCheckpointConfig:
         for name, other in (("init_checkpoint", "checkpoint"), ("output_dir", "output")):
             if getattr(self, name) is not None and getattr(self, other) is not None:
                 raise UserError(f"--{name} and --{other} exclude each other; give one")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AveragingConfig:
+    """Flags of `tools/average_checkpoints.py`."""
+
+    checkpoints: str | None = option(
+        None,
+        "Comma-separated list of at least two checkpoints of one architecture, or folders that hold them.",
+        required=True,
+        is_path=True,
+    )
+    output_dir: str | None = option(
+        None,
+        "Folder to write bert_model.ckpt to, with the bert_config.json and vocab.txt that lie beside the checkpoints.",
+        required=True,
+        is_path=True,
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if len(self.paths) < 2 or "" in self.paths:
+            raise UserError(f"--checkpoints={self.checkpoints}: must be a list of at least two checkpoints")
+
+    @property
+    def paths(self) -> list[str]:
+        """The checkpoints."""
+        return [path.strip() for path in self.checkpoints.split(",")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StudentConfig:
+    """Flags of `tools/make_student.py`."""
+
+    init_checkpoint: str | None = option(
+        None, "Checkpoint of the model whose layers are taken.", required=True, is_path=True
+    )
+    bert_config_file: str | None = option(
+        None, "Model configuration of the checkpoint, a bert_config.json.", required=True, is_path=True
+    )
+    vocab_file: str | None = option(None, "Vocabulary of the model, to be copied beside the new one.", is_path=True)
+    num_layers: int | None = option(
+        None,
+        "Number of layers of the new model, evenly spaced in the old one: with 6 of 12 layers 0, 2, 4, 6, 8 and 10.",
+        minimum=1,
+        maximum=MAX_AXIS,
+    )
+    layers: str | None = option(
+        None,
+        "Instead of --num_layers: comma-separated list of the layers to take, 0 is the first, -1 the last; a repeated "
+        "list, as in 0,1,0,1, makes a deeper model.",
+    )
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if (self.num_layers is None) == (self.layers is None):
+            raise UserError("give either --num_layers or --layers")
+        if self.layers is not None:
+            layer_numbers(self.layers)
+
+    def chosen_layers(self, num_hidden_layers: int) -> list[int]:
+        """The layers to take of a model that has so many; negative ones are still to be checked."""
+        if self.layers is not None:
+            return layer_numbers(self.layers)
+        return [place * num_hidden_layers // self.num_layers for place in range(self.num_layers)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,80 @@
+"""New models made of the arrays of others: the average of several, and one with other layers."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.support.errors import UserError
+
+_LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
+
+
+def read_model(reader: CheckpointReader) -> dict[str, np.ndarray]:
+    """Reads the arrays of a checkpoint, without what only serves to resume training."""
+    return {name: reader.read(name) for name in sorted(reader.shapes) if not is_training_state(name, reader.shapes)}
+
+
+def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
+    """Averages the arrays of several checkpoints of one architecture.
+
+    Args:
+      readers: the checkpoints, at least one.
+
+    Returns:
+      Name to array, float32; added up in float64.
+
+    Raises:
+      UserError: the checkpoints have different arrays.
+    Source: "Averaging Weights Leads to Wider Optima and Better Generalization"; "Attention Is All You Need", 6.1.
+    """
+    first = readers[0]
+    sums = {name: array.astype(np.float64) for name, array in read_model(first).items()}
+    shapes = {name: array.shape for name, array in sums.items()}
+    for reader in readers[1:]:
+        other = {name: shape for name, shape in reader.shapes.items() if not is_training_state(name, reader.shapes)}
+        if other != shapes:
+            name = min(name for name in other.keys() | shapes.keys() if other.get(name) != shapes.get(name))
+            raise UserError(
+                f"{first.prefix} and {reader.prefix} are of different models: {name} is {_shown(shapes.get(name))} in "
+                f"the first and {_shown(other.get(name))} in the second"
+            )
+        for name in sums:
+            sums[name] += reader.read(name)
+    return {name: (total / len(readers)).astype(np.float32) for name, total in sums.items()}
+
+
+def num_layers(arrays: Iterable[str]) -> int:
+    """The number of layers of the encoder whose arrays have these names."""
+    return max((int(match[2]) + 1 for name in arrays if (match := _LAYER.fullmatch(name))), default=0)
+
+
+def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict[str, np.ndarray]:
+    """Makes a model whose encoder has some of another's layers, in any order, repeated or not.
+
+    `[0, 2, 4]` of six layers is the start of a student (DistilBERT, section 3); `[0, 1, 0, 1]` of two is that of a
+    deeper model, which learns faster than from random layers ("Efficient Training of BERT by Progressively Stacking").
+    What else the model has, such as embeddings and heads, stays.
+
+    Args:
+      arrays: the other's, by name.
+      layers: which of its layers become layers 0, 1, ...
+
+    Returns:
+      Name to array.
+    """
+    made = {name: array for name, array in arrays.items() if not _LAYER.fullmatch(name)}
+    for name, array in arrays.items():
+        if match := _LAYER.fullmatch(name):
+            for place in _places(layers, int(match[2])):
+                made[f"{match[1]}{place}{match[3]}"] = array
+    return made
+
+
+def _places(layers: Iterable[int], layer: int) -> list[int]:
+    return [place for place, chosen in enumerate(layers) if chosen == layer]
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else str(list(shape))

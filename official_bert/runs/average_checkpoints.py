@@ -1,0 +1,48 @@
+"""`tools/average_checkpoints.py`: checkpoints of one architecture in, their average out."""
+
+import os
+
+from absl import logging
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.surgery import averaged
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.tools import AveragingConfig
+from official_bert.runs.model_folder import check_new_model, write_model
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.training.run_folder import BERT_CONFIG_FILE, VOCAB_FILE, model_file
+
+
+def run(config: AveragingConfig) -> None:
+    """Writes the average.
+
+    Raises:
+      UserError: a checkpoint cannot be read, they are of different models, or the output would overwrite one.
+    """
+    readers = [CheckpointReader(path, "--checkpoints") for path in config.paths]
+    prefixes = [reader.prefix for reader in readers]
+    twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
+    if twice:
+        raise UserError(f"--checkpoints: {twice} is given twice; leave it out once")
+    check_new_model(config.output_dir)
+    configs = {reader.prefix: _architecture(reader) for reader in readers}
+    known = {prefix: found for prefix, found in configs.items() if found}
+    first = next(iter(known), None)
+    other = next((prefix for prefix in known if known[prefix] != known[first]), None)
+    if other:
+        raise UserError(f"{first} and {other} are of different models, as the {BERT_CONFIG_FILE} beside them say")
+    arrays = averaged(readers)
+    folder = os.path.dirname(first or readers[0].prefix)
+    vocab_file = model_file(folder, VOCAB_FILE)
+    prefix = write_model(config.output_dir, arrays, known.get(first), vocab_file)
+    logging.info("wrote %s, the average of %d checkpoints, with %d arrays", prefix, len(readers), len(arrays))
+    if not first:
+        logging.warning(
+            "none of the checkpoints has a %s beside it; copy the model's to %s", BERT_CONFIG_FILE, config.output_dir
+        )
+
+
+def _architecture(reader: CheckpointReader) -> BertConfig | None:
+    path = os.path.join(os.path.dirname(reader.prefix), BERT_CONFIG_FILE)
+    return BertConfig.from_json_file(path) if files.exists(path) else None

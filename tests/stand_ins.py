@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.config.bert_config import BertConfig
@@ -50,7 +52,7 @@ def _make_demo_output(folder: pathlib.Path) -> None:
     (folder / "pretraining").mkdir()
     weights = {variable.path: variable for variable in PretrainingModel(BertEncoder(config)).trainable_variables}
     checkpoints = CheckpointFolder(str(folder / "pretraining"), keep_max=1)
-    checkpoints.save(_DEMO_STEPS, {**weights, GLOBAL_STEP: _DEMO_STEPS})
+    checkpoints.save(_DEMO_STEPS, {**weights, GLOBAL_STEP: np.int64(_DEMO_STEPS)})
 
 
 def _make_books(folder: pathlib.Path) -> None:

@@ -125,12 +125,13 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
       tensors: name to array.
 
     Raises:
-      UserError: it cannot be written, as on a full disk, or cannot be read back.
+      UserError: it cannot be written, as on a disk without room for it, or cannot be read back.
     """
     if files.are_changes_dropped():  # TensorFlow would write it
         return
     check_path(prefix)
     _check_files(prefix)
+    files.check_room(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
     partial = files.partial_name(prefix)
     partials, paths = ([name + suffix for suffix in (DATA_SUFFIX, ".index")] for name in (partial, prefix))
     try:
@@ -151,6 +152,10 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
         raise UserError(f"cannot write the checkpoint {prefix}: {plain_message(error)}") from error
     finally:
         files.discard(partials)  # gone already if all went well
+
+
+def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
+    return int(np.prod(tensor.shape)) * tf.as_dtype(tensor.dtype).size
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:

@@ -549,6 +549,31 @@ def check_writable_folder(path: str, name: str) -> None:
         raise UserError(f"{name}={path}: the folder {folder} is not writable")
 
 
+def check_room(path: str, num_bytes: int, what: str) -> None:
+    """Raises if the disk has no room for a file, before anything of it is written; what is remote is not known.
+
+    Args:
+      path: the file.
+      num_bytes: how large it will be.
+      what: what it is, for the message.
+
+    Raises:
+      UserError: the message says how much is needed, left and missing.
+    """
+    if is_remote(path):
+        return
+    try:
+        free = shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free
+    except OSError:
+        return  # writing will say why
+    if free < num_bytes:
+        needed, left, missing = (f"{number / 1e9:,.2f} GB" for number in (num_bytes, free, num_bytes - free))
+        raise UserError(
+            f"cannot write the {what} {path}: it needs {needed}, and the disk has {left} left; free at least {missing} "
+            "there"
+        )
+
+
 def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
     """Raises if writing an output would overwrite an input, or another output.
 

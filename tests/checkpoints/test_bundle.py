@@ -188,3 +188,15 @@ def test_what_is_damaged_while_it_is_written_does_not_replace_the_checkpoint_bef
         folder.save(2, ARRAYS)
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
     assert not [name for name in os.listdir(tmp_path) if "ckpt-2" in name]
+
+
+def test_a_checkpoint_that_the_disk_has_no_room_for_is_not_begun(tmp_path):
+    folder = CheckpointFolder(str(tmp_path), keep_max=1)
+    folder.save(1, ARRAYS)
+    huge = np.broadcast_to(np.float32(0), (10**9, 10**5))  # needs no memory until it is written
+    message = r"ckpt-2: it needs 400,000.00 GB, and the disk has [\d.,]+ GB left; free at least 3[\d.,]+ GB there$"
+    with pytest.raises(UserError, match=message):
+        folder.save(2, {"a": huge})
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+    assert CheckpointReader(str(tmp_path)).step == ARRAYS["global_step"]
+    assert not [name for name in os.listdir(tmp_path) if "ckpt-2" in name]

@@ -150,29 +150,35 @@ def run(config: AblationConfig) -> None:
         for seed in config.seeds
     }
     settings = _checked_settings(config)
-    trials = _each_once(trial for trials in runs.values() for trial in trials)
+    # Variants may share a pretrained model.
+    trials = list({trial.config.output_dir: trial for of_run in runs.values() for trial in of_run}.values())
     for trial in trials:
         trial.check_folder()
-    pending = [trial for trial in trials if trial.score is None]
-    logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     files.make_folders(config.output_dir)
     with files.atomic_write(os.path.join(config.output_dir, _SETTINGS_FILE)) as sink:
         sink.write(json.dumps(settings, indent=2) + "\n")
     for variant in variants.values():
         _write_architecture(config, bert_config, variant)
-    for use_next_sentence, seed in itertools.product((True, False), config.seeds):
-        if any(trial.config.random_seed == seed and _has_pairs(trial) == use_next_sentence for trial in pending):
-            _make_records(config, use_next_sentence, seed)
-    for number, trial in enumerate(pending, start=1):
-        name = os.path.relpath(trial.config.output_dir, config.output_dir)
-        logging.info("run %d of %d: %s", number, len(pending), name)
-        trial.run(name)
-        logging.info("%s = %.*f", trial.metric, _DECIMALS, trial.score)
+    _run_all(config, trials)
     rows = {name: _rows(_TABLES[name], tables[name], runs, config, metric) for name in tables}
     with files.atomic_write(os.path.join(config.output_dir, _TABLE_FILE)) as sink:
         sink.write(format_table(_all_scores(runs, metric), "tsv"))
     for name, table in rows.items():
         sys.stdout.write(f"{_TABLES[name].title}\n\n{format_table(table, config.table_format)}\n")
+
+
+def _run_all(config: AblationConfig, trials: Sequence[Trial]) -> None:
+    """Makes the runs that are not finished, after the records that they read."""
+    pending = [trial for trial in trials if trial.score is None]
+    logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
+    for has_pairs, seed in itertools.product((True, False), config.seeds):
+        if any(trial.config.random_seed == seed and _has_pairs(trial) == has_pairs for trial in pending):
+            _make_records(config, has_pairs, seed)
+    for number, trial in enumerate(pending, start=1):
+        name = os.path.relpath(trial.config.output_dir, config.output_dir)
+        logging.info("run %d of %d: %s", number, len(pending), name)
+        trial.run(name)
+        logging.info("%s = %.*f", trial.metric, _DECIMALS, trial.score)
 
 
 def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, seed: int, metric: str) -> _Trials:
@@ -238,11 +244,6 @@ def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, 
     )
 
 
-def _each_once(trials) -> list[Trial]:
-    """The runs in their order; variants may share some."""
-    return list({trial.config.output_dir: trial for trial in trials}.values())
-
-
 def _has_pairs(trial: Trial) -> bool:
     return getattr(trial.config, "use_next_sentence", True)
 
@@ -252,11 +253,11 @@ def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> 
     return os.path.join(config.output_dir, "records", f"{split}-{kind}-seed_{seed}.tfrecord")
 
 
-def _make_records(config: AblationConfig, use_next_sentence: bool, seed: int) -> None:
+def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
     """Makes the records that are not there: those to train on with a seed, and the held-out ones of the first seed."""
     texts = (("train", config.input_file, seed), ("heldout", config.heldout_file, config.seeds[0]))
     for split, given, file_seed in texts:
-        path = _records(config, split, use_next_sentence, file_seed)
+        path = _records(config, split, has_pairs, file_seed)
         if files.exists(path):
             continue
         files.make_folders(os.path.dirname(path))
@@ -270,7 +271,7 @@ def _make_records(config: AblationConfig, use_next_sentence: bool, seed: int) ->
             random_seed=file_seed,
             dupe_factor=config.dupe_factor if split == "train" else 1,
             masking="none",
-            use_next_sentence=use_next_sentence,
+            use_next_sentence=has_pairs,
             **config.text_settings._asdict(),
         )
         logging.info("making %s", path)

@@ -440,10 +440,10 @@ class _Failures:
             return False  # a smaller scale of the loss comes next
         is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
         is_failed = not is_skipped[-1] and not all(np.isfinite(values[-1]) for values in history.values())
-        taken = np.flatnonzero(~is_skipped)
-        if len(taken) and not is_failed:
+        last_taken = max(np.flatnonzero(~is_skipped), default=-1)
+        if last_taken >= 0 and not is_failed:
             self._num_in_a_row = 0
-        self._num_in_a_row += int(is_failed or len(is_skipped) - 1 - taken[-1]) if len(taken) else len(is_skipped)
+        self._num_in_a_row += len(is_skipped) - 1 - int(last_taken) + is_failed
         if not is_failed and self._num_in_a_row <= _MOST_FAILURES:
             return False
         loss = f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}"

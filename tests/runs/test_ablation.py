@@ -196,12 +196,12 @@ def test_a_small_ablation_of_real_runs(flags, tmp_path):
     out = tmp_path / "out"
     given = {**flags, "output_dir": str(out), "random_seed": "3", "tables": "tasks"}
     result = run_script("tools/ablation.py", **given)
-    assert result.returncode == 0, result.stderr
-    assert "left to right, no next sentence + BiLSTM" in result.stdout
+    assert result.code == 0, result
+    assert "left to right, no next sentence + BiLSTM" in result.output
     for name in ("bert", "left_to_right_bilstm"):
         assert METRIC in read_results(str(out / f"{name}-seed_3" / "finetuned" / RESULTS_FILE))
     trained = BertConfig.from_json_file(str(out / "left_to_right-seed_3" / "finetuned" / "bert_config.json"))
     assert trained.is_left_to_right
     assert read_run_config(str(out / "left_to_right_bilstm-seed_3" / "finetuned")).flags["head"] == "bilstm"
     again = run_script("tools/ablation.py", **given)
-    assert again.stdout == result.stdout and "10 runs, 10 of them finished already" in again.stderr
+    assert again.output == result.output and "10 runs, 10 of them finished already" in again.errors

@@ -24,7 +24,10 @@ _CHECKPOINT = "bert_model.ckpt"  # as the released archives call it
 
 
 def open_pretrained(
-    path: str | os.PathLike, bert_config: BertConfig | str | os.PathLike | None = None
+    path: str | os.PathLike,
+    bert_config: BertConfig | str | os.PathLike | None = None,
+    *,
+    parameter: str = "path",
 ) -> tuple[NamedArrays, BertConfig]:
     """Finds the weights and the architecture of a model; nothing of the weights is read yet.
 
@@ -33,6 +36,7 @@ def open_pretrained(
         `best` in it, the prefix of a checkpoint in one of these (`out/model.ckpt-1000`), or a folder of Hugging Face's
         (`config.json` and `model.safetensors`).
       bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
+      parameter: what the caller calls `path`, for messages.
 
     Returns:
       The arrays under our names, and the architecture.
@@ -44,7 +48,7 @@ def open_pretrained(
     is_hf = files.is_folder(path) and safetensors.has_weights(path)
     if path.endswith((".keras", ".h5")):
         raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
-    reader = None if is_hf else CheckpointReader(path, "path")
+    reader = None if is_hf else CheckpointReader(path, parameter)
     if isinstance(bert_config, BertConfig):
         config, config_file = bert_config, "bert_config"
     elif bert_config is not None:

@@ -309,8 +309,52 @@ class HeadOptions:
     )
 
 
+def temperature_option() -> Any:
+    """Declares a flag of distillation."""
+    return option(
+        2.0,
+        "With --teacher: what the logits of both models are divided by; above 1, unlikely answers count more.",
+        minimum=0.01,
+        maximum=1000,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions):
+class DistillationOptions:
+    """Flags of every script that fine-tunes, for learning from another model."""
+
+    teacher: str | None = option(
+        None,
+        "Output folder of a finished run of the same script, or best in it: its outputs for the training examples are "
+        "learned beside the labels (knowledge distillation).",
+        is_path=True,
+        only_with={"do_train": (True,)},
+    )
+    distillation_temperature: float = temperature_option()
+    soft_target_weight: float = option(
+        0.5,
+        "With --teacher: weight of the teacher's outputs in the loss; the labels have the rest.",
+        minimum=0,
+        maximum=1,
+    )
+
+    def check_distillation(self) -> None:
+        """Raises if its flags would be ignored."""
+        check_needs_teacher(self, ("distillation_temperature", "soft_target_weight"))
+        if self.teacher and not getattr(self, "trainable_encoder", True):
+            raise UserError("--teacher has no effect on a frozen encoder's outputs; leave --notrainable_encoder out")
+
+
+def check_needs_teacher(config: Any, names: Sequence[str]) -> None:
+    """Raises if one of some flags is given without `teacher`, which gives them their meaning."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name in names:
+        if config.teacher is None and getattr(config, name) != defaults[name]:
+            raise UserError(f"--{name} has no effect without --teacher; leave it out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions, DistillationOptions):
     """Flags of every script that fine-tunes on texts."""
 
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
@@ -337,6 +381,7 @@ class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_distillation()
         if self.do_train and not self.num_train_epochs:
             raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
         if self.early_stopping_patience and not self.eval_steps:

@@ -245,10 +245,9 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
 
 def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
     """Of one batch, computed here from what two models answer."""
+    from official_bert.config.bert_config import BertConfig
     from official_bert.data.pipeline import training_batches
     from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask
-
-    from official_bert.config.bert_config import BertConfig
 
     config = BertConfig.from_json_file(without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1))
     task = DistilledPretrainingTask(

@@ -81,13 +81,13 @@ class PretrainingModel(EncoderModel):
         """
         inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
         encoded = self.encoder(**{name: inputs[name] for name in ENCODER_INPUTS}, training=training)
-        return self.score(encoded, inputs["masked_lm_positions"])
+        return self.from_encoded(encoded, inputs)
 
-    def score(self, encoded: Mapping[str, Any], masked_lm_positions) -> dict[str, Any]:
-        """Scores what the encoder returned; for the results see `call`."""
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """See `EncoderModel.from_encoded`."""
         return {
             "masked_lm_logits": self.masked_lm(
-                encoded["sequence_output"], masked_lm_positions, self.encoder.word_embeddings
+                encoded["sequence_output"], inputs["masked_lm_positions"], self.encoder.word_embeddings
             ),
             "next_sentence_logits": self.next_sentence(encoded["pooled_output"]),
         }

@@ -16,6 +16,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.options import layer_numbers
 from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import batch_sizes, training_batches
@@ -24,7 +25,7 @@ from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.cluster import Cluster
-from official_bert.training.distillation import DistillableTask, DistilledTask
+from official_bert.training.distillation import DistillableTask, DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
@@ -36,6 +37,7 @@ from official_bert.training.run_folder import (
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
+    encoder_options,
     training_batch_size,
     training_folder,
     training_plan,
@@ -152,7 +154,7 @@ def finetune(job: FinetuningJob) -> None:
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
-        task = _distilled(job) if teacher else job.task
+        task = _distilled(job, teacher) if teacher else job.task
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         if config.do_train and not _train(job, trainer, strategy, teacher):
             return  # stopped by SIGTERM
@@ -173,14 +175,31 @@ def _checked_teacher(job: FinetuningJob) -> Teacher:
         )
     _check_flags_of(teacher.folder, job, advice, ignored=(*HEAD_FLAGS, "trainable_encoder"))
     job.check_teacher(teacher.folder)
+    if job.config.hidden_state_weight:
+        _teacher_layers(job, teacher)  # raises if they do not fit
     return teacher
 
 
-def _distilled(job: FinetuningJob) -> DistilledTask:
+def _distilled(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
     config = job.config
-    return DistilledTask(
+    task = DistilledTask(
         job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
     )
+    if not config.hidden_state_weight:
+        return task
+    return HiddenStateTask(
+        task,
+        teacher_checkpoint=teacher.checkpoint,
+        teacher_config=teacher.bert_config,
+        teacher_layers=_teacher_layers(job, teacher),
+        weight=config.hidden_state_weight,
+        dtype=encoder_options(config).dtype,
+    )
+
+
+def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
+    given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
+    return matched_layers(given, job.bert_config.num_hidden_layers, teacher.bert_config.num_hidden_layers)
 
 
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:

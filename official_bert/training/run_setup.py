@@ -65,6 +65,7 @@ _LEARNING_FLAGS = (
     "soft_target_weight",
     "masked_lm_weight",
     "hidden_state_weight",
+    "teacher_layers",
 )
 
 

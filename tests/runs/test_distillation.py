@@ -9,14 +9,18 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.data.pipeline import training_batches
 from official_bert.data.tfrecord import read_records
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.runs import run_classifier, run_ner, run_pretraining, run_squad
+from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask
 from tests.conftest import assert_refused, prints_error, run_script
 from tests.sentences import sentence
 
@@ -156,6 +160,46 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
             ClassifierConfig(**{**student, **changes})
 
 
+def test_layers_are_learned_through_projections(student, teacher, tmp_path):
+    settings = {**student, "soft_target_weight": 0.0, "learning_rate": 3e-3, "log_steps": 1, "num_train_epochs": 6.0}
+    folders = {name: str(tmp_path / name) for name in ("layers", "no layers")}
+    run_classifier.run(ClassifierConfig(**{**settings, "hidden_state_weight": 1.0, "output_dir": folders["layers"]}))
+    run_classifier.run(ClassifierConfig(**{**settings, "output_dir": folders["no layers"]}))
+    losses = [json.loads(line) for line in open(f"{folders['layers']}/metrics.jsonl")]
+    assert losses[-1]["hidden_state_loss"] < 0.8 * losses[0]["hidden_state_loss"]
+    projections = {"distillation/embeddings/kernel", "distillation/layers/kernel"}
+    saved = {name: weights_of(folder).keys() for name, folder in folders.items()}
+    assert saved["layers"] - saved["no layers"] == projections
+
+    # The student alone is what is evaluated, used and loaded again.
+    run_classifier.run(
+        ClassifierConfig(**{**settings, "teacher": None, "output_dir": folders["layers"], "do_train": False,
+                            "do_eval": True, "soft_target_weight": 0.5})
+    )  # fmt: skip
+    texts = ["the rain is warm", "a broken bridge"]
+    answers = [Predictor(folder)(texts)[0].probabilities for folder in folders.values()]
+    assert answers[0] != answers[1]
+
+    for changes, message in (
+        (
+            {"teacher_layers": "0,1"},
+            "--teacher_layers=0,1 names 2 layers; name one of the teacher's for each of the 1 of",
+        ),
+        ({"teacher_layers": "7"}, "--teacher_layers=7: there is no layer 7; the teacher's are 0 to 2"),
+    ):
+        assert_refused(
+            run_classifier.run, ClassifierConfig, {**student, "hidden_state_weight": 1.0, **changes}, message
+        )
+    for changes, message in (
+        ({"teacher_layers": "0"}, "--teacher_layers has no effect without --hidden_state_weight"),
+        ({"teacher_layers": "x", "hidden_state_weight": 1.0}, "--teacher_layers=x: give whole numbers"),
+        ({"hidden_state_weight": 1.0, "long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
+        ({"hidden_state_weight": 1.0, "teacher": None}, "--hidden_state_weight has no effect without --teacher"),
+    ):
+        with prints_error(message, ClassifierConfig):
+            ClassifierConfig(**{**student, **changes})
+
+
 def made_squad(path):
     rng, paragraphs = random.Random(1), []
     for number in range(12):
@@ -207,7 +251,8 @@ def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(script, 
 def pretraining(records_file, model_dir, tmp_path):
     """Flags of pretraining that drops nothing out, with the golden model as the teacher."""
     return {
-        "input_file": records_file, "output_dir": str(tmp_path / "out"), "teacher": f"{model_dir}/bert_model.ckpt", "log_steps": 1,
+        "input_file": records_file, "output_dir": str(tmp_path / "out"), "teacher": f"{model_dir}/bert_model.ckpt",
+        "log_steps": 1,
         "bert_config_file": without_dropout(model_dir / "bert_config.json", tmp_path), "max_seq_length": 64,
         "max_predictions_per_seq": 10, "train_batch_size": 8, "num_train_steps": 3, "num_warmup_steps": 1,
         "do_train": True, "learning_rate": 1e-3,
@@ -245,9 +290,6 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
 
 def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
     """Of one batch, computed here from what two models answer."""
-    from official_bert.config.bert_config import BertConfig
-    from official_bert.data.pipeline import training_batches
-    from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask
 
     config = BertConfig.from_json_file(without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1))
     task = DistilledPretrainingTask(
@@ -263,19 +305,19 @@ def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir,
     )
     model = task.build_model()
     batch = next(iter(training_batches([records_file], task.schema, batch_size=4, num_records=100, seed=1)))
-    outputs = model({name: batch[name] for name in model.INPUTS})
+    outputs = model(batch)
     losses = task.losses(outputs, batch)
-    from official_bert.modeling.pretraining import PretrainingModel
-
     golden = PretrainingModel.from_checkpoint(f"{model_dir}/bert_model.ckpt")
-    inputs = {name: batch[name] for name in model.INPUTS}
+    inputs = {name: batch[name] for name in golden.INPUTS}
     p = tf.nn.softmax(golden(inputs)["masked_lm_logits"] / 2).numpy().astype(np.float64)
-    q = tf.nn.softmax(outputs["masked_lm_logits"] / 2).numpy().astype(np.float64)
+    q = tf.nn.softmax(outputs.outputs["masked_lm_logits"] / 2).numpy().astype(np.float64)
     weights = batch["masked_lm_weights"].numpy()
     expected = 5 * 4 * np.sum(np.sum(p * np.log(p / q), axis=-1) * weights)
     assert float(losses["soft_target"].total) == pytest.approx(expected, rel=1e-4)
     assert float(losses["soft_target"].weight) == pytest.approx(weights.sum(), rel=1e-4)
-    encoded = [part.encoder(*[batch[name] for name in model.INPUTS[:3]])["sequence_output"] for part in (golden, model)]
+    encoded = [
+        part.encoder(*[batch[name] for name in golden.INPUTS[:3]])["sequence_output"] for part in (golden, model)
+    ]
     first, second = (layer.numpy() for layer in encoded)
     cosine = np.sum(first * second, -1) / np.linalg.norm(first, axis=-1) / np.linalg.norm(second, axis=-1)
     expected = np.sum((1 - cosine) * batch["input_mask"].numpy())

@@ -6,13 +6,17 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoders import PLAIN
+from official_bert.support.errors import UserError
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training.distillation import (
     TEACHER_LOGITS,
     DistilledTask,
+    hidden_state_loss,
+    matched_layers,
     soft_binary_cross_entropy,
     soft_cross_entropy,
 )
+from official_bert.training.layered_model import LayeredModel
 from tests.training.task_batches import TASKS, batch_of
 
 DISTILLED = ("classification", "tagging", "question answering")
@@ -107,3 +111,43 @@ def test_numbers_are_learned_by_their_squared_distance():
     batch = {"is_real_example": tf.constant([1, 1, 0])}
     loss = task.soft_target_loss(tf.constant([[1.0], [2.0], [9.0]]), tf.constant([[3.0], [2.5], [0.0]]), batch, 2.0)
     assert (float(loss.total), float(loss.weight)) == (4.25, 2.0)
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "classification of windows"])
+def test_a_model_that_shows_its_layers_computes_the_same(name):
+    task, batch = TASKS[name](PLAIN), batch_of(name)
+    model = task.build_model()
+    inputs = {name: batch[name] for name in model.INPUTS}
+    shown = LayeredModel(model)(inputs)
+    tf.nest.map_structure(
+        lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5), model(inputs), shown.outputs
+    )
+    encoded = model.encoder(*(batch[name] for name in model.encoder.INPUTS))
+    for layer, expected in zip(shown.layers, [encoded["embedding_output"], *encoded["encoder_layers"]], strict=True):
+        np.testing.assert_allclose(layer, expected, atol=1e-5)
+    projected = LayeredModel(model, projected_size=5)
+    assert [layer.shape[-1] for layer in projected(inputs).layers] == [5] * len(shown.layers)
+    added = {weight.path for weight in projected.weights} - {weight.path for weight in model.weights}
+    assert added == {"distillation/embeddings/kernel", "distillation/layers/kernel"}
+
+
+def test_layers_are_compared_where_there_is_no_padding():
+    rng = np.random.default_rng(1)
+    student, teacher = rng.normal(size=(2, 3, 2, 4, 5)).astype(np.float32)  # of 3 layers, [2, 4, 5] each
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]])
+    loss = hidden_state_loss(student, teacher, mask)
+    expected = sum(
+        np.mean((student[layer, row, place] - teacher[layer, row, place]) ** 2)
+        for layer in range(3)
+        for row, place in zip(*np.nonzero(mask), strict=True)
+    )
+    assert (float(loss.total), float(loss.weight)) == (pytest.approx(expected, rel=1e-5), 4.0)
+
+
+def test_layers_are_matched_evenly_up_to_the_last():
+    assert matched_layers(None, 3, 6) == [1, 3, 5]
+    assert matched_layers(None, 4, 12) == [2, 5, 8, 11]
+    assert matched_layers(None, 2, 3) == [0, 2]
+    assert matched_layers([0, -1], 2, 3) == [0, 2]
+    with pytest.raises(UserError, match="the student has 3 layers and its teacher 2; say with teacher_layers"):
+        matched_layers(None, 3, 2)

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.options import (
+    MAX_AXIS,
+    MAX_BATCH_SIZE,
+    MAX_PARTS,
+    MAX_SEED,
+    check_options,
+    layer_numbers,
+    option,
+)
 from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.support.errors import UserError
 
@@ -337,10 +345,27 @@ class DistillationOptions:
         minimum=0,
         maximum=1,
     )
+    hidden_state_weight: float = option(
+        0.0,
+        "With --teacher: weight in the loss of the squared differences between what the layers of both compute, those "
+        "of the student projected to the teacher's size; the teacher then reads every batch anew. 0 leaves them out.",
+        minimum=0,
+    )
+    teacher_layers: str | None = option(
+        None,
+        "With --hidden_state_weight: comma-separated list of the teacher's layers, one to learn for each of the "
+        "student's, 0 is the first, -1 the last; by default evenly spaced, up to the last.",
+    )
 
     def check_distillation(self) -> None:
         """Raises if its flags would be ignored."""
-        check_needs_teacher(self, ("distillation_temperature", "soft_target_weight"))
+        check_needs_teacher(self, ("distillation_temperature", "soft_target_weight", "hidden_state_weight"))
+        if self.teacher_layers is not None:
+            layer_numbers(self.teacher_layers, "teacher_layers")
+            if not self.hidden_state_weight:
+                raise UserError("--teacher_layers has no effect without --hidden_state_weight; leave it out")
+        if self.hidden_state_weight and getattr(self, "long_text", "truncate") == "window":
+            raise UserError("--hidden_state_weight and --long_text=window exclude each other; choose one")
         if self.teacher and not getattr(self, "trainable_encoder", True):
             raise UserError("--teacher has no effect on a frozen encoder's outputs; leave --notrainable_encoder out")
 

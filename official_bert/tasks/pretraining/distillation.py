@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support import files
@@ -17,11 +16,11 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import EMPTY_WEIGHT, PretrainingTask
 from official_bert.tokenization import Vocabulary
 from official_bert.training.distillation import soft_cross_entropy, weighted
+from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
 from official_bert.training.run_folder import VOCAB_FILE
 from official_bert.training.task import WeightedSum
 
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that nothing asks
-_LAST_LAYER = "last_layer"
 
 
 class DistilledPretrainingTask(PretrainingTask):
@@ -68,51 +67,46 @@ class DistilledPretrainingTask(PretrainingTask):
         }
         self._arrays, self._teacher_config = open_pretrained(teacher, parameter="teacher")
         _check_fits(self._teacher_config, config, self._arrays.source, compares_layers=hidden_state_weight > 0)
-        self._teacher: keras.Model | None = None
+        self._teacher: LayeredModel | None = None
 
     def build_model(self) -> keras.Model:
         """Creates the student, variables included, and loads the teacher."""
-        student = _ModelWithLastLayer(self._make_encoder(self._config, self._encoder_options))
+        student = LayeredModel(super().build_model())
         options = EncoderOptions(dtype=self._encoder_options.dtype)
-        self._teacher = _ModelWithLastLayer(create_encoder(self._teacher_config, options))
-        self._teacher.trainable = False
+        teacher = PretrainingModel(create_encoder(self._teacher_config, options))
+        teacher.trainable = False
         load_pretrained(
             self._arrays,
-            self._teacher.checkpoint_variables(),
+            teacher.checkpoint_variables(),
             required=lambda name: not name.startswith(_NEXT_SENTENCE_HEAD),
         )
+        self._teacher = LayeredModel(teacher)
         return student
 
-    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """Those of pretraining, and two more: soft_target over the masked positions, cosine over all but padding."""
-        losses = super().losses(outputs, batch)
-        inputs = {name: batch[name] for name in PretrainingModel.INPUTS}
-        taught = self._teacher(inputs, training=False)
+        losses = super().losses(outputs.outputs, batch)
+        taught = self._teacher(batch, training=False)
         is_masked = batch["masked_lm_weights"]
         divergences = soft_cross_entropy(
-            outputs["masked_lm_logits"], taught["masked_lm_logits"], self._temperature
+            outputs.outputs["masked_lm_logits"], taught.outputs["masked_lm_logits"], self._temperature
         )  # [B, P]
         losses["soft_target"] = WeightedSum(
             tf.reduce_sum(divergences * is_masked), tf.reduce_sum(is_masked) + EMPTY_WEIGHT
         )
         if self._weights["cosine"]:
             student, teacher = (
-                tf.math.l2_normalize(tf.cast(layers[_LAST_LAYER], tf.float32), axis=-1) for layers in (outputs, taught)
+                tf.math.l2_normalize(tf.cast(of_model.layers[-1], tf.float32), axis=-1)
+                for of_model in (outputs, taught)
             )
             distances = 1 - tf.reduce_sum(student * teacher, axis=-1)  # [B, S]
             is_real = tf.cast(batch["input_mask"], tf.float32)
             losses["cosine"] = WeightedSum(tf.reduce_sum(distances * is_real), tf.reduce_sum(is_real))
         return {name: weighted(loss, self._weights.get(name, 1.0)) for name, loss in losses.items()}
 
-
-class _ModelWithLastLayer(PretrainingModel):
-    """A pretraining model that returns the last layer, too."""
-
-    def call(self, input_ids, input_mask=None, segment_ids=None, masked_lm_positions=None, training=False):
-        """Scores masked words and next sentences; with `last_layer`, float [B, S, D]."""
-        inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
-        encoded = self.encoder(**{name: inputs[name] for name in ENCODER_INPUTS}, training=training)
-        return {**self.score(encoded, inputs["masked_lm_positions"]), _LAST_LAYER: encoded["sequence_output"]}
+    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Those of pretraining."""
+        return super().predictions(outputs.outputs, batch)
 
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:

@@ -58,7 +58,8 @@ def open_pretrained(
         config_file = os.path.join(path, _HF_CONFIG_FILE)
         config = read_hf_config(config_file)
     else:
-        config_file = _config_file(reader.prefix)
+        advice = f"say where it is: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
+        config_file = _config_file(reader.prefix, advice)
         config = BertConfig.from_json_file(config_file)
     config.check_memory(config_file, for_training=False)
     if is_hf:
@@ -68,8 +69,8 @@ def open_pretrained(
     return NamedArrays(reader.prefix, reader.shapes, reader.read), config
 
 
-def _config_file(prefix: str) -> str:
-    """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it."""
+def _config_file(prefix: str, advice: str) -> str:
+    """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it; else advises."""
     folder = os.path.dirname(prefix)
     folders = [folder]
     if os.path.basename(os.path.abspath(folder)) == BEST_FOLDER:
@@ -77,7 +78,7 @@ def _config_file(prefix: str) -> str:
     for candidate in folders:
         if files.exists(os.path.join(candidate, _CONFIG_FILE)):
             return os.path.join(candidate, _CONFIG_FILE)
-    raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; say where it is: bert_config='{_CONFIG_FILE}'")
+    raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
 
 
 def load_pretrained(

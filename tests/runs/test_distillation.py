@@ -122,12 +122,12 @@ def test_a_teacher_alone_makes_labels_irrelevant_and_one_without_weight_changes_
     assert not np.allclose(weights["labels"]["output_bias"], weights["no teacher"]["output_bias"], atol=1e-6)
 
 
-def test_another_teacher_is_asked_anew(student, teacher, tmp_path):
+def test_another_teacher_is_asked_anew(base, student, tmp_path):
     run_classifier.run(ClassifierConfig(**student))
     path = f"{student['output_dir']}/train.teacher.tf_record"
     before, _ = stored_logits(path)
     other = str(tmp_path / "other")
-    run_classifier.run(ClassifierConfig(**{**student, "teacher": None, "output_dir": other, "random_seed": 7}))
+    run_classifier.run(ClassifierConfig(**{**base, "output_dir": other, "random_seed": 7}))
     run_classifier.run(ClassifierConfig(**{**student, "teacher": other, "num_train_epochs": 3.0}))
     after, _ = stored_logits(path)
     assert before.shape == after.shape and not np.allclose(before, after)
@@ -339,6 +339,8 @@ def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_pa
     headless = str(tmp_path / "headless")
     BertEncoder.from_checkpoint(f"{model_dir}/bert_model.ckpt").save_checkpoint(headless)
     refuse({"teacher": headless}, "cls/predictions", headless)
+    (tmp_path / "headless" / "bert_config.json").unlink()
+    refuse({"teacher": headless}, "there is no bert_config.json beside", "copy it there")
     refuse({"teacher": str(tmp_path / "none")}, str(tmp_path / "none"))
     with prints_error("--masked_lm_weight has no effect without --teacher", PretrainingConfig):
         PretrainingConfig(**{**pretraining, "teacher": None, "masked_lm_weight": 1.0})

@@ -29,8 +29,9 @@ def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -
             if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
                 _check(path, schema, error)
         for path in paths:
-            if path in error.message:  # a file that is gone, or behind a network that is
-                raise UserError(f"cannot read {path}: {' '.join(error.message.split())}") from error
+            reasons = [line.strip() for line in error.message.splitlines() if path in line]
+            if reasons:  # a file that is gone, or behind a network that is
+                raise UserError(f"cannot read {path}: {reasons[-1].removeprefix(path).lstrip('; ')}") from error
         raise
 
 

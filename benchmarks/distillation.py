@@ -4,8 +4,9 @@ r"""What a teacher is worth to a small student: scores with and without it over 
       --output_dir=out/distillation
 
 For each seed the model of `--model_dir` (bert_model.ckpt, bert_config.json, vocab.txt) is fine-tuned, then a student
-with some of its layers twice with the same flags: from the labels alone, and with the fine-tuned model as its teacher.
-The speed is that of `Predictor` on the dev set. What is finished in the output folder is not run again.
+with some of its layers three times with the same flags: from the labels alone, with the fine-tuned model as its
+teacher, and with that and its layers (`--hidden_state_weight=1`). The speed is that of `Predictor` on the dev set. What
+is finished in the output folder is not run again.
 """
 
 import argparse
@@ -21,7 +22,8 @@ from common import measure_in_process
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SEEDS = (1, 2, 3)
-MODELS = ("teacher", "student", "student with teacher")
+MODELS = ("teacher", "student", "student with teacher", "student with teacher and its layers")
+TEACHER_FLAGS = {MODELS[2]: (), MODELS[3]: ("--hidden_state_weight=1",)}
 
 
 def run(script: str, *flags: str) -> None:
@@ -39,7 +41,7 @@ def finetune(options: argparse.Namespace, model: str, seed: int) -> dict[str, fl
     results = pathlib.Path(folder, "eval_results.txt")
     if not results.exists():
         source = options.model_dir if model == "teacher" else f"{options.output_dir}/initial_student"
-        teacher = [f"--teacher={folder_of(options, 'teacher', seed)}"] if model == MODELS[2] else []
+        teacher = f"--teacher={folder_of(options, 'teacher', seed)}"
         run(
             "run_classifier.py",
             "--do_train",
@@ -53,7 +55,8 @@ def finetune(options: argparse.Namespace, model: str, seed: int) -> dict[str, fl
             f"--learning_rate={options.learning_rate}",
             f"--num_train_epochs={options.num_train_epochs}",
             f"--random_seed={seed}",
-            *teacher,
+            f"--mixed_precision={options.mixed_precision}",
+            *((teacher, *TEACHER_FLAGS[model]) if model in TEACHER_FLAGS else ()),
         )
     return {name: float(value) for name, value in (line.split(" = ") for line in results.read_text().splitlines())}
 
@@ -80,6 +83,7 @@ def main() -> None:
     parser.add_argument("--num_layers", type=int, default=3)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--num_train_epochs", type=float, default=3.0)
+    parser.add_argument("--mixed_precision", default="none", help="as of run_classifier.py")
     options = parser.parse_args()
 
     if not os.path.exists(f"{options.output_dir}/initial_student"):

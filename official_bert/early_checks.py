@@ -27,6 +27,7 @@ from official_bert.config.run_configs.tools import (
     StripCheckpointConfig,
     StudentConfig,
     VocabConfig,
+    VocabularyChangeOptions,
 )
 from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.corpus_files import corpus_parts
@@ -220,6 +221,15 @@ def check_make_student(config: StudentConfig) -> None:
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     if config.vocab_file is not None:
         Vocabulary.from_file(config.vocab_file)
+
+
+def check_vocabulary_tool(config: VocabularyChangeOptions) -> None:
+    """Checks the files of `tools/extend_vocab.py` and `tools/prune_vocab.py`; see `check_classifier`."""
+    _check_corpus(config)
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    size = Vocabulary.from_file(config.vocab_file).size
+    bert_config.check_vocab_size(size, config.vocab_file, config.bert_config_file)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
 
 
 def check_ablation(config: AblationConfig) -> None:

@@ -75,6 +75,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "make_student": {**files_of_model, "output_dir": absent, "num_layers": 2},
         "strip_checkpoint": {"output": absent},
         "split_sentences": {"output_file": absent},
+        "extend_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent},
+        "prune_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent},
         "build_vocab": {"vocab_file": absent},
     }
     model = {name: files_of_model[name] for name in ("bert_config_file", "vocab_file")}
@@ -155,6 +157,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
         ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
         ("split_sentences", {"input_file": absent}, "no file matches"),
+        ("extend_vocab", {"input_file": absent}, "no file matches"),
+        ("prune_vocab", no_checkpoint, "no such checkpoint"),
+        ("extend_vocab", {"bert_config_file": absent}, "cannot read the model config"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
         ("ablation", {"vocab_file": absent}, "--vocab_file: there is no"),
         ("ablation", {"heldout_file": absent}, "no file matches"),

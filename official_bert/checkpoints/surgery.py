@@ -8,6 +8,8 @@ import numpy as np
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support.errors import UserError
 
+# What has a row for each token.
+_BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
 
 
@@ -69,6 +71,24 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
         if match := _LAYER.fullmatch(name):
             for place in _places(layers, int(match[2])):
                 made[f"{match[1]}{place}{match[3]}"] = array
+    return made
+
+
+def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
+    """Makes a model for another vocabulary.
+
+    Args:
+      arrays: the old one's, by name.
+      sources: of each id of the new vocabulary the ids of the old one whose mean it is.
+
+    Returns:
+      Name to array; the word embeddings and, where there is a head for masked words, its bias have new rows.
+    """
+    made = dict(arrays)
+    for name in _BY_TOKEN:
+        if name in arrays:
+            rows = [arrays[name][list(source)].mean(axis=0, dtype=np.float64) for source in sources]
+            made[name] = np.stack(rows).astype(arrays[name].dtype)
     return made
 
 

@@ -25,9 +25,11 @@ from official_bert.config.run_configs.tools import (
     AttentionConfig,
     AveragingConfig,
     CurvesConfig,
+    ExtendVocabConfig,
     FillMaskConfig,
     HfConversionConfig,
     LaunchConfig,
+    PruneVocabConfig,
     StripCheckpointConfig,
     StudentConfig,
     VocabConfig,
@@ -416,6 +418,32 @@ Embeddings, pooler and heads are those of the other model.
 """,
         check="official_bert.early_checks:check_make_student",
         run="official_bert.runs.make_student:run",
+    ),
+    Script(
+        name="extend_vocab",
+        config_class=ExtendVocabConfig,
+        summary="Adds the wordpieces of a domain's text to the vocabulary of a model.",
+        usage=r"""
+  {command} --input_file='domain/*.txt' --num_new_tokens=1000 --init_checkpoint=bert_model.ckpt \
+      --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=domain_model
+
+The row of a new token is the mean of those of the wordpieces that it consisted of. Train the model further on the text.
+""",
+        check="official_bert.early_checks:check_vocabulary_tool",
+        run="official_bert.runs.extend_vocab:run",
+    ),
+    Script(
+        name="prune_vocab",
+        config_class=PruneVocabConfig,
+        summary="Leaves out the wordpieces that a text does not use: of a multilingual model those of other languages.",
+        usage=r"""
+  {command} --input_file='korean/*.txt' --init_checkpoint=bert_model.ckpt --bert_config_file=bert_config.json \
+      --vocab_file=vocab.txt --output_dir=korean_model --nodo_lower_case
+
+The text is split as before, and the model computes the same of it.
+""",
+        check="official_bert.early_checks:check_vocabulary_tool",
+        run="official_bert.runs.prune_vocab:run",
     ),
     Script(
         name="strip_checkpoint",

@@ -8,7 +8,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.surgery import averaged
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import AveragingConfig
-from official_bert.runs.model_folder import check_new_model, write_model
+from official_bert.runs.model_folder import check_new_model, content_of, write_model
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.training.run_folder import BERT_CONFIG_FILE, VOCAB_FILE, model_file
@@ -35,7 +35,7 @@ def run(config: AveragingConfig) -> None:
     arrays = averaged(readers)
     folder = os.path.dirname(first or readers[0].prefix)
     vocab_file = model_file(folder, VOCAB_FILE)
-    prefix = write_model(config.output_dir, arrays, known.get(first), vocab_file)
+    prefix = write_model(config.output_dir, arrays, known.get(first), content_of(vocab_file))
     logging.info("wrote %s, the average of %d checkpoints, with %d arrays", prefix, len(readers), len(arrays))
     if not first:
         logging.warning(

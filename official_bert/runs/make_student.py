@@ -8,7 +8,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.surgery import num_layers, read_model, with_layers
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import StudentConfig
-from official_bert.runs.model_folder import check_new_model, write_model
+from official_bert.runs.model_folder import check_new_model, content_of, write_model
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -42,7 +42,7 @@ def run(config: StudentConfig) -> None:
     layers = [layer % count for layer in layers]
     arrays = with_layers(read_model(reader), layers)
     student = dataclasses.replace(bert_config, num_hidden_layers=len(layers))
-    prefix = write_model(config.output_dir, arrays, student, config.vocab_file)
+    prefix = write_model(config.output_dir, arrays, student, content_of(config.vocab_file))
     logging.info(
         "wrote %s with the layers %s of %s: %s parameters instead of %s",
         prefix,

@@ -27,7 +27,7 @@ def check_new_model(folder: str) -> None:
 
 
 def write_model(
-    folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocab_file: str | None
+    folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: bytes | None
 ) -> str:
     """Writes the checkpoint, and beside it the architecture and the vocabulary, where they are known.
 
@@ -35,7 +35,7 @@ def write_model(
       folder: made if it is not there.
       arrays: name to array.
       bert_config: the architecture.
-      vocab_file: the vocabulary, to be copied byte for byte.
+      vocabulary: the content of the vocabulary file.
 
     Returns:
       The checkpoint's prefix.
@@ -44,12 +44,19 @@ def write_model(
     contents = {}
     if bert_config is not None:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
-    if vocab_file is not None:
-        with files.open_file(vocab_file, "rb") as source:
-            contents[VOCAB_FILE] = source.read()
+    if vocabulary is not None:
+        contents[VOCAB_FILE] = vocabulary
     for name, content in contents.items():
         with files.atomic_write(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
     prefix = os.path.join(folder, _CHECKPOINT)
     write_checkpoint(prefix, arrays)  # last: where it is, the folder is complete
     return prefix
+
+
+def content_of(vocab_file: str | None) -> bytes | None:
+    """The content of a vocabulary file, for `write_model` to copy; None if there is none."""
+    if vocab_file is None:
+        return None
+    with files.open_file(vocab_file, "rb") as source:
+        return source.read()

@@ -84,12 +84,12 @@ class WordpieceTokenizer:
         """
         return [token for word in to_unicode(text).split() for token in self.split_word(word)]
 
-    def split_word(self, word: str) -> list[str]:
-        """Splits a single word; see `tokenize`."""
+    def split_word(self, word: str, *, is_continuation: bool = False) -> list[str]:
+        """Splits a single word, or what follows the first wordpiece of one; see `tokenize`."""
         if len(word) > self.max_input_chars_per_word:
             return [word if self.keeps_long_words and word in self.vocab else self.unk_token]
         tokens = []
-        start, prefix = 0, ""
+        start, prefix = 0, CONTINUATION if is_continuation else ""
         while start < len(word):
             # No wordpiece is longer than the longest one, prefix included: start the search there.
             end = min(len(word), start + self._max_wordpiece_length - len(prefix))

@@ -142,6 +142,9 @@ def test_a_sweep_refuses_flags_that_would_be_ignored_too():
 
 
 # What each script cannot do without.
+CHANGED_VOCABULARY = {
+    "input_file": "a", "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "output_dir": "e"
+}  # fmt: skip
 SMALLEST = {
     "create_pretraining_data": DATA,
     "beam_pretraining_data": DATA,
@@ -182,6 +185,8 @@ SMALLEST = {
         "word": "b",
     },
     "average_checkpoints": {"checkpoints": "a,b", "output_dir": "c"},
+    "extend_vocab": {**CHANGED_VOCABULARY},
+    "prune_vocab": {**CHANGED_VOCABULARY},
     "make_student": {"init_checkpoint": "a", "bert_config_file": "b", "output_dir": "c", "num_layers": 1},
     "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
     "launch_workers": {"command": "a"},

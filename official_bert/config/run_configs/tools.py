@@ -31,6 +31,49 @@ class VocabConfig(CorpusOptions, TextOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyChangeOptions(CorpusOptions, TextOptions):
+    """Flags of the tools that change the vocabulary of a model."""
+
+    init_checkpoint: str | None = option(None, "Checkpoint of the model.", required=True, is_path=True)
+    bert_config_file: str | None = option(
+        None, "Model configuration of the checkpoint, a bert_config.json.", required=True, is_path=True
+    )
+    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
+    )
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtendVocabConfig(VocabularyChangeOptions):
+    """Flags of `tools/extend_vocab.py`."""
+
+    num_new_tokens: int = option(1000, "Maximum number of wordpieces to add.", minimum=1, maximum=10**6)
+    use_unused: bool = option(
+        True, "Put them in the places of [unused...] tokens first, so that the vocabulary grows less, or not at all."
+    )
+    min_frequency: int = option(
+        2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
+    )
+    max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PruneVocabConfig(VocabularyChangeOptions):
+    """Flags of `tools/prune_vocab.py`."""
+
+    min_count: int = option(
+        1, "Minimum number of times a wordpiece must be used to stay; above 1, the text is split otherwise.", minimum=1
+    )
+    keep_characters: bool = option(
+        True, "Keep all wordpieces of one character that the text has, so that fewer other words are unknown."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _ModelOptions(TextOptions):
     """The flags that name a model."""
 

@@ -1,0 +1,163 @@
+"""Vocabularies made of others: with wordpieces of a new domain, or without those that a language does not use."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from official_bert.data.vocab_learner import SPECIAL_PIECES
+from official_bert.support.errors import UserError
+from official_bert.tokenization.vocab import UNK, Vocabulary
+from official_bert.tokenization.wordpiece import CONTINUATION, WordpieceTokenizer
+
+_UNUSED = re.compile(r"\[unused[0-9]*\]")
+
+
+class VocabularyChange(NamedTuple):
+    """A new vocabulary, and where the rows of its embeddings come from.
+
+    Attributes:
+      tokens: the new tokens, by id.
+      sources: of each new id, the old ids; its row is the mean of theirs.
+    """
+
+    tokens: list[str]
+    sources: list[list[int]]
+
+
+class Coverage(NamedTuple):
+    """How a vocabulary splits a text.
+
+    Attributes:
+      num_words: words of the text.
+      num_pieces: their wordpieces; an unknown word is one.
+      num_unknown: words that are unknown.
+    """
+
+    num_words: int
+    num_pieces: int
+    num_unknown: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_pieces / self.num_words:.3f} wordpieces per word, "
+            f"{100 * self.num_unknown / self.num_words:.2f}% of the words unknown"
+        )
+
+
+def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverage:
+    """Splits the words of a text with some tokens.
+
+    Args:
+      tokens: the vocabulary.
+      word_counts: word to number of occurrences.
+
+    Raises:
+      UserError: there are no words.
+    """
+    if not word_counts:
+        raise UserError("the text has no words")
+    tokenizer = WordpieceTokenizer(set(tokens))
+    num_pieces = num_unknown = 0
+    for word, count in word_counts.items():
+        pieces = tokenizer.split_word(word)
+        num_pieces += count * len(pieces)
+        num_unknown += count * (pieces == [UNK])
+    return Coverage(sum(word_counts.values()), num_pieces, num_unknown)
+
+
+def tokens_by_id(vocabulary: Vocabulary) -> list[str]:
+    """The tokens of a vocabulary, by id; of repeated ones, of which only the last is ever used, an unused token."""
+    return [vocabulary.id_to_token.get(index, f"[unused_line_{index + 1}]") for index in range(vocabulary.size)]
+
+
+def extended(
+    vocabulary: Vocabulary,
+    learned: Iterable[str],
+    word_counts: Mapping[str, int],
+    *,
+    num_new_tokens: int,
+    use_unused: bool,
+) -> VocabularyChange:
+    """Adds wordpieces to a vocabulary: those that save most in a text.
+
+    A wordpiece saves, each time it is used when all candidates are in the vocabulary, one less than the old wordpieces
+    that it consists of; where these are unknown, as many as it has characters.
+
+    Args:
+      vocabulary: the vocabulary.
+      learned: the candidates; those that it has already are left out.
+      word_counts: word of the text to number of occurrences.
+      num_new_tokens: maximum number of tokens to add.
+      use_unused: whether tokens such as [unused7] give their places to the first of them; the others follow at the end.
+
+    Returns:
+      The new vocabulary. The row of a new token is the mean of those of the wordpieces that it consisted of.
+    """
+    old = WordpieceTokenizer(vocabulary.token_to_id)
+    parts = {piece: _split(old, piece) for piece in learned if piece not in vocabulary.token_to_id}
+    savings = _savings(vocabulary, parts, word_counts)
+    chosen = sorted(savings, key=lambda piece: (-savings[piece], piece))[:num_new_tokens]
+    tokens = tokens_by_id(vocabulary)
+    sources = [[index] for index in range(len(tokens))]
+    unused = [index for index, token in enumerate(tokens) if _UNUSED.fullmatch(token)] if use_unused else []
+    for piece, place in itertools.zip_longest(chosen, unused[: len(chosen)]):
+        source = vocabulary.ids(parts[piece])
+        if place is None:
+            tokens.append(piece)
+            sources.append(source)
+        else:
+            tokens[place], sources[place] = piece, source
+    return VocabularyChange(tokens, sources)
+
+
+def _split(tokenizer: WordpieceTokenizer, piece: str) -> list[str]:
+    is_continuation = piece.startswith(CONTINUATION)
+    return tokenizer.split_word(piece.removeprefix(CONTINUATION), is_continuation=is_continuation)
+
+
+def _savings(
+    vocabulary: Vocabulary, parts: Mapping[str, Sequence[str]], word_counts: Mapping[str, int]
+) -> Counter[str]:
+    """How many wordpieces of a text each candidate saves; see `extended`."""
+    tokenizer = WordpieceTokenizer(vocabulary.token_to_id.keys() | parts.keys())
+    savings: Counter[str] = Counter()
+    for word, count in word_counts.items():
+        for piece in tokenizer.split_word(word):
+            if piece in parts:
+                is_unknown = parts[piece] == [UNK]
+                each = len(piece.removeprefix(CONTINUATION)) if is_unknown else len(parts[piece]) - 1
+                savings[piece] += count * each
+    return savings
+
+
+def pruned(
+    vocabulary: Vocabulary, word_counts: Mapping[str, int], *, min_count: int, keep_characters: bool
+) -> VocabularyChange:
+    """Leaves the wordpieces out that a text does not use.
+
+    With `min_count=1` the text is split as before: a longer wordpiece that would have matched is one that was used.
+
+    Args:
+      vocabulary: the vocabulary.
+      word_counts: word of the text to number of occurrences.
+      min_count: minimum number of times a wordpiece must be used.
+      keep_characters: whether all wordpieces of one character stay, if the text has the character.
+
+    Returns:
+      The new vocabulary: special tokens, whatever has id 0, which is padding, and what is used, in the old order.
+    """
+    if not word_counts:
+        raise UserError("the text has no words")
+    tokenizer = WordpieceTokenizer(vocabulary.token_to_id)
+    used: Counter[str] = Counter()
+    for word, count in word_counts.items():
+        for piece in tokenizer.split_word(word):
+            used[piece] += count
+    kept = {*SPECIAL_PIECES, *(piece for piece, count in used.items() if count >= min_count)}
+    if keep_characters:
+        characters = set().union(*word_counts)
+        kept |= {piece for piece in vocabulary.token_to_id if piece.removeprefix(CONTINUATION) in characters}
+    ids = [index for index, token in enumerate(tokens_by_id(vocabulary)) if index == 0 or token in kept]
+    return VocabularyChange([vocabulary.id_to_token[index] for index in ids], [[index] for index in ids])

@@ -1,0 +1,71 @@
+"""Vocabularies with the wordpieces of a domain, and without those that a text does not use."""
+
+from collections import Counter
+
+import pytest
+
+from official_bert.data.vocab_changes import coverage, extended, pruned, tokens_by_id
+from official_bert.support.errors import UserError
+from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.wordpiece import WordpieceTokenizer
+
+LETTERS = [letter for character in "abcdeh" for letter in (character, f"##{character}")]
+TOKENS = ["[PAD]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, "cab", "##bed", "bad"]
+VOCABULARY = Vocabulary({token: index for index, token in enumerate(TOKENS)})
+WORDS = Counter({"cabbed": 5, "ache": 4, "dad": 3, "zed": 2, "bad": 9})
+
+
+def test_what_saves_most_is_added_first():
+    """cabbed is cab ##bed: one saved each time; ache is four letters: three; zed is unknown: three characters."""
+    learned = ["bad", "cabbed", "ache", "zed", "##xyz"]
+    change = extended(VOCABULARY, learned, WORDS, num_new_tokens=2, use_unused=False)
+    assert change.tokens == [*TOKENS, "ache", "zed"]
+    assert change.sources[-2:] == [VOCABULARY.ids(["a", "##c", "##h", "##e"]), VOCABULARY.ids(["[UNK]"])]
+    assert change.sources[:-2] == [[index] for index in range(len(TOKENS))]
+    all_of_them = extended(VOCABULARY, learned, WORDS, num_new_tokens=9, use_unused=False)
+    assert all_of_them.tokens[len(TOKENS) :] == ["ache", "zed", "cabbed"]  # ##xyz would save nothing
+
+
+def test_unused_tokens_give_their_places():
+    change = extended(VOCABULARY, ["cabbed", "ache", "zed"], WORDS, num_new_tokens=3, use_unused=True)
+    assert change.tokens == ["[PAD]", "ache", "zed", *TOKENS[3:], "cabbed"]
+    assert change.sources[1] == VOCABULARY.ids(["a", "##c", "##h", "##e"])
+    one = extended(VOCABULARY, ["ache"], WORDS, num_new_tokens=3, use_unused=True)
+    assert one.tokens == ["[PAD]", "ache", "[unused2]", *TOKENS[3:]]
+
+
+def test_a_continuation_consists_of_continuations():
+    change = extended(VOCABULARY, ["##ache"], Counter({"dache": 2}), num_new_tokens=1, use_unused=False)
+    assert change.tokens[-1] == "##ache"
+    assert change.sources[-1] == VOCABULARY.ids(["##a", "##c", "##h", "##e"])
+
+
+def test_pruning_keeps_what_the_text_uses_and_splits_it_as_before():
+    change = pruned(VOCABULARY, WORDS, min_count=1, keep_characters=False)
+    assert change.tokens == [
+        "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "##c", "d", "##d", "##e", "##h",
+        "cab", "##bed", "bad",
+    ]  # fmt: skip
+    assert change.sources == [[VOCABULARY.token_to_id[token]] for token in change.tokens]
+    old, new = WordpieceTokenizer(set(TOKENS)), WordpieceTokenizer(set(change.tokens))
+    for word in WORDS:
+        assert old.split_word(word) == new.split_word(word)
+    with_characters = pruned(VOCABULARY, WORDS, min_count=1, keep_characters=True)
+    assert set(with_characters.tokens) == {*change.tokens, *LETTERS}
+    frequent = pruned(VOCABULARY, WORDS, min_count=5, keep_characters=False)
+    assert frequent.tokens == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cab", "##bed", "bad"]
+
+
+def test_coverage_counts_words_and_their_pieces():
+    found = coverage(TOKENS, WORDS)
+    assert found == (23, 5 * 2 + 4 * 4 + 3 * 3 + 2 + 9, 2)
+    assert str(found) == "2.000 wordpieces per word, 8.70% of the words unknown"
+    with pytest.raises(UserError, match="the text has no words"):
+        coverage(TOKENS, {})
+    with pytest.raises(UserError, match="the text has no words"):
+        pruned(VOCABULARY, {}, min_count=1, keep_characters=True)
+
+
+def test_a_repeated_line_keeps_its_id():
+    repeated = Vocabulary({"[PAD]": 0, "b": 2, "a": 3})  # line 2 of the file was b, too
+    assert tokens_by_id(repeated) == ["[PAD]", "[unused_line_2]", "b", "a"]

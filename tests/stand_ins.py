@@ -178,6 +178,7 @@ STAND_INS = (
     StandIn("docs/squad.md", "squad/predictions.json", _make_answers),
     StandIn("docs/tagging.md", "encoder", _make_encoder),
     StandIn("docs/tagging.md", "--feature_layers=concat_last_four", "--feature_layers=weighted_sum"),
+    StandIn("docs/vocabularies.md", "demo_output", _make_demo_output),
     StandIn("vocab/README.md", "corpus", _make_corpus),
 )
 

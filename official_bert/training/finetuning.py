@@ -199,7 +199,7 @@ def _distilled(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenSt
 
 def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
     given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
-    return matched_layers(given, job.bert_config.num_hidden_layers, teacher.bert_config.num_hidden_layers)
+    return matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
 
 
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:

@@ -101,6 +101,7 @@ def _train_and_evaluate(
         max_predictions_per_seq=config.max_predictions_per_seq,
         eval_batch_size=config.eval_batch_size,
         use_next_sentence=config.use_next_sentence,
+        sentence_order=config.sentence_order,
         encoder_options=encoder_options(config),
     )
     masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None

@@ -110,6 +110,18 @@ def test_ngrams_are_whole_neighbouring_words_of_one_text():
                 assert (position in hidden) == (position - 1 in hidden)
 
 
+def test_ngrams_end_at_the_separator():
+    rng, both = random.Random(10), []
+    ids = [CLS, FIRST_WORD, SEP, *range(FIRST_WORD, FIRST_WORD + 20), SEP]
+    options = {"whole_word": True, "max_ngram_length": 3, "max_predictions_per_seq": 2, "masked_lm_prob": 0.5}
+    for _ in range(2000):
+        positions = masker(**options).mask(ids, rng).positions
+        if 1 in positions:
+            both.append(3 in positions)
+    assert len(both) > 100
+    assert sum(both) / len(both) < 0.15  # by chance; they would be together in a third of the cases
+
+
 def test_lengths_of_ngrams_have_probabilities_in_proportion_to_their_inverse():
     """Three words are masked in a text of hundreds: together, two and one, or all alone; see the three shares."""
     rng, counts, total = random.Random(7), {}, 3000

@@ -63,6 +63,8 @@ def check_pretraining(config: PretrainingConfig) -> None:
         find_inputs(config.input_file, is_input=is_no_sidecar)
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    if config.teacher and not files.is_folder(config.teacher):  # a folder may be of Hugging Face
+        find_checkpoint(config.teacher, "teacher")
     check_has_checkpoint(config)
 
 
@@ -262,6 +264,8 @@ def _check_finetuning(config: FinetuningOptions) -> None:
     bert_config.export_parts(config.export_parallelism, config.bert_config_file)
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    if config.teacher:
+        find_checkpoint(config.teacher, "teacher")
     check_has_checkpoint(config)
 
 

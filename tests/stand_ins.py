@@ -50,6 +50,7 @@ def _make_demo_output(folder: pathlib.Path) -> None:
     config = dataclasses.replace(_ENCODER, vocab_size=num_pieces, max_position_embeddings=40)
     (folder / "bert_config.json").write_text(config.to_json_string())
     (folder / "pretraining").mkdir()
+    (folder / "pretraining" / "bert_config.json").write_text(config.to_json_string())
     weights = {variable.path: variable for variable in PretrainingModel(BertEncoder(config)).trainable_variables}
     checkpoints = CheckpointFolder(str(folder / "pretraining"), keep_max=1)
     checkpoints.save(_DEMO_STEPS, {**weights, GLOBAL_STEP: np.int64(_DEMO_STEPS)})
@@ -132,6 +133,9 @@ STAND_INS = (
     StandIn("docs/classification.md", "bert", _make_encoder),
     StandIn("docs/classification.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/classification.md", "nsmc", _make_nsmc),
+    StandIn("docs/distillation.md", "demo_output", _make_demo_output),
+    StandIn("docs/distillation.md", "encoder", _make_encoder),
+    StandIn("docs/distillation.md", "glue/MRPC", _make_mrpc),
     StandIn("docs/curves.md", "encoder", _make_encoder),
     StandIn("docs/features.md", "encoder", _make_encoder),
     StandIn("docs/python.md", "encoder", _make_encoder),

@@ -103,6 +103,8 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_pretraining", {**train, "input_file": absent}, "no file matches"),
         ("run_pretraining", {**train, "dynamic_masking": True, "vocab_file": absent}, "cannot read"),
         ("run_pretraining", {**train, **no_checkpoint}, "no such checkpoint"),
+        ("run_pretraining", {**train, "teacher": absent}, f"teacher {absent}: no such checkpoint"),
+        ("run_classifier", {**train, "teacher": absent}, f"teacher {absent}: no such checkpoint"),
         ("run_pretraining", {**train, "max_seq_length": 65}, "exceeds max_position_embeddings"),
         ("run_pretraining", evaluate, "no checkpoint in --output_dir"),
         ("run_classifier", {**train, **no_checkpoint}, "no such checkpoint"),

@@ -25,7 +25,10 @@ _CHECKPOINT = "bert_model.ckpt"  # as the released archives call it
 
 
 def open_pretrained(
-    path: str | os.PathLike, bert_config: BertConfig | str | os.PathLike | None = None
+    path: str | os.PathLike,
+    bert_config: BertConfig | str | os.PathLike | None = None,
+    *,
+    parameter: str = "path",
 ) -> tuple[NamedArrays, BertConfig]:
     """Finds the weights and the architecture of a model; nothing of the weights is read yet.
 
@@ -34,6 +37,7 @@ def open_pretrained(
         (`albert_config.json`), the output folder of a run or `best` in it, the prefix of a checkpoint in one of these
         (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`).
       bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
+      parameter: what the caller calls `path`, for messages.
 
     Returns:
       The arrays under our names, and the architecture.
@@ -45,7 +49,7 @@ def open_pretrained(
     is_hf = files.is_folder(path) and safetensors.has_weights(path)
     if path.endswith((".keras", ".h5")):
         raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
-    reader = None if is_hf else CheckpointReader(path, "path")
+    reader = None if is_hf else CheckpointReader(path, parameter)
     if isinstance(bert_config, BertConfig):
         config, config_file = bert_config, "bert_config"
     elif bert_config is not None:
@@ -55,7 +59,8 @@ def open_pretrained(
         config_file = os.path.join(path, _HF_CONFIG_FILE)
         config = read_hf_config(config_file)
     else:
-        config_file = _config_file(reader.prefix)
+        advice = f"say where it is: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
+        config_file = _config_file(reader.prefix, advice)
         config = BertConfig.from_json_file(config_file)
     config.check_memory(config_file, for_training=False)
     if is_hf:
@@ -65,8 +70,8 @@ def open_pretrained(
     return NamedArrays(reader.prefix, reader.shapes, reader.read), config
 
 
-def _config_file(prefix: str) -> str:
-    """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it."""
+def _config_file(prefix: str, advice: str) -> str:
+    """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it; else advises."""
     folder = os.path.dirname(prefix)
     folders = [folder]
     if os.path.basename(os.path.abspath(folder)) == BEST_FOLDER:
@@ -75,7 +80,7 @@ def _config_file(prefix: str) -> str:
         for name in (_CONFIG_FILE, _ALBERT_CONFIG_FILE):
             if files.exists(os.path.join(candidate, name)):
                 return os.path.join(candidate, name)
-    raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; say where it is: bert_config='{_CONFIG_FILE}'")
+    raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
 
 
 def load_pretrained(

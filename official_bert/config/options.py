@@ -114,3 +114,19 @@ def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any])
     else:
         circumstances = f"without --{other}={' or '.join(meaningful)}"
     raise UserError(f"--{name} has no effect {circumstances}; leave it out")
+
+
+def layer_numbers(layers: str, name: str = "layers") -> list[int]:
+    """The numbers that a flag lists, 0 for the first layer and -1 for the last.
+
+    Args:
+      layers: the list, with commas.
+      name: the flag's, for the message.
+
+    Raises:
+      UserError: it lists something else.
+    """
+    try:
+        return [int(layer) for layer in layers.split(",")]
+    except ValueError as error:
+        raise UserError(f"--{name}={layers}: give whole numbers separated by commas, as in -1,-2") from error

@@ -29,8 +29,10 @@ def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -
             if isinstance(error, (tf.errors.DataLossError, tf.errors.InvalidArgumentError)):
                 _check(path, schema, error)
         for path in paths:
-            if path in error.message:  # a file that is gone, or behind a network that is
-                raise UserError(f"cannot read {path}: {' '.join(error.message.split())}") from error
+            lines = [line for line in error.message.splitlines() if path in line]
+            if lines:  # a file that is gone, or behind a network that is; around the reason TensorFlow names its own
+                reason = lines[-1].rpartition(path)[2].partition(" [Op:")[0].strip("; ")
+                raise UserError(f"cannot read {path}: {reason or error.message}") from error
         raise
 
 

@@ -112,6 +112,10 @@ class RecordSchema:
             unwanted=self._unwanted,
         )
 
+    def with_fields(self, *fields: Field) -> "RecordSchema":
+        """The schema with more fields, behind the others."""
+        return RecordSchema(*self.fields, *fields, unwanted=self._unwanted)
+
     def encode(self, values: Mapping[str, Sequence]) -> bytes:
         """Serializes one record.
 

@@ -144,7 +144,14 @@ class ClassificationModel(EncoderModel):
         """Scores sequences, each by itself: float32 [B, num_outputs]."""
         if not self.lstm_layers:
             return self.classify(self.features(inputs, training=training), training=training)
-        x = self.encoder(**inputs, training=training and self.encoder.trainable)["sequence_output"]  # [B, S, D]
+        encoded = self.encoder(**inputs, training=training and self.encoder.trainable)
+        return self.from_encoded(encoded, inputs, training=training)
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """See `EncoderModel.from_encoded`; of sequences, not of windows."""
+        if not self.lstm_layers:
+            return self.classify(self._features(encoded, inputs), training=training)
+        x = encoded["sequence_output"]  # [B, S, D]
         for layer in self.lstm_layers:
             x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)  # the last gives [B, 2 * U]
         return self.head(self.dropout(x, training=training))
@@ -163,7 +170,12 @@ class ClassificationModel(EncoderModel):
         training = training and self.encoder.trainable
         if self._feature_layers is None:
             return ops.expand_dims(self.encoder.pool(**inputs, training=training), axis=1)  # [B, 1, D]
-        encoded = self.encoder(**inputs, training=training)
+        return self._features(self.encoder(**inputs, training=training), inputs)
+
+    def _features(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any]):
+        """Selects what the classifier reads: float [B, K, D]."""
+        if self._feature_layers is None:
+            return ops.expand_dims(encoded["pooled_output"], axis=1)
         return sequence_features(encoded["encoder_layers"], inputs["input_mask"], self._feature_layers)
 
     def classify(self, features, training=False):

@@ -1,5 +1,6 @@
 """What the models that stand on an encoder have in common."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -36,6 +37,16 @@ class EncoderModel(TokenModel):
         variables = self.encoder.checkpoint_variables()
         of_encoder = {id(variable) for variable in self.encoder.weights}
         return {**variables, **{weight.path: weight for weight in self.weights if id(weight) not in of_encoder}}
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """Gives what `call` does, from what the encoder has computed of the inputs before.
+
+        Args:
+          encoded: what `BertEncoder.call` returned.
+          inputs: the inputs of `call` by name, none left out.
+          training: whether to drop out in the head.
+        """
+        raise NotImplementedError
 
     @property
     def _architecture(self) -> BertConfig:

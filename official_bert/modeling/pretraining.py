@@ -1,5 +1,8 @@
 """The pretraining model: an encoder with the two heads of pretraining."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
 
 from official_bert.config.tensor_names import ENCODER_INPUTS
@@ -78,6 +81,10 @@ class PretrainingModel(EncoderModel):
         """
         inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
         encoded = self.encoder(**{name: inputs[name] for name in ENCODER_INPUTS}, training=training)
+        return self.from_encoded(encoded, inputs)
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """See `EncoderModel.from_encoded`."""
         return {
             "masked_lm_logits": self.masked_lm(
                 encoded["sequence_output"], inputs["masked_lm_positions"], self.encoder.word_embeddings

@@ -1,5 +1,6 @@
 """The question-answering model: an encoder, and two scores a position."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -67,7 +68,11 @@ class SpanModel(EncoderModel):
           UserError: see `BertEncoder.call`.
         """
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
-        x = self.encoder(**inputs, training=training)["sequence_output"]
+        return self.from_encoded(self.encoder(**inputs, training=training), inputs, training=training)
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """See `EncoderModel.from_encoded`."""
+        x = encoded["sequence_output"]
         for layer in self.lstm_layers:
             x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)
         logits = self.head(x)  # [B, S, 2]

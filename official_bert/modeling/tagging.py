@@ -123,6 +123,14 @@ class TaggingModel(EncoderModel):
         """
         inputs = completed(named_inputs(self.INPUTS, inputs, None, None))
         encoded = self.encoder(**inputs, training=training and self.encoder.trainable)
+        return self._features(encoded, inputs)
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """See `EncoderModel.from_encoded`."""
+        return self.tag(self._features(encoded, inputs), inputs["input_mask"], training=training)
+
+    def _features(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any]):
+        """Selects what the tagger reads: float [B, S, K * D]."""
         features = position_features(encoded["embedding_output"], encoded["encoder_layers"], self._feature_layers)
         batch_size, length = ops.shape(inputs["input_ids"])
         return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))

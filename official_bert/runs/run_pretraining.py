@@ -19,6 +19,7 @@ from official_bert.data.records import check_first_record, count_records
 from official_bert.serving.run_export import export_options, write_run_export
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask, check_teacher_vocabulary
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import PretrainingTask
@@ -63,6 +64,8 @@ def run(config: PretrainingConfig) -> None:
         check_export_dir(config.export_dir)
     elif config.dynamic_masking:
         vocabulary = read_vocabulary(config, bert_config)
+    if config.teacher and vocabulary:
+        check_teacher_vocabulary(config.teacher, vocabulary)
     if config.init_checkpoint:
         warn_of_other_direction(config.init_checkpoint, bert_config)
     check_has_checkpoint(config)
@@ -95,15 +98,7 @@ def _train_and_evaluate(
     cluster: Cluster,
 ) -> bool:
     """Trains, evaluates, or both; returns whether training came to its end."""
-    task = PretrainingTask(
-        bert_config,
-        max_seq_length=config.max_seq_length,
-        max_predictions_per_seq=config.max_predictions_per_seq,
-        eval_batch_size=config.eval_batch_size,
-        use_next_sentence=config.use_next_sentence,
-        sentence_order=config.sentence_order,
-        encoder_options=encoder_options(config),
-    )
+    task = _task(config, bert_config)
     masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
     schema = masking.schema if masking else task.schema
     for path in paths:
@@ -130,6 +125,28 @@ def _train_and_evaluate(
             if config.do_eval:
                 _evaluate(config, trainer, task, masking, paths, num_records)
     return True
+
+
+def _task(config: PretrainingConfig, bert_config: BertConfig) -> PretrainingTask:
+    options = {
+        "max_seq_length": config.max_seq_length,
+        "max_predictions_per_seq": config.max_predictions_per_seq,
+        "eval_batch_size": config.eval_batch_size,
+        "use_next_sentence": config.use_next_sentence,
+        "sentence_order": config.sentence_order,
+        "encoder_options": encoder_options(config),
+    }
+    if config.teacher is None:
+        return PretrainingTask(bert_config, **options)
+    return DistilledPretrainingTask(
+        bert_config,
+        teacher=config.teacher,
+        temperature=config.distillation_temperature,
+        soft_target_weight=config.soft_target_weight,
+        masked_lm_weight=config.masked_lm_weight,
+        hidden_state_weight=config.hidden_state_weight,
+        **options,
+    )
 
 
 def _dynamic_masking(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary) -> DynamicMasking:

@@ -6,9 +6,8 @@ What differs between tasks is in a `FinetuningJob`: the examples, the records, a
 import abc
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -17,14 +16,16 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.options import layer_numbers
 from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.damage import explained_damage
-from official_bert.data.pipeline import batch_sizes, evaluation_batches, training_batches
+from official_bert.data.pipeline import batch_sizes, training_batches
 from official_bert.data.records import RecordFile
 from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.cluster import Cluster
+from official_bert.training.distillation import DistillableTask, DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
@@ -36,6 +37,7 @@ from official_bert.training.run_folder import (
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
+    encoder_options,
     training_batch_size,
     training_folder,
     training_plan,
@@ -44,7 +46,7 @@ from official_bert.training.run_setup import (
     write_run_files,
 )
 from official_bert.training.strategy import create_strategy
-from official_bert.training.task import Task
+from official_bert.training.teacher import HEAD_FLAGS, Teacher, find_teacher, teacher_file, write_teacher_records
 
 _BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
@@ -67,7 +69,7 @@ class FinetuningJob(abc.ABC):
     config: FinetuningOptions
     bert_config: BertConfig
     tokenizer: FullTokenizer
-    task: Task
+    task: DistillableTask
     model_flags: tuple[str, ...]
     primary_metric: str
     ensemble: tuple[str, ...] = ()
@@ -78,6 +80,17 @@ class FinetuningJob(abc.ABC):
 
         Raises:
           UserError: the message names the file.
+        """
+
+    @abc.abstractmethod
+    def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:
+        """The task of this run with the model of other flags and another architecture, those of a teacher."""
+
+    def check_teacher(self, folder: str) -> None:  # noqa: B027 - most tasks have nothing to add
+        """Raises if the model in a folder did not learn what this run learns; flags and vocabulary are checked before.
+
+        Raises:
+          UserError: the message names the folder.
         """
 
     @abc.abstractmethod
@@ -128,6 +141,7 @@ def finetune(job: FinetuningJob) -> None:
     else:
         check_has_checkpoint(config)
         _check_initial_checkpoint(config, job.bert_config)
+    teacher = _checked_teacher(job) if config.teacher else None
     strategy = create_strategy(config)  # before anything else touches a device
     for name in _BATCH_SIZES:
         if hasattr(config, name) and not (name == "train_batch_size" and config.train_batch_tokens):
@@ -140,8 +154,9 @@ def finetune(job: FinetuningJob) -> None:
         job.check_output_folder()
         if not job.ensemble:
             _check_same_run(job)
-        trainer = Trainer(job.task, strategy, seed=config.random_seed, use_xla=config.use_xla)
-        if config.do_train and not _train(job, trainer):
+        task = _distilled(job, teacher) if teacher else job.task
+        trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
+        if config.do_train and not _train(job, trainer, strategy, teacher):
             return  # stopped by SIGTERM
         for name, action in (("do_eval", job.evaluate), ("do_predict", job.predict)):
             if getattr(config, name, False):  # run_squad.py has no do_eval: predicting scores, too
@@ -150,39 +165,44 @@ def finetune(job: FinetuningJob) -> None:
             job.export(_checkpoint_to_export(config))
 
 
-def predictions(
-    trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
-) -> dict[str, np.ndarray]:
-    """The task's predictions of every record of a file.
-
-    Args:
-      trainer: gives the model.
-      file: the file.
-      num_records: how many records it has.
-      batch_size: examples in a batch, over all replicas.
-      label: what the progress shows.
-
-    Returns:
-      Name to array, one row per record, in the order of the file.
-    """
-    with explained_damage([file.path], file.schema):
-        return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
+def _checked_teacher(job: FinetuningJob) -> Teacher:
+    """Finds the teacher of a run and looks whether it knows what is to be learned."""
+    teacher, advice = find_teacher(job.config), "use the same value, or another teacher"
+    if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
+        raise UserError(
+            f"teacher={teacher.folder} was trained with another vocabulary than {job.tokenizer.vocabulary.source}: the "
+            "same ids would be other words; give a teacher and a student of one vocabulary"
+        )
+    _check_flags_of(teacher.folder, job, advice, ignored=(*HEAD_FLAGS, "trainable_encoder"))
+    job.check_teacher(teacher.folder)
+    if job.config.hidden_state_weight:
+        _teacher_layers(job, teacher)  # raises if they do not fit
+    return teacher
 
 
-def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
-    """All records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
-    trainer.cluster.wait()  # until the chief has written the file
-    return evaluation_batches(
-        [file.path],
-        file.schema,
-        batch_size=batch_size,
-        lengths=file.lengths,
-        num_replicas=trainer.num_replicas,
-        numbers=numbers,
+def _distilled(job: FinetuningJob, teacher: Teacher) -> DistilledTask | HiddenStateTask:
+    config = job.config
+    task = DistilledTask(
+        job.task, soft_target_weight=config.soft_target_weight, temperature=config.distillation_temperature
+    )
+    if not config.hidden_state_weight:
+        return task
+    return HiddenStateTask(
+        task,
+        teacher_checkpoint=teacher.checkpoint,
+        teacher_config=teacher.bert_config,
+        teacher_layers=_teacher_layers(job, teacher),
+        weight=config.hidden_state_weight,
+        dtype=encoder_options(config).dtype,
     )
 
 
-def _train(job: FinetuningJob, trainer: Trainer) -> bool:
+def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
+    given = job.config.teacher_layers and layer_numbers(job.config.teacher_layers, "teacher_layers")
+    return matched_layers(given, job.bert_config.num_layers, teacher.bert_config.num_layers)
+
+
+def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
     """Trains; returns whether training came to its end."""
     config = job.config
     _check_same_examples(config, *job.training_fingerprints())
@@ -191,20 +211,25 @@ def _train(job: FinetuningJob, trainer: Trainer) -> bool:
     file = job.training_file(trainer)
     batch_size = training_batch_size(config, trainer.num_replicas, file.lengths[-1] if file.lengths else 0)
     plan = _plan(config, _num_steps(job, trainer, file, batch_size), trainer.num_replicas)
+    learned = teacher_file(file, job.task) if teacher else file
 
     def batches(start_record: int) -> tf.data.Dataset:
         write_run_files(config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
+        num_records = _write_training_records(job, trainer)
+        if teacher:
+            write_teacher_records(job, teacher, strategy, file, num_records)
+            trainer.cluster.wait()
         return training_batches(
-            [file.path],
-            file.schema,
+            [learned.path],
+            learned.schema,
             batch_size=batch_size,
-            num_records=_write_training_records(job, trainer),
+            num_records=num_records,
             seed=config.random_seed,
             start_record=start_record,
             lengths=file.lengths,
         )
 
-    with explained_damage([file.path], file.schema):
+    with explained_damage([learned.path], learned.schema):
         return trainer.train(
             plan,
             batches,
@@ -282,12 +307,12 @@ def _check_ensemble(job: FinetuningJob) -> None:
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
 
 
-def _check_flags_of(folder: str, job: FinetuningJob, advice: str) -> None:
+def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, ignored: Collection[str] = ()) -> None:
     run = read_run_config(folder)
     if not run:
         return
     defaults = {field.name: field.default for field in dataclasses.fields(job.config)}
-    for name in job.model_flags:
+    for name in [name for name in job.model_flags if name not in ignored]:
         given = getattr(job.config, name)
         # A run of an earlier version lacks newer flags; it did what they do by default.
         trained = run.flags.get(name, given if defaults[name] is None else defaults[name])

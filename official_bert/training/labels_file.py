@@ -31,13 +31,16 @@ def read_labels(output_dir: str) -> list[str] | None:
     return labels
 
 
-def check_same_labels(output_dir: str, labels: Sequence[str], *, noun: str = "labels") -> None:
+def check_same_labels(
+    output_dir: str, labels: Sequence[str], *, noun: str = "labels", other: str = "another output_dir"
+) -> None:
     """Raises if the checkpoints of an output folder were trained with other labels.
 
     Args:
       output_dir: a folder with checkpoints.
       labels: those of this run, in the order of the model's outputs.
       noun: what the task calls them.
+      other: what to use instead of the folder, for the message.
 
     Raises:
       UserError: they differ, or the file is damaged.
@@ -46,5 +49,5 @@ def check_same_labels(output_dir: str, labels: Sequence[str], *, noun: str = "la
     if trained is not None and trained != list(labels):
         raise UserError(
             f"the {noun} are {listed(labels)}, but the checkpoints in {output_dir} were trained with "
-            f"{listed(trained)} ({LABELS_FILE}); use those, or another output_dir"
+            f"{listed(trained)} ({LABELS_FILE}); use those, or {other}"
         )

@@ -61,6 +61,12 @@ _LEARNING_FLAGS = (
     "eval_steps",
     "early_stopping_patience",
     "nan_policy",
+    "teacher",
+    "distillation_temperature",
+    "soft_target_weight",
+    "masked_lm_weight",
+    "hidden_state_weight",
+    "teacher_layers",
 )
 
 

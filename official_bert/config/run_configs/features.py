@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Protocol
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option
 from official_bert.config.run_configs.training import DeviceOptions, TextOptions
 from official_bert.support.errors import UserError
 
@@ -16,18 +16,6 @@ class ExtractionOptions(Protocol):
     batch_size: int
     use_tpu: bool
     mixed_precision: str
-
-
-def layer_numbers(layers: str) -> list[int]:
-    """The numbers that --layers lists.
-
-    Raises:
-      UserError: it lists something else.
-    """
-    try:
-        return [int(layer) for layer in layers.split(",")]
-    except ValueError as error:
-        raise UserError(f"--layers={layers}: give whole numbers separated by commas, as in -1,-2") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,9 @@ from official_bert.config.run_configs.training import (
     EXPORT,
     TextOptions,
     TrainingOptions,
+    check_needs_teacher,
     compression_option,
+    temperature_option,
     text_option,
 )
 from official_bert.support.errors import UserError
@@ -232,6 +234,24 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         only_with=_PAIRS,
     )
 
+    teacher: str | None = option(
+        None,
+        "Folder of a larger pretrained model: its predictions of the masked words and its last layer are learned, too "
+        "(knowledge distillation).",
+        is_path=True,
+        only_with={"do_train": (True,)},
+    )
+    distillation_temperature: float = temperature_option()
+    soft_target_weight: float = option(
+        5.0, "With --teacher: weight of its predictions of the masked words in the loss.", minimum=0
+    )
+    masked_lm_weight: float = option(2.0, "With --teacher: weight of the masked words in the loss.", minimum=0)
+    hidden_state_weight: float = option(
+        1.0,
+        "With --teacher: weight in the loss of the angle between the last layers of both; 0 if they differ in size.",
+        minimum=0,
+    )
+
     vocab_file: str | None = option(
         None, "With --do_export or --dynamic_masking: vocabulary of the model and of the records.", is_path=True
     )
@@ -249,6 +269,9 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     def __post_init__(self):
         super().__post_init__()
         _check_replacements(self)
+        check_needs_teacher(
+            self, ("distillation_temperature", "soft_target_weight", "masked_lm_weight", "hidden_state_weight")
+        )
         if not (self.do_train or self.do_eval or self.do_export):
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:

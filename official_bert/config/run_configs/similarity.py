@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, option
-from official_bert.config.run_configs.features import layer_numbers
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option
 from official_bert.config.run_configs.training import DeviceOptions, TextOptions
 from official_bert.support.errors import UserError
 

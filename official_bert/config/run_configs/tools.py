@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from official_bert.config.options import MAX_AXIS, check_options, option
+from official_bert.config.options import MAX_AXIS, check_options, layer_numbers, option
 from official_bert.config.run_configs.corpus import CorpusOptions
-from official_bert.config.run_configs.features import layer_numbers
 from official_bert.config.run_configs.training import TextOptions, text_option
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from official_bert.config.bert_config import ATTENTION_DIRECTIONS
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.options import (
+    MAX_AXIS,
+    MAX_BATCH_SIZE,
+    MAX_PARTS,
+    MAX_SEED,
+    check_options,
+    layer_numbers,
+    option,
+)
 from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.support.errors import UserError
 
@@ -309,8 +317,69 @@ class HeadOptions:
     )
 
 
+def temperature_option() -> Any:
+    """Declares a flag of distillation."""
+    return option(
+        2.0,
+        "With --teacher: what the logits of both models are divided by; above 1, unlikely answers count more.",
+        minimum=0.01,
+        maximum=1000,
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions):
+class DistillationOptions:
+    """Flags of every script that fine-tunes, for learning from another model."""
+
+    teacher: str | None = option(
+        None,
+        "Output folder of a finished run of the same script, or best in it: its outputs for the training examples are "
+        "learned beside the labels (knowledge distillation).",
+        is_path=True,
+        only_with={"do_train": (True,)},
+    )
+    distillation_temperature: float = temperature_option()
+    soft_target_weight: float = option(
+        0.5,
+        "With --teacher: weight of the teacher's outputs in the loss; the labels have the rest.",
+        minimum=0,
+        maximum=1,
+    )
+    hidden_state_weight: float = option(
+        0.0,
+        "With --teacher: weight in the loss of the squared differences between what the layers of both compute, those "
+        "of the student projected to the teacher's size; the teacher then reads every batch anew. 0 leaves them out.",
+        minimum=0,
+    )
+    teacher_layers: str | None = option(
+        None,
+        "With --hidden_state_weight: comma-separated list of the teacher's layers, one to learn for each of the "
+        "student's, 0 is the first, -1 the last; by default evenly spaced, up to the last.",
+    )
+
+    def check_distillation(self) -> None:
+        """Raises if its flags would be ignored."""
+        check_needs_teacher(self, ("distillation_temperature", "soft_target_weight", "hidden_state_weight"))
+        if self.teacher_layers is not None:
+            layer_numbers(self.teacher_layers, "teacher_layers")
+            if not self.hidden_state_weight:
+                raise UserError("--teacher_layers has no effect without --hidden_state_weight; leave it out")
+        if self.hidden_state_weight and getattr(self, "long_text", "truncate") == "window":
+            raise UserError("--hidden_state_weight and --long_text=window exclude each other; choose one")
+        if self.teacher and not getattr(self, "trainable_encoder", True):
+            raise UserError("--teacher has no effect on a frozen encoder's outputs; leave --notrainable_encoder out")
+
+
+def check_needs_teacher(config: Any, names: Sequence[str]) -> None:
+    """Raises if one of some flags is given without `teacher`, which gives them their meaning."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name in names:
+        if config.teacher is None and getattr(config, name) != defaults[name]:
+            raise UserError(f"--{name} has no effect without --teacher; leave it out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions, DistillationOptions):
     """Flags of every script that fine-tunes on texts."""
 
     vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
@@ -337,6 +406,7 @@ class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions):
 
     def __post_init__(self):
         super().__post_init__()
+        self.check_distillation()
         if self.do_train and not self.num_train_epochs:
             raise UserError("--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train out")
         if self.early_stopping_patience and not self.eval_steps:

@@ -113,7 +113,7 @@ class ClassificationJob(FinetuningJob):
             max_windows=config.max_windows if config.long_text == "window" else 1,
             doc_stride=config.doc_stride,
         )
-        self.task = _task(config, bert_config, dataset, self._joiner)
+        self.task = self.create_task(config, bert_config)
         self.model_flags = _MODEL_FLAGS + (_TEXT_FLAGS if config.do_export else ())
         self.primary_metric = f"eval_{dataset.primary_metric}"
         self.num_training_examples = len(self._train.examples) if self._train else None
@@ -124,6 +124,29 @@ class ClassificationJob(FinetuningJob):
         config = self.config
         if latest_checkpoint(checkpoint_folder(config)):
             check_same_labels(config.output_dir, self._dataset.labels)
+
+    def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
+        """See `FinetuningJob`."""
+        dataset, joiner = self._dataset, self._joiner
+        return ClassificationTask(
+            bert_config,
+            problem=dataset.problem,
+            num_labels=len(dataset.labels) or 1,
+            metric_names=dataset.metrics,
+            max_length=joiner.max_length,
+            eval_batch_size=config.eval_batch_size,
+            window_length=config.max_seq_length if joiner.max_windows > 1 else None,
+            window_pooling=config.window_pooling,
+            trainable_encoder=config.trainable_encoder,
+            feature_layers=config.feature_layers,
+            head=config.head,
+            lstm_units=config.lstm_units,
+            encoder_options=encoder_options(config),
+        )
+
+    def check_teacher(self, folder: str) -> None:
+        """See `FinetuningJob`."""
+        check_same_labels(folder, self._dataset.labels, other="another teacher")
 
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
@@ -270,23 +293,3 @@ def _read_splits(
 
     unlabelled = [_LabelledSplit(name, examples[name], [unknown] * len(examples[name])) for name in test]
     return labelled("train") if train else None, [labelled(name) for name in dev], unlabelled
-
-
-def _task(
-    config: ClassifierConfig, bert_config: BertConfig, dataset: Dataset, joiner: TextJoiner
-) -> ClassificationTask:
-    return ClassificationTask(
-        bert_config,
-        problem=dataset.problem,
-        num_labels=len(dataset.labels) or 1,
-        metric_names=dataset.metrics,
-        max_length=joiner.max_length,
-        eval_batch_size=config.eval_batch_size,
-        window_length=config.max_seq_length if joiner.max_windows > 1 else None,
-        window_pooling=config.window_pooling,
-        trainable_encoder=config.trainable_encoder,
-        feature_layers=config.feature_layers,
-        head=config.head,
-        lstm_units=config.lstm_units,
-        encoder_options=encoder_options(config),
-    )

@@ -16,6 +16,7 @@ from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encode
 from official_bert.modeling.model import Encoder
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
+from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
 
@@ -27,11 +28,13 @@ class Problem:
       loss: labels [B] or [B, C] and logits [B, C] to losses [B].
       probabilities: logits [B, C] to the bare predictions [B, C]; of a regression the number itself.
       decide: bare predictions [N, C] to what the metrics compare with labels.
+      soft_target_loss: logits [B, C], a teacher's logits [B, C] and a temperature to losses [B].
     """
 
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     probabilities: Callable[[tf.Tensor], tf.Tensor]
     decide: Callable[[np.ndarray], np.ndarray]
+    soft_target_loss: Callable[[tf.Tensor, tf.Tensor, float], tf.Tensor]
 
 
 def _sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -41,11 +44,22 @@ def _sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 PROBLEMS = {
     "single_label": Problem(
-        tf.nn.sparse_softmax_cross_entropy_with_logits, tf.nn.softmax, lambda predicted: predicted.argmax(axis=-1)
+        tf.nn.sparse_softmax_cross_entropy_with_logits,
+        tf.nn.softmax,
+        lambda predicted: predicted.argmax(axis=-1),
+        soft_cross_entropy,
     ),
-    "multi_label": Problem(_sigmoid_cross_entropy, tf.nn.sigmoid, lambda predicted: predicted > MULTI_LABEL_THRESHOLD),
+    "multi_label": Problem(
+        _sigmoid_cross_entropy,
+        tf.nn.sigmoid,
+        lambda predicted: predicted > MULTI_LABEL_THRESHOLD,
+        soft_binary_cross_entropy,
+    ),
     "regression": Problem(
-        lambda labels, logits: tf.square(logits[:, 0] - labels), tf.identity, lambda predicted: predicted[:, 0]
+        lambda labels, logits: tf.square(logits[:, 0] - labels),
+        tf.identity,
+        lambda predicted: predicted[:, 0],
+        lambda logits, teacher_logits, temperature: tf.square(logits[:, 0] - teacher_logits[:, 0]),
     ),
 }
 
@@ -55,7 +69,7 @@ class ClassificationTask:
 
     Attributes:
       schema: the records, with lengths and limits.
-      feature_schema: the records of what a frozen encoder computed.
+      teacher_field: a teacher's logits in a record.
     Source: BERT paper, section 4.1.
     """
 
@@ -98,6 +112,7 @@ class ClassificationTask:
         self._model_options = model_options
         sizes = {"S": max_length, "V": config.vocab_size, "T": config.type_vocab_size, "C": num_labels}
         self.schema = classification_schema(problem).sized(**sizes)
+        self.teacher_field = Field(TEACHER_LOGITS, (num_labels,), "float32")
         self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields
 
     def build_model(self) -> keras.Model:
@@ -112,9 +127,17 @@ class ClassificationTask:
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The loss over the real examples."""
-        losses = self._problem.loss(batch["label_ids"], outputs)  # [B]
-        is_real = tf.cast(batch["is_real_example"], tf.float32)
-        return {"classification": WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real))}
+        return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
+
+    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
+        """See `DistillableTask`; float32 [B, C]."""
+        return outputs
+
+    def soft_target_loss(
+        self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
+    ) -> WeightedSum:
+        """See `DistillableTask`: over the real examples; of a regression the squared difference."""
+        return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Of each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
@@ -135,3 +158,9 @@ class ClassificationTask:
             "loss": float(np.mean(batch_losses)),
             **{f"eval_{name}": METRICS[name](predictions["label_ids"], decided) for name in self._metric_names},
         }
+
+
+def _of_real_examples(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
+    """Sums losses, float32 [B], without those of examples that only fill a batch."""
+    is_real = tf.cast(batch["is_real_example"], tf.float32)
+    return WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real))

@@ -13,7 +13,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
 from official_bert.training.task import WeightedSum
 
-_EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
+EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
 
 
 class PretrainingTask:
@@ -67,7 +67,7 @@ class PretrainingTask:
         """The two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""
         weights = batch["masked_lm_weights"]
         masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
-        losses = {"masked_lm": WeightedSum(tf.reduce_sum(masked_lm * weights), tf.reduce_sum(weights) + _EMPTY_WEIGHT)}
+        losses = {"masked_lm": WeightedSum(tf.reduce_sum(masked_lm * weights), tf.reduce_sum(weights) + EMPTY_WEIGHT)}
         if self._pair_task:
             of_pairs = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
             losses[self._pair_task] = WeightedSum(tf.reduce_sum(of_pairs), tf.cast(tf.size(of_pairs), tf.float32))
@@ -109,7 +109,7 @@ class PretrainingTask:
         for start in starts:
             batch = {name: value[start : start + self._eval_batch_size] for name, value in predictions.items()}
             masked_lm = np.sum(batch["masked_lm_loss"] * batch["masked_lm_weight"])
-            masked_lm /= np.sum(batch["masked_lm_weight"]) + _EMPTY_WEIGHT
+            masked_lm /= np.sum(batch["masked_lm_weight"]) + EMPTY_WEIGHT
             losses.append(masked_lm + (np.mean(batch[f"{self._pair_task}_loss"]) if self._pair_task else 0))
         return float(np.mean(losses))
 

@@ -47,8 +47,9 @@ from official_bert.tasks.question_answering.servable import servable_of_run
 from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.finetuning import FinetuningJob, predictions
+from official_bert.training.finetuning import FinetuningJob
 from official_bert.training.loop import Trainer
+from official_bert.training.predicting import predictions
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.run_setup import encoder_options, write_evaluation_flags
@@ -90,20 +91,24 @@ class QuestionAnsweringJob(FinetuningJob):
             check_export_dir(config.export_dir)
         is_dynamic = config.dynamic_padding and not config.use_tpu
         self._lengths = padded_lengths(config.max_seq_length) if is_dynamic else None
-        self.task = QuestionAnsweringTask(
-            bert_config,
-            TRAINING_SCHEMA,
-            max_seq_length=config.max_seq_length,
-            is_padding_scored=not is_dynamic,
-            encoder_options=encoder_options(config),
-            head=config.head,
-            lstm_units=config.lstm_units,
-        )
+        self.task = self.create_task(config, bert_config)
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)
         self.num_training_examples = len(self._train.questions) if self._train else None
         self._normalization = NORMALIZATIONS[config.dataset]
         self._num_prediction_records: int | None = None
+
+    def create_task(self, config: SquadConfig, bert_config: BertConfig) -> QuestionAnsweringTask:
+        """See `FinetuningJob`."""
+        return QuestionAnsweringTask(
+            bert_config,
+            TRAINING_SCHEMA,
+            max_seq_length=config.max_seq_length,
+            is_padding_scored=self._lengths is None,
+            encoder_options=encoder_options(config),
+            head=config.head,
+            lstm_units=config.lstm_units,
+        )
 
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`."""

@@ -7,15 +7,17 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.schema import RecordSchema
+from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.span import SpanModel
+from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
 LOGITS = ("start_logits", "end_logits")
 
+_LOW = -1e4  # a logit that is never chosen, whose differences are still numbers
 MASKED_LOGIT = np.finfo(np.float32).min  # the logit of positions beyond the length that a batch was cut to
 
 
@@ -24,6 +26,7 @@ class QuestionAnsweringTask:
 
     Attributes:
       schema: the records to train on, with lengths and limits.
+      teacher_field: a teacher's logits in a record, of the start and of the end at each position.
     Source: BERT paper, section 4.2.
     """
 
@@ -58,6 +61,9 @@ class QuestionAnsweringTask:
         self._make_encoder = make_encoder
         self._model_options = model_options
         self.schema = self.sized(schema)
+        self.teacher_field = Field(
+            TEACHER_LOGITS, (max_seq_length, len(LOGITS)), "float32", is_per_position=True, is_trimmed=True
+        )
 
     def sized(self, schema: RecordSchema) -> RecordSchema:
         """A schema with the lengths and limits of this task."""
@@ -79,6 +85,23 @@ class QuestionAnsweringTask:
         ]
         total = tf.reduce_sum(sum(losses)) / 2
         return {"span": WeightedSum(total, tf.cast(tf.size(losses[0]), tf.float32))}
+
+    def logits(self, outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """See `DistillableTask`; float32 [B, S, 2]."""
+        return tf.stack([outputs[name] for name in LOGITS], axis=-1)
+
+    def soft_target_loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        teacher_logits: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+        temperature: float,
+    ) -> WeightedSum:
+        """See `DistillableTask`: the mean over start and end, each a choice among all positions but padding."""
+        is_real = batch["input_mask"][:, :, None] == 1
+        student, teacher = (tf.where(is_real, logits, _LOW) for logits in (self.logits(outputs), teacher_logits))
+        losses = soft_cross_entropy(student, teacher, temperature, axis=1)  # [B, 2]
+        return WeightedSum(tf.reduce_sum(losses) / len(LOGITS), tf.cast(tf.shape(losses)[0], tf.float32))
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Of each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""

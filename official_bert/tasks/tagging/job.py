@@ -102,7 +102,7 @@ class TaggingJob(FinetuningJob):
         )
         if config.do_export:
             check_export_dir(config.export_dir)
-        self.task = _task(config, bert_config, len(self._tags))
+        self.task = self.create_task(config, bert_config)
         self.primary_metric = f"eval_{primary_metric(self._tags)}"
         self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
         lengths = padded_lengths(config.max_seq_length)
@@ -124,6 +124,23 @@ class TaggingJob(FinetuningJob):
                 trained,
             )
         check_same_labels(config.output_dir, self._tags, noun="tags")
+
+    def create_task(self, config: TaggingConfig, bert_config: BertConfig) -> TaggingTask:
+        """See `FinetuningJob`."""
+        return TaggingTask(
+            bert_config,
+            num_tags=len(self._tags),
+            max_seq_length=config.max_seq_length,
+            trainable_encoder=config.trainable_encoder,
+            encoder_options=encoder_options(config),
+            feature_layers=config.feature_layers,
+            head=config.head,
+            lstm_units=config.lstm_units,
+        )
+
+    def check_teacher(self, folder: str) -> None:
+        """See `FinetuningJob`."""
+        check_same_labels(folder, self._tags, noun="tags", other="another teacher")
 
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
@@ -299,20 +316,6 @@ class _Writer(NamedTuple):
             made_from=combined,
             compression=file.compression,
         )
-
-
-def _task(config: TaggingConfig, bert_config: BertConfig, num_tags: int) -> TaggingTask:
-    """The task that the flags describe."""
-    return TaggingTask(
-        bert_config,
-        num_tags=num_tags,
-        max_seq_length=config.max_seq_length,
-        trainable_encoder=config.trainable_encoder,
-        encoder_options=encoder_options(config),
-        feature_layers=config.feature_layers,
-        head=config.head,
-        lstm_units=config.lstm_units,
-    )
 
 
 def _without_tags(file: TaggedFile) -> TaggedFile:

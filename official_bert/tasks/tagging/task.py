@@ -7,11 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.schema import RecordSchema
+from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
+from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
 # What is predicted of each record.
@@ -23,6 +24,7 @@ class TaggingTask:
 
     Attributes:
       schema: the records, with lengths and limits.
+      teacher_field: a teacher's logits in a record, of each tag at each position.
     Source: BERT paper, section 4.3.
     """
 
@@ -56,6 +58,9 @@ class TaggingTask:
         self._make_encoder = make_encoder
         self._model_options = model_options
         self.schema = self._sized(TAGGING_SCHEMA)
+        self.teacher_field = Field(
+            TEACHER_LOGITS, (max_seq_length, num_tags), "float32", is_per_position=True, is_trimmed=True
+        )
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
@@ -71,6 +76,18 @@ class TaggingTask:
         """The loss over the words that are tagged."""
         losses, weights = _losses(outputs, batch)
         return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
+
+    def logits(self, outputs: tf.Tensor) -> tf.Tensor:
+        """See `DistillableTask`; float32 [B, S, C]."""
+        return outputs
+
+    def soft_target_loss(
+        self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
+    ) -> WeightedSum:
+        """See `DistillableTask`: over the words that are tagged."""
+        weights = _weights(batch)
+        losses = soft_cross_entropy(outputs, teacher_logits, temperature)  # [B, S]
+        return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Of each window: tag_numbers, int32 [B, S], however short the batch was cut; loss_sum and num_labelled [B]."""
@@ -95,7 +112,11 @@ class TaggingTask:
 
 def _losses(logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """The loss at each position and its weight, 0 where no word is tagged; float32 [B, S]."""
-    labels = batch[LABELS.name]
-    weights = tf.cast(labels > 0, tf.float32)
+    labels, weights = batch[LABELS.name], _weights(batch)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
     return losses * weights, weights
+
+
+def _weights(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """1 at the positions whose tag is known, otherwise 0; float32 [B, S]."""
+    return tf.cast(batch[LABELS.name] > 0, tf.float32)

@@ -1,0 +1,219 @@
+"""Knowledge distillation: a task whose model also learns the outputs of a larger model, the teacher."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import keras
+import tensorflow as tf
+
+from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.tensor_names import ENCODER_INPUTS
+from official_bert.data.schema import Field
+from official_bert.modeling.encoder import is_of_encoder
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
+from official_bert.modeling.model import Encoder
+from official_bert.support.errors import UserError
+from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
+from official_bert.training.task import Task, WeightedSum
+
+TEACHER_LOGITS = "teacher_logits"
+
+
+class DistillableTask(Task, Protocol):
+    """A task whose logits a student can learn."""
+
+    teacher_field: Field
+    """What a record holds of the teacher: the logits of one example, under the name `TEACHER_LOGITS`."""
+
+    def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
+        """What is stored of the outputs of a teacher: float32 [B, *shape of `teacher_field`]."""
+
+    def soft_target_loss(
+        self,
+        outputs: Mapping[str, tf.Tensor] | tf.Tensor,
+        teacher_logits: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+        temperature: float,
+    ) -> WeightedSum:
+        """How far the outputs of a student are from a teacher's logits; 0 if they are the same."""
+
+
+class DistilledTask:
+    """A task learned from its labels and from what a teacher says of the same examples.
+
+    Attributes:
+      schema: the records of the task, with the teacher's logits.
+    Source: Hinton, Vinyals and Dean, "Distilling the Knowledge in a Neural Network" (2015), section 2.
+    """
+
+    def __init__(self, task: DistillableTask, *, soft_target_weight: float, temperature: float):
+        """Adds a loss to a task.
+
+        Args:
+          task: the task.
+          soft_target_weight: weight of the teacher's logits, from 0 to 1; the labels have the rest.
+          temperature: what the logits of both are divided by; the higher, the more the order of unlikely labels counts.
+        """
+        self._task = task
+        self._soft_target_weight, self._temperature = soft_target_weight, temperature
+        self.schema = task.schema.with_fields(task.teacher_field)
+
+    def build_model(self) -> keras.Model:
+        """Creates the student, variables included."""
+        return self._task.build_model()
+
+    def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """The losses of the task and `soft_target`, each times its weight."""
+        soft_target = self._task.soft_target_loss(outputs, batch[TEACHER_LOGITS], batch, self._temperature)
+        losses = {
+            name: weighted(loss, 1 - self._soft_target_weight)
+            for name, loss in self._task.losses(outputs, batch).items()
+        }
+        return {**losses, "soft_target": weighted(soft_target, self._soft_target_weight)}
+
+    def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Those of the task, which need no teacher."""
+        return self._task.predictions(outputs, batch)
+
+
+class HiddenStateTask:
+    """A distilled task whose student also learns what the layers of its teacher compute.
+
+    The teacher reads each batch together with the student.
+
+    Attributes:
+      schema: the records of the distilled task.
+    Source: Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding" (2020), section 3.1.
+    """
+
+    def __init__(
+        self,
+        task: DistilledTask,
+        *,
+        teacher_checkpoint: str,
+        teacher_config: BertConfig,
+        teacher_layers: Sequence[int],
+        weight: float,
+        dtype: str | None = None,
+    ):
+        """Adds a loss to a distilled task.
+
+        Args:
+          task: the task.
+          teacher_checkpoint: prefix of the teacher's weights.
+          teacher_config: its architecture.
+          teacher_layers: which of its layers each of the student's learns; see `matched_layers`.
+          weight: weight of the loss.
+          dtype: dtype policy of the teacher.
+        """
+        self._task = task
+        self._teacher_checkpoint, self._teacher_config = teacher_checkpoint, teacher_config
+        self._teacher_layers, self._weight = teacher_layers, weight
+        self._dtype = dtype
+        self.schema = task.schema
+        self._teacher: Encoder | None = None
+
+    def build_model(self) -> keras.Model:
+        """Creates the student and its projections, variables included, and loads the teacher's encoder."""
+        student = LayeredModel(self._task.build_model(), projected_size=self._teacher_config.hidden_size)
+        self._teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
+        self._teacher.trainable = False
+        arrays, _ = open_pretrained(self._teacher_checkpoint, self._teacher_config, parameter="teacher")
+        load_pretrained(arrays, self._teacher.checkpoint_variables(), required=is_of_encoder)
+        return student
+
+    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """Those of the distilled task, and `hidden_state` times its weight."""
+        encoded = self._teacher({name: batch[name] for name in ENCODER_INPUTS}, training=False)
+        layers = encoded["encoder_layers"]
+        taught = [encoded["embedding_output"], *(layers[layer] for layer in self._teacher_layers)]
+        hidden_state = hidden_state_loss(outputs.layers, taught, batch["input_mask"])
+        return {**self._task.losses(outputs.outputs, batch), "hidden_state": weighted(hidden_state, self._weight)}
+
+    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Those of the task, which need no teacher."""
+        return self._task.predictions(outputs.outputs, batch)
+
+
+def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], input_mask: tf.Tensor) -> WeightedSum:
+    """The squared differences of layers, float [B, S, D] each: the mean over positions that are not padding and units.
+
+    It is the sum over the layers, as in TinyBERT.
+    """
+    is_real = tf.cast(input_mask, tf.float32)
+    differences = tf.add_n(
+        [
+            tf.reduce_mean(tf.math.squared_difference(*(tf.cast(layer, tf.float32) for layer in pair)), axis=-1)
+            for pair in zip(student, teacher, strict=True)
+        ]
+    )  # [B, S]
+    return WeightedSum(tf.reduce_sum(differences * is_real), tf.reduce_sum(is_real))
+
+
+def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: int) -> list[int]:
+    """Which of the teacher's layers each of the student's learns.
+
+    Args:
+      given: their numbers, 0 for the first and -1 for the last; None for evenly spaced ones, up to the last.
+      num_student: layers of the student.
+      num_teacher: layers of the teacher.
+
+    Returns:
+      `num_student` numbers from 0.
+
+    Raises:
+      UserError: the list does not fit, or there is none and the student has more layers than its teacher.
+    """
+    if given is None:
+        if num_student > num_teacher:
+            raise UserError(
+                f"the student has {num_student} layers and its teacher {num_teacher}; say with teacher_layers which of "
+                "the teacher's layers each of the student's learns"
+            )
+        return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
+    shown = ",".join(map(str, given))
+    if len(given) != num_student:
+        raise UserError(
+            f"teacher_layers={shown} names {len(given)} layers; name one of the teacher's for each of the "
+            f"{num_student} of the student"
+        )
+    wrong = [layer for layer in given if not -num_teacher <= layer < num_teacher]
+    if wrong:
+        raise UserError(
+            f"teacher_layers={shown}: there is no layer {wrong[0]}; the teacher's are 0 to {num_teacher - 1}, or -1 to "
+            f"-{num_teacher} from the last"
+        )
+    return [layer % num_teacher for layer in given]
+
+
+def weighted(loss: WeightedSum, weight: float) -> WeightedSum:
+    """A loss whose mean is multiplied by a weight."""
+    return loss._replace(total=loss.total * weight)
+
+
+def soft_cross_entropy(
+    logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float, *, axis: int = -1
+) -> tf.Tensor:
+    """The Kullback-Leibler divergence of a student's distributions from a teacher's, times the squared temperature.
+
+    Its gradients are those of the cross entropy with soft targets; the factor keeps them as large at any temperature.
+
+    Args:
+      logits: float [...], the student's.
+      teacher_logits: float [...], of the same shape.
+      temperature: what both are divided by.
+      axis: of the classes.
+
+    Returns:
+      float32, the shape without that axis.
+    """
+    student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature, axis=axis)
+    teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32) / temperature, axis=axis)
+    return tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=axis) * temperature**2
+
+
+def soft_binary_cross_entropy(logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float) -> tf.Tensor:
+    """As `soft_cross_entropy`, for independent labels: the mean over the last axis."""
+    pairs = [tf.stack([values, tf.zeros_like(values)], axis=-1) for values in (logits, teacher_logits)]
+    return tf.reduce_mean(soft_cross_entropy(*pairs, temperature), axis=-1)

@@ -1,0 +1,41 @@
+"""What a trainer computes of all records of a file."""
+
+import numpy as np
+import tensorflow as tf
+
+from official_bert.data.damage import explained_damage
+from official_bert.data.pipeline import evaluation_batches
+from official_bert.data.records import RecordFile
+from official_bert.training.loop import Trainer
+
+
+def predictions(
+    trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
+) -> dict[str, np.ndarray]:
+    """The task's predictions of every record of a file.
+
+    Args:
+      trainer: gives the model.
+      file: the file.
+      num_records: how many records it has.
+      batch_size: examples in a batch, over all replicas.
+      label: what the progress shows.
+
+    Returns:
+      Name to array, one row per record, in the order of the file.
+    """
+    with explained_damage([file.path], file.schema):
+        return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
+
+
+def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
+    """All records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
+    trainer.cluster.wait()  # until the chief has written the file
+    return evaluation_batches(
+        [file.path],
+        file.schema,
+        batch_size=batch_size,
+        lengths=file.lengths,
+        num_replicas=trainer.num_replicas,
+        numbers=numbers,
+    )

@@ -1,0 +1,130 @@
+"""The teacher of a fine-tuning run: a finished run of the same task, whose logits are stored beside the records."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.training import FinetuningOptions
+from official_bert.data import tfrecord
+from official_bert.data.damage import explained_damage
+from official_bert.data.records import RecordFile, fingerprint, made_from, write_cached
+from official_bert.data.schema import RecordSchema
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
+from official_bert.training.loop import Trainer
+from official_bert.training.predicting import batches_of
+from official_bert.training.run_folder import BERT_CONFIG_FILE, RunConfig, model_file, read_run_config
+
+if TYPE_CHECKING:
+    from official_bert.training.finetuning import FinetuningJob
+
+# Flags of what stands on the encoder; a teacher and its student need not share them.
+HEAD_FLAGS = ("head", "lstm_units", "feature_layers", "window_pooling")
+
+
+class Teacher(NamedTuple):
+    """A trained model.
+
+    Attributes:
+      folder: output folder of its run.
+      run: what the run was started with.
+      checkpoint: prefix of its weights.
+      bert_config: its architecture.
+    """
+
+    folder: str
+    run: RunConfig
+    checkpoint: str
+    bert_config: BertConfig
+
+
+def find_teacher(config: FinetuningOptions) -> Teacher:
+    """Finds the teacher that the flags name, and looks whether it learned the same task from the same records.
+
+    Raises:
+      UserError: the folder has no finished run, or one of another task or vocabulary.
+    """
+    path = config.teacher
+    is_best = os.path.basename(os.path.abspath(path)) == BEST_FOLDER
+    folder = os.path.dirname(os.path.abspath(path)) if is_best else path
+    run, architecture = read_run_config(folder), model_file(folder, BERT_CONFIG_FILE)
+    if run is None or architecture is None:
+        raise UserError(f"teacher={path} is not the output folder of a finished run; give that of the larger model")
+    if run.task not in (None, config.task):
+        raise UserError(f"teacher={path} was trained for {run.task}, not for {config.task}; give another one")
+    bert_config = BertConfig.from_json_file(architecture)
+    bert_config.check_length(config.max_seq_length, architecture)
+    return Teacher(folder, run, CheckpointReader(path, "teacher").prefix, bert_config)
+
+
+def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
+    """The file with the records of another one and a teacher's logits."""
+    path = file.path.removesuffix(".tf_record") + ".teacher.tf_record"
+    return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
+
+
+def write_teacher_records(
+    job: "FinetuningJob", teacher: Teacher, strategy: tf.distribute.Strategy, file: RecordFile, num_records: int
+) -> None:
+    """Writes the records to train on with the logits of a teacher, unless an existing file is up to date.
+
+    The teacher computes each example once, without dropout; the epochs of training read what it said.
+
+    Args:
+      job: says what is learned.
+      teacher: the teacher.
+      strategy: where it computes.
+      file: the records without its logits; all workers can read it.
+      num_records: how many it has.
+
+    Raises:
+      UserError: the checkpoint does not fit the flags of the run.
+    """
+    config = job.config
+    head = {name: value for name, value in teacher.run.flags.items() if name in HEAD_FLAGS and hasattr(config, name)}
+    task = job.create_task(dataclasses.replace(config, **head), teacher.bert_config)
+    target = teacher_file(file, task)
+    schema = RecordSchema(target.schema.fields[-1])
+
+    def records() -> Iterator[bytes]:
+        logging.info("teacher: using the weights of %s", teacher.checkpoint)
+        logits = _logits(task, teacher, strategy, file, num_records, config)
+        for record, of_record in zip(tfrecord.read_records(file.path), logits, strict=True):
+            # Two serialized tf.train.Examples, one after the other, are the Example that has the features of both.
+            yield record + schema.encode({TEACHER_LOGITS: of_record.ravel()})
+
+    with files.open_file(f"{teacher.checkpoint}.index", "rb") as source:  # it has a checksum of each array
+        weights = hashlib.sha256(source.read()).hexdigest()
+    settings = (made_from(file.path), weights, teacher.bert_config.to_json_string(), head, config.mixed_precision)
+    write_cached(target.path, fingerprint(*settings), records, file.compression)
+
+
+def _logits(
+    task: DistillableTask,
+    teacher: Teacher,
+    strategy: tf.distribute.Strategy,
+    file: RecordFile,
+    num_records: int,
+    config: FinetuningOptions,
+) -> Iterator[np.ndarray]:
+    """The logits of each record, in their order."""
+    trainer = Trainer(task, strategy, seed=config.random_seed)
+    trainer.restore(teacher.checkpoint)
+    with explained_damage([file.path], file.schema):
+        yield from trainer.compute_by_record(
+            lambda batch: task.logits(trainer.model(batch, training=False)),
+            lambda numbers: batches_of(trainer, file, config.predict_batch_size, numbers),
+            num_records,
+            bytes_per_record=4 * task.teacher_field.length,
+            label="teacher",
+        )

@@ -1,0 +1,153 @@
+"""The losses of distillation, against sums written down plainly, and what a distilled task makes of them."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoders import PLAIN
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.task import ClassificationTask
+from official_bert.training.distillation import (
+    TEACHER_LOGITS,
+    DistilledTask,
+    hidden_state_loss,
+    matched_layers,
+    soft_binary_cross_entropy,
+    soft_cross_entropy,
+)
+from official_bert.training.layered_model import LayeredModel
+from tests.training.task_batches import TASKS, batch_of
+
+DISTILLED = ("classification", "tagging", "question answering")
+
+
+def distribution(logits):
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()
+
+
+def divergence(student, teacher, temperature):
+    p, q = distribution(teacher / temperature), distribution(student / temperature)
+    return temperature**2 * sum(a * np.log(a / b) for a, b in zip(p, q, strict=True))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_soft_targets_are_a_divergence_times_the_squared_temperature(temperature):
+    rng = np.random.default_rng(1)
+    student, teacher = rng.normal(size=(2, 4, 3)).astype(np.float32)
+    expected = [divergence(*pair, temperature) for pair in zip(student, teacher, strict=True)]
+    assert soft_cross_entropy(student, teacher, temperature).numpy() == pytest.approx(expected, rel=1e-4)
+    turned = soft_cross_entropy(student.T, teacher.T, temperature, axis=0)
+    assert turned.numpy() == pytest.approx(expected, rel=1e-4)
+    of_labels = [
+        np.mean([divergence(np.array([s, 0]), np.array([t, 0]), temperature) for s, t in zip(*pair, strict=True)])
+        for pair in zip(student, teacher, strict=True)
+    ]
+    assert soft_binary_cross_entropy(student, teacher, temperature).numpy() == pytest.approx(of_labels, rel=1e-4)
+
+
+def test_the_gradients_of_soft_targets_hardly_depend_on_the_temperature():
+    student, teacher = tf.Variable([[0.02, -0.01, 0.03]]), tf.constant([[0.05, 0.01, -0.04]])
+    gradients = []
+    for temperature in (1.0, 8.0):
+        with tf.GradientTape() as tape:
+            loss = soft_cross_entropy(student, teacher, temperature)
+        gradients.append(tape.gradient(loss, student).numpy())
+    assert gradients[0] == pytest.approx(gradients[1], rel=0.05)
+
+
+def outputs_of(task, model, batch):
+    return model(batch, training=False), task.logits(model(batch, training=False)).numpy()
+
+
+@pytest.mark.parametrize("name", DISTILLED)
+def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn_from_it(name):
+    task, batch = TASKS[name](PLAIN), batch_of(name)
+    outputs, logits = outputs_of(task, task.build_model(), batch)
+    assert logits.shape[1:] == task.teacher_field.shape
+    same = task.soft_target_loss(outputs, logits, batch, 2.0)
+    assert float(same.total) == pytest.approx(0, abs=1e-5)
+    other = logits.copy()
+    other.reshape(len(other), -1)[:, 0] += 1
+    different = task.soft_target_loss(outputs, other, batch, 2.0)
+    assert float(different.total) > 0 if name != "tagging" else float(different.total) >= 0
+    assert float(different.weight) == float(task.losses(outputs, batch).popitem()[1].weight)
+
+
+@pytest.mark.parametrize("name", ["tagging", "question answering"])
+def test_what_a_teacher_says_of_padding_is_ignored(name):
+    task, batch = TASKS[name](PLAIN), batch_of(name)
+    outputs, logits = outputs_of(task, task.build_model(), batch)
+    logits = logits + np.random.default_rng(1).normal(size=logits.shape).astype(np.float32)
+    loss = task.soft_target_loss(outputs, logits, batch, 1.0)
+    changed = np.where(batch["input_mask"].numpy()[..., None] == 1, logits, 77)
+    assert not np.array_equal(changed, logits)
+    assert float(task.soft_target_loss(outputs, changed, batch, 1.0).total) == pytest.approx(
+        float(loss.total), abs=1e-6
+    )
+
+
+def test_labels_and_teacher_share_the_loss():
+    task, batch = TASKS["classification"](PLAIN), batch_of("classification")
+    outputs, logits = outputs_of(task, task.build_model(), batch)
+    batch = {**batch, TEACHER_LOGITS: logits[::-1] * 3}
+    parts = {
+        weight: DistilledTask(task, soft_target_weight=weight, temperature=2.0).losses(outputs, batch)
+        for weight in (0.0, 0.25, 1.0)
+    }
+    label, soft = parts[0.0]["classification"].total, parts[1.0]["soft_target"].total
+    assert float(label) > 0 < float(soft)
+    assert float(parts[0.0]["soft_target"].total) == float(parts[1.0]["classification"].total) == 0
+    assert float(parts[0.25]["classification"].total) == pytest.approx(0.75 * float(label))
+    assert float(parts[0.25]["soft_target"].total) == pytest.approx(0.25 * float(soft))
+
+
+def test_numbers_are_learned_by_their_squared_distance():
+    config = BertConfig(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
+    task = ClassificationTask(
+        config, problem="regression", num_labels=1, metric_names=(), max_length=4, eval_batch_size=2
+    )
+    batch = {"is_real_example": tf.constant([1, 1, 0])}
+    loss = task.soft_target_loss(tf.constant([[1.0], [2.0], [9.0]]), tf.constant([[3.0], [2.5], [0.0]]), batch, 2.0)
+    assert (float(loss.total), float(loss.weight)) == (4.25, 2.0)
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "classification of windows"])
+def test_a_model_that_shows_its_layers_computes_the_same(name):
+    task, batch = TASKS[name](PLAIN), batch_of(name)
+    model = task.build_model()
+    inputs = {name: batch[name] for name in model.INPUTS}
+    shown = LayeredModel(model)(inputs)
+    tf.nest.map_structure(
+        lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5), model(inputs), shown.outputs
+    )
+    encoded = model.encoder(*(batch[name] for name in model.encoder.INPUTS))
+    for layer, expected in zip(shown.layers, [encoded["embedding_output"], *encoded["encoder_layers"]], strict=True):
+        np.testing.assert_allclose(layer, expected, atol=1e-5)
+    projected = LayeredModel(model, projected_size=5)
+    assert [layer.shape[-1] for layer in projected(inputs).layers] == [5] * len(shown.layers)
+    added = {weight.path for weight in projected.weights} - {weight.path for weight in model.weights}
+    assert added == {"distillation/embeddings/kernel", "distillation/layers/kernel"}
+
+
+def test_layers_are_compared_where_there_is_no_padding():
+    rng = np.random.default_rng(1)
+    student, teacher = rng.normal(size=(2, 3, 2, 4, 5)).astype(np.float32)  # of 3 layers, [2, 4, 5] each
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]])
+    loss = hidden_state_loss(student, teacher, mask)
+    expected = sum(
+        np.mean((student[layer, row, place] - teacher[layer, row, place]) ** 2)
+        for layer in range(3)
+        for row, place in zip(*np.nonzero(mask), strict=True)
+    )
+    assert (float(loss.total), float(loss.weight)) == (pytest.approx(expected, rel=1e-5), 4.0)
+
+
+def test_layers_are_matched_evenly_up_to_the_last():
+    assert matched_layers(None, 3, 6) == [1, 3, 5]
+    assert matched_layers(None, 4, 12) == [2, 5, 8, 11]
+    assert matched_layers(None, 2, 3) == [0, 2]
+    assert matched_layers([0, -1], 2, 3) == [0, 2]
+    with pytest.raises(UserError, match="the student has 3 layers and its teacher 2; say with teacher_layers"):
+        matched_layers(None, 3, 2)

@@ -217,6 +217,7 @@ def check_average_checkpoints(config: AveragingConfig) -> None:
 def check_make_student(config: StudentConfig) -> None:
     """Checks the files of `tools/make_student.py`; see `check_classifier`."""
     bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_has_own_layers(config.bert_config_file)
     bert_config.check_layers(config.chosen_layers(bert_config.num_hidden_layers), config.bert_config_file)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     if config.vocab_file is not None:

@@ -12,6 +12,7 @@ from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support.errors import UserError
 
 _NAMES_SHOWN = 5
+_OWN, _SHARED = "/encoder/layer_0/", "/encoder/transformer/group_0/"  # in the names of BERT's layers and of ALBERT's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +100,7 @@ def load_arrays(
     missing = [name for name in variables if name not in arrays.shapes]
     required_missing = [name for name in missing if required(name)]
     if required_missing:
+        check_kind(arrays.source, required_missing, arrays.shapes)
         raise UserError(
             f"{arrays.source} lacks {len(required_missing)} of the model's variables: {_some(required_missing)}; is it "
             "a checkpoint of such a model, and does its bert_config.json belong to it?"
@@ -126,6 +128,7 @@ def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, 
     names = {**{variable.path: variable for variable in variables}, **state}
     missing = [name for name in names if name not in reader.shapes]
     if missing:
+        check_kind(reader.prefix, missing, reader.shapes)
         raise UserError(f"{reader.prefix} lacks {_some(missing)}: {_advice(missing, names, reader.shapes)}")
     _check_shapes(f"checkpoint {reader.prefix}", reader.shapes, names)
     for name, variable in names.items():
@@ -171,6 +174,7 @@ def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> Ch
     names = {variable.path: variable for variable in variables}
     missing = [name for name in names if name not in reader.shapes]
     if missing:
+        check_kind(f"{what} {reader.prefix}", missing, reader.shapes)
         raise UserError(f"{what} {reader.prefix} lacks {_some(missing)}: it is of another model, or was not fine-tuned")
     if any("/lstm_" in name for name in reader.shapes) and not any("/lstm_" in name for name in names):
         raise UserError(f"{what} {reader.prefix} has a bidirectional LSTM; give head=bilstm, as in training")
@@ -188,6 +192,29 @@ def load_whole(path: str, variables: Sequence[keras.Variable], what: str) -> int
     for variable in variables:
         variable.assign(reader.read(variable.path))
     return reader.step
+
+
+def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
+    """Raises if a BERT's variables are wanted of an ALBERT's checkpoint, or the other way round.
+
+    Args:
+      source: the checkpoint, for messages.
+      missing: names of variables that it lacks.
+      there: those that it has.
+
+    Raises:
+      UserError: the names are of the two; the message says which config is needed.
+    """
+    if any(_SHARED in name for name in there) and any(_OWN in name for name in missing):
+        raise UserError(
+            f"{source} has ALBERT's shared layers, and the config is a BERT's; give the albert_config.json that "
+            "belongs to the checkpoint"
+        )
+    if any(_OWN in name for name in there) and any(_SHARED in name for name in missing):
+        raise UserError(
+            f"{source} has the layers of a BERT, each with weights of its own, and the config is an ALBERT's "
+            "(num_hidden_groups); give the bert_config.json that belongs to the checkpoint"
+        )
 
 
 def _check_shapes(

@@ -20,6 +20,7 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 
 _CONFIG_FILE, _HF_CONFIG_FILE = "bert_config.json", "config.json"
+_ALBERT_CONFIG_FILE = "albert_config.json"  # as the archives of ALBERT call it
 _CHECKPOINT = "bert_model.ckpt"  # as the released archives call it
 
 
@@ -32,9 +33,9 @@ def open_pretrained(
     """Finds the weights and the architecture of a model; nothing of the weights is read yet.
 
     Args:
-      path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`), the output folder of a run or
-        `best` in it, the prefix of a checkpoint in one of these (`out/model.ckpt-1000`), or a folder of Hugging Face's
-        (`config.json` and `model.safetensors`).
+      path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`) or as ALBERT was
+        (`albert_config.json`), the output folder of a run or `best` in it, the prefix of a checkpoint in one of these
+        (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`).
       bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
       parameter: what the caller calls `path`, for messages.
 
@@ -76,8 +77,9 @@ def _config_file(prefix: str, advice: str) -> str:
     if os.path.basename(os.path.abspath(folder)) == BEST_FOLDER:
         folders.append(os.path.dirname(os.path.abspath(folder)))
     for candidate in folders:
-        if files.exists(os.path.join(candidate, _CONFIG_FILE)):
-            return os.path.join(candidate, _CONFIG_FILE)
+        for name in (_CONFIG_FILE, _ALBERT_CONFIG_FILE):
+            if files.exists(os.path.join(candidate, name)):
+                return os.path.join(candidate, name)
     raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's weights of BERT: reads and writes their files, and converts their names and layout.
+"""Hugging Face's weights of BERT and ALBERT: reads and writes their files, and converts their names and layout.
 
 `read_folder` -> `from_hf` -> `bundle.write_checkpoint` is one direction, `bundle.CheckpointReader` -> `to_hf` ->
 `write_file` the other.
@@ -16,6 +16,8 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import is_training_state
+from official_bert.checkpoints.hf_names import EMBEDDING_PROJECTION, Family, Rule, layer_numbers, sizes
+from official_bert.checkpoints.loading import check_kind
 from official_bert.config.bert_config import BertConfig
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
@@ -29,92 +31,8 @@ _FROM_PICKLE = (
     f"s.save_file({{n: t.contiguous().clone() for n, t in d.items()}}, '{WEIGHTS_FILE}')"
 )
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
-_BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # constants, never learned
-# Tensors that are the same variable as another one.
-_TIED = {
-    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-    "cls.predictions.decoder.bias": "cls.predictions.bias",
-}
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, never learned
 _POOLER_SEED = 0
-
-
-class Rule(NamedTuple):
-    """One variable; with a `{}` in its names, which stands for the number of a layer, one of each layer.
-
-    Attributes:
-      source: its name, in the table below ours.
-      target: its other name.
-      shape: under the first name, a letter for each dimension as in `_sizes`.
-      is_transposed: whether the two layouts are transposes of each other; PyTorch's linear layers keep [output, input].
-    """
-
-    source: str
-    target: str
-    shape: str
-    is_transposed: bool = False
-
-    def mirrored(self) -> "Rule":
-        """The same rule from the other side."""
-        shape = self.shape[::-1] if self.is_transposed else self.shape
-        return Rule(self.target, self.source, shape, self.is_transposed)
-
-    def of_each_layer(self, num_layers: int) -> list["Rule"]:
-        """The rule for layer 0, 1 and so on; the rule itself if it is of no layer."""
-        layers = range(num_layers if "{}" in self.source else 1)
-        return [self._replace(source=self.source.format(layer), target=self.target.format(layer)) for layer in layers]
-
-
-def _dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
-    kernel = Rule(f"{name}/kernel", f"{hf_name}.weight", shape, is_transposed=True)
-    return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
-
-
-def _layer_norm(name: str, hf_name: str) -> tuple[Rule, ...]:
-    return Rule(f"{name}/gamma", f"{hf_name}.weight", "D"), Rule(f"{name}/beta", f"{hf_name}.bias", "D")
-
-
-def _output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
-    weights = Rule(f"{folder}output_weights", f"{hf_name}.weight", f"{classes}D")
-    return weights, Rule(f"{folder}output_bias", f"{hf_name}.bias", classes)
-
-
-# Every variable there is. Of a part, all variables are there or none.
-_RULES = {
-    "encoder": (
-        Rule("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", "VD"),
-        Rule("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight", "TD"),
-        Rule("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight", "SD"),
-        *_layer_norm("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm"),
-        *_dense("bert/encoder/layer_{}/attention/self/query", "bert.encoder.layer.{}.attention.self.query", "DD"),
-        *_dense("bert/encoder/layer_{}/attention/self/key", "bert.encoder.layer.{}.attention.self.key", "DD"),
-        *_dense("bert/encoder/layer_{}/attention/self/value", "bert.encoder.layer.{}.attention.self.value", "DD"),
-        *_dense("bert/encoder/layer_{}/attention/output/dense", "bert.encoder.layer.{}.attention.output.dense", "DD"),
-        *_layer_norm(
-            "bert/encoder/layer_{}/attention/output/LayerNorm", "bert.encoder.layer.{}.attention.output.LayerNorm"
-        ),
-        *_dense("bert/encoder/layer_{}/intermediate/dense", "bert.encoder.layer.{}.intermediate.dense", "DI"),
-        *_dense("bert/encoder/layer_{}/output/dense", "bert.encoder.layer.{}.output.dense", "ID"),
-        *_layer_norm("bert/encoder/layer_{}/output/LayerNorm", "bert.encoder.layer.{}.output.LayerNorm"),
-    ),
-    "pooler": _dense("bert/pooler/dense", "bert.pooler.dense", "DD"),
-    "masked-LM head": (
-        *_dense("cls/predictions/transform/dense", "cls.predictions.transform.dense", "DD"),
-        *_layer_norm("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
-        Rule("cls/predictions/output_bias", "cls.predictions.bias", "V"),
-    ),
-    "next-sentence head": _output("cls/seq_relationship/", "cls.seq_relationship", "2"),
-    "classifier": _output("", "classifier", "C"),
-    "span head": _output("cls/squad/", "qa_outputs", "2"),
-}
-# The class in `transformers` for the heads that a checkpoint may have.
-_ARCHITECTURES = {
-    (): "BertModel",
-    ("masked-LM head", "next-sentence head"): "BertForPreTraining",
-    ("masked-LM head",): "BertForMaskedLM",
-    ("next-sentence head",): "BertForNextSentencePrediction",
-    ("classifier",): "BertForSequenceClassification",
-    ("span head",): "BertForQuestionAnswering",
-}
 
 
 class Weights(NamedTuple):
@@ -159,11 +77,21 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
     Raises:
       UserError: an array is unknown, missing or has another shape; the message names it.
     """
-    rules = {part: [rule.mirrored() for rule in rules] for part, rules in _RULES.items()}
-    weights = _renamed(arrays, rules, config, source)
+    parts = Family.of(config).parts
+    weights = _renamed(
+        arrays, {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()}, config, source
+    )
+    if _has_identity(config):
+        for name, array in _identity(config).items():
+            if not np.array_equal(weights.arrays.pop(name), array):
+                raise UserError(
+                    f"{source}: embedding_hidden_mapping_in is not the identity, but embedding_size and hidden_size "
+                    f"are both {config.hidden_size}; an ALBERT of google-research/albert has no projection then, so "
+                    "the model cannot be converted"
+                )
     if "pooler" not in weights.parts:
         initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED)
-        kernel, bias = (rule.source for rule in _RULES["pooler"])
+        kernel, bias = (rule.source for rule in parts["pooler"])
         weights.arrays[kernel] = np.array(initializer([config.hidden_size, config.hidden_size]))
         weights.arrays[bias] = np.zeros([config.hidden_size], np.float32)
         logging.warning(
@@ -194,15 +122,19 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     for name, array in arrays.items():
         _check_finite(array, name, source)
-    renamed, parts = _renamed(arrays, _RULES, config, source)
+    family = Family.of(config)
+    check_kind(source, [rule.source for rule in _rules_of_layers(family.parts["encoder"], config)], arrays)
+    if _has_identity(config):
+        arrays |= _identity(config)
+    renamed, parts = _renamed(arrays, family.parts, config, source)
     heads = tuple(part for part in parts if part not in ("encoder", "pooler"))
-    if heads not in _ARCHITECTURES:
+    if heads not in family.architectures:
         raise UserError(
             f"{source} has a {' and a '.join(heads)}; no class of transformers has this combination of heads"
         )
-    architecture = _ARCHITECTURES[heads]
+    architecture = family.architectures[heads]
     if not heads:
-        renamed = {name.removeprefix("bert."): array for name, array in renamed.items()}
+        renamed = {name.removeprefix(family.prefix): array for name, array in renamed.items()}
     num_classes = len(arrays["output_bias"]) if "classifier" in heads else None
     return HfWeights(renamed, architecture, num_classes)
 
@@ -210,17 +142,14 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
 def _renamed(
     arrays: Mapping[str, np.ndarray], rules: Mapping[str, Sequence[Rule]], config: BertConfig, source: str
 ) -> Weights:
-    rules_of_parts = {
-        part: [rule for pattern in patterns for rule in pattern.of_each_layer(config.num_hidden_layers)]
-        for part, patterns in rules.items()
-    }
+    rules_of_parts = {part: _rules_of_layers(patterns, config) for part, patterns in rules.items()}
     unknown = sorted(set(arrays) - {rule.source for part in rules_of_parts.values() for rule in part})
     if unknown:
         raise UserError(
-            f"{source} holds {unknown[0]} ({len(unknown)} unknown arrays in all), which a BERT with "
-            f"num_hidden_layers={config.num_hidden_layers} does not have; does the model config belong to it?"
+            f"{source} holds {unknown[0]} ({len(unknown)} unknown arrays in all), which {_described(config)} does not "
+            "have; does the model config belong to it?"
         )
-    sizes = _sizes(config)
+    known_sizes = sizes(config)
     weights = Weights({}, [])
     for part, part_rules in rules_of_parts.items():
         missing = [rule.source for rule in part_rules if rule.source not in arrays]
@@ -231,30 +160,42 @@ def _renamed(
         weights.parts.append(part)
         for rule in part_rules:
             array = arrays[rule.source]
-            if not _fits(array.shape, rule.shape, sizes):
+            if not _fits(array.shape, rule.shape, known_sizes):
+                required = ", ".join(str(known_sizes.get(letter, letter)) for letter in rule.shape)
                 raise UserError(
                     f"{source}: {rule.source} has the shape {list(array.shape)}, but the model config requires "
-                    f"[{', '.join(str(sizes.get(letter, letter)) for letter in rule.shape)}]; do they belong together?"
+                    f"[{required}]; do they belong together?"
                 )
             weights.arrays[rule.target] = array.T if rule.is_transposed else array
     return weights
 
 
-def _sizes(config: BertConfig) -> dict[str, int]:
-    """What the letters of a shape mean; C, the number of classes, is what the first array that has it says."""
-    return {
-        "V": config.vocab_size,
-        "T": config.type_vocab_size,
-        "S": config.max_position_embeddings,
-        "D": config.hidden_size,
-        "I": config.intermediate_size,
-        "2": 2,
-    }
+def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]:
+    layers = layer_numbers(config)
+    return [rule for pattern in patterns for rule in pattern.of_each_layer(layers)]
 
 
-def _fits(shape: tuple[int, ...], letters: str, sizes: dict[str, int]) -> bool:
+def _described(config: BertConfig) -> str:
+    if not config.is_albert:
+        return f"a BERT with num_hidden_layers={config.num_hidden_layers}"
+    groups, inner = config.num_hidden_groups, config.inner_group_num
+    return f"an ALBERT with num_hidden_groups={groups} and inner_group_num={inner}"
+
+
+def _has_identity(config: BertConfig) -> bool:
+    """Whether `transformers` projects embeddings that are as wide as the layers, and so are not projected here."""
+    return config.is_albert and config.embedding_width == config.hidden_size
+
+
+def _identity(config: BertConfig) -> dict[str, np.ndarray]:
+    """The projection that changes nothing, by our names."""
+    kernel, bias = np.eye(config.hidden_size, dtype=np.float32), np.zeros(config.hidden_size, np.float32)
+    return {f"{EMBEDDING_PROJECTION}/kernel": kernel, f"{EMBEDDING_PROJECTION}/bias": bias}
+
+
+def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> bool:
     return len(shape) == len(letters) and all(
-        sizes.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
+        known_sizes.setdefault(letter, size) == size for letter, size in zip(letters, shape, strict=True)
     )
 
 
@@ -270,21 +211,23 @@ def read_folder(folder: str) -> dict[str, np.ndarray]:
       folder: the folder.
 
     Returns:
-      Name to float32 array, under the names of today's `BertForPreTraining`: with `bert.`, LayerNorm's `gamma` and
+      Name to float32 array, under the names of today's `BertForPreTraining` or `AlbertForPreTraining`: with `bert.` or
+        `albert.`, LayerNorm's `gamma` and
       `beta` as `weight` and `bias`, each tied variable once, no buffers.
 
     Raises:
       UserError: there are no such files, one is damaged or holds numbers that are not finite, or two tensors that must
         be equal differ.
     """
+    stored = [(path, name, array) for path in _weight_files(folder) for name, array in _read_file(path)]
+    family = Family.of_names(name for _, name, _ in stored)
     arrays: dict[str, np.ndarray] = {}
-    for path in _weight_files(folder):
-        for stored_name, array in _read_file(path):
-            name = _todays_name(stored_name)
-            if name in arrays:
-                raise UserError(f"{path}: {stored_name} occurs twice, also in another file or under another name")
-            arrays[name] = array
-    for copy, original in _TIED.items():
+    for path, stored_name, array in stored:
+        name = _todays_name(stored_name, family)
+        if name in arrays:
+            raise UserError(f"{path}: {stored_name} occurs twice, also in another file or under another name")
+        arrays[name] = array
+    for copy, original in family.tied.items():
         if copy in arrays:
             array = arrays.pop(copy)
             if not np.array_equal(arrays.setdefault(original, array), array):
@@ -332,7 +275,7 @@ def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}") from error
     for name, tensor in tensors:
-        if _todays_name(name) in _BUFFERS:
+        if name.endswith(_BUFFERS):
             continue
         if tensor["dtype"] not in _DTYPES:
             raise UserError(f"{path}: {name} holds {tensor['dtype']}, not floating-point numbers; is it quantized?")
@@ -348,11 +291,11 @@ def _check_finite(array: np.ndarray, name: str, source: str) -> None:
         raise UserError(f"{source}: {name} holds NaN or infinity; did the training diverge, or is the file damaged?")
 
 
-def _todays_name(name: str) -> str:
+def _todays_name(name: str, family: Family) -> str:
     for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
         if name.endswith(old):
             name = name.removesuffix(old) + new
-    return f"bert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
+    return f"{family.prefix}{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -24,6 +24,25 @@ _USUAL_SIZES = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
+# Keys of the `albert_config.json` files of google-research/albert: what a missing one means there, where that differs
+# from BERT; and those that nothing computes with, with the one value that released files have.
+_ALBERT_DEFAULTS = {
+    "embedding_size": 128,
+    "hidden_size": 4096,
+    "num_attention_heads": 64,
+    "intermediate_size": 16384,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "type_vocab_size": 2,
+}
+_ALBERT_CONSTANTS = {
+    "down_scale_factor": 1,
+    "gap_size": 0,
+    "layers_to_keep": [],
+    "net_structure_type": 0,
+    "num_memory_blocks": 0,
+}
+ALBERT_KEYS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 _LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
 _MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
 _BYTES_OF_NUMBER = 4  # float32
@@ -32,16 +51,20 @@ _ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its g
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The shape of a BERT model.
+    """The shape of a BERT or ALBERT model.
 
-    All but `attention_direction` are keys of the reference: what a position attends to, "bidirectional" for all
-    positions or "left_to_right" for itself and those before it (BERT paper, section 5.1). Left to right, `[CLS]` sees
-    nothing, so the pooler reads the last real position.
+    All but the last four are keys of the reference. `attention_direction` is what a position attends to,
+    "bidirectional" for all positions or "left_to_right" for itself and those before it (BERT paper, section 5.1). Left
+    to right, `[CLS]` sees nothing, so the pooler reads the last real position.
+
+    With `num_hidden_groups` the model is an ALBERT: its layers are divided into so many groups, and those of a group
+    share their weights; each of the `num_hidden_layers` is itself `inner_group_num` layers in a row, and the embeddings
+    have a width of their own, `embedding_size`, from which they are projected to `hidden_size`.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
-    Source: the reference's BertConfig; the block before the last holds keys of published files that nothing computes
-      with.
+    Source: the reference's BertConfig; the second block holds keys of published files that nothing computes with. Of
+      ALBERT: Lan et al., 2020, section 3.1, and google-research/albert's AlbertConfig.
     """
 
     vocab_size: int
@@ -65,9 +88,14 @@ class BertConfig:
 
     attention_direction: str = BIDIRECTIONAL
 
+    embedding_size: int | None = None
+    num_hidden_groups: int | None = None
+    inner_group_num: int = 1
+
     def __post_init__(self):
-        for name in _USUAL_SIZES:
-            value, largest = getattr(self, name), _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST_SIZE
+        for name in (*_USUAL_SIZES, *(ALBERT_KEYS if self.is_albert else ())):
+            value = getattr(self, name)
+            largest = _MOST_LAYERS if name in ("num_hidden_layers", "inner_group_num") else _LARGEST_SIZE
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
                 raise UserError(f"{name} is {_shown(value)}; it must be a whole number from 1 to {largest}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
@@ -89,14 +117,28 @@ class BertConfig:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
             )
+        self._check_groups()
+
+    def _check_groups(self) -> None:
+        if self.is_albert:
+            if self.num_hidden_layers % self.num_hidden_groups:
+                raise UserError(
+                    f"num_hidden_layers {self.num_hidden_layers} is not a multiple of num_hidden_groups "
+                    f"{self.num_hidden_groups}"
+                )
+        elif self.embedding_size is not None or self.inner_group_num != 1:
+            name = "inner_group_num" if self.embedding_size is None else "embedding_size"
+            raise UserError(f"{name} is a key of ALBERT, which needs num_hidden_groups, too; a BERT has neither")
 
     @classmethod
     def from_dict(cls, values: dict) -> "BertConfig":
-        """Builds a config from the keys of a `bert_config.json`.
+        """Builds a config from the keys of a `bert_config.json` or `albert_config.json`.
 
         Raises:
           UserError: a key is unknown or `vocab_size` is missing, beside the checks of the class.
         """
+        if "num_hidden_groups" in values:
+            values = _ALBERT_DEFAULTS | _without_constants(values)
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:
@@ -129,13 +171,33 @@ class BertConfig:
     @property
     def num_parameters(self) -> int:
         """The number of parameters of the encoder, pooler included; heads have few more."""
-        width, inner = self.hidden_size, self.intermediate_size
+        width, inner, embedding_width = self.hidden_size, self.intermediate_size, self.embedding_width
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         dense = width * width + width
         feed_forward = width * inner + inner + inner * width + width
-        layer_norm = 2 * width
-        layer = 4 * dense + feed_forward + 2 * layer_norm
-        return rows * width + layer_norm + self.num_hidden_layers * layer + dense
+        layer = 4 * dense + feed_forward + 2 * (2 * width)
+        projection = embedding_width * width + width if embedding_width != width else 0
+        return (rows + 2) * embedding_width + projection + self.num_distinct_layers * layer + dense
+
+    @property
+    def is_albert(self) -> bool:
+        """Whether layers share their weights, as in ALBERT."""
+        return self.num_hidden_groups is not None
+
+    @property
+    def embedding_width(self) -> int:
+        """The width of the embeddings, which is that of the layers but for ALBERT."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers that are computed one after the other, L; of ALBERT, those within the groups count."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    @property
+    def num_distinct_layers(self) -> int:
+        """The number of layers with weights of their own."""
+        return self.num_hidden_groups * self.inner_group_num if self.is_albert else self.num_hidden_layers
 
     @property
     def is_left_to_right(self) -> bool:
@@ -147,6 +209,8 @@ class BertConfig:
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if not self.is_left_to_right:
             del values["attention_direction"]
+        if not self.is_albert:
+            del values["inner_group_num"]
         return values
 
     def to_json_string(self) -> str:
@@ -211,11 +275,23 @@ class BertConfig:
         Raises:
           UserError: one is out of range; the message says what the range is.
         """
-        count = self.num_hidden_layers
+        count = self.num_layers
         wrong = [layer for layer in layers if not -count <= layer < count]
         if wrong:
             given = ",".join(map(str, layers))
             raise UserError(f"layers={given}: {_no_such('layer', wrong[0], count, config_file)}")
+
+    def check_has_own_layers(self, config_file: str) -> None:
+        """Raises if layers cannot be taken out of the model.
+
+        Raises:
+          UserError: the model is an ALBERT; the message says what to do instead.
+        """
+        if self.is_albert:
+            raise UserError(
+                f"{config_file} is of an ALBERT, whose layers share their weights; for another number of layers change "
+                "num_hidden_layers there, and use the same checkpoint"
+            )
 
     def check_head(self, layer: int, head: int, config_file: str) -> None:
         """Checks that there is an attention head.
@@ -228,7 +304,7 @@ class BertConfig:
         Raises:
           UserError: one is out of range; the message says what the range is.
         """
-        counts = {"layer": (layer, self.num_hidden_layers), "head": (head, self.num_attention_heads)}
+        counts = {"layer": (layer, self.num_layers), "head": (head, self.num_attention_heads)}
         for name, (index, count) in counts.items():
             if not -count <= index < count:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
@@ -257,6 +333,14 @@ class BertConfig:
                 config_file,
                 self.vocab_size,
             )
+
+
+def _without_constants(values: dict) -> dict:
+    """The keys of an `albert_config.json` without those that have one value in all released files."""
+    for name, constant in _ALBERT_CONSTANTS.items():
+        if values.get(name, constant) != constant:
+            raise UserError(f"{name} is {_shown(values[name])}; only {constant!r} is supported")
+    return {name: value for name, value in values.items() if name not in _ALBERT_CONSTANTS}
 
 
 def _no_such(name: str, index: int, count: int, config_file: str) -> str:

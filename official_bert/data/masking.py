@@ -1,5 +1,6 @@
 """Chooses the masked-LM targets of a sequence, by wordpiece or whole word, and masks them as BERT does or otherwise."""
 
+import bisect
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
@@ -83,7 +84,8 @@ def number_to_predict(length: int, *, masked_lm_prob: float, max_predictions_per
 class Masker:
     """Masks wordpieces at random.
 
-    Source: BERT paper, section 3.1, task 1, and the reference's whole-word variant.
+    Source: BERT paper, section 3.1, task 1, and the reference's whole-word variant; for n-grams ALBERT paper, section
+      4.1.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Masker:
         masked_lm_prob: float,
         max_predictions_per_seq: int,
         whole_word: bool,
+        max_ngram_length: int = 1,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
         """Prepares the ids that masking needs.
@@ -102,6 +105,8 @@ class Masker:
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
           max_predictions_per_seq: maximum number of masked wordpieces per sequence.
           whole_word: mask either all pieces of a word or none.
+          max_ngram_length: with `whole_word`, maximum number of neighbouring words that are masked together; a length
+            of n is drawn with a probability proportional to 1/n.
           replacements: what becomes of the chosen pieces.
 
         Raises:
@@ -111,6 +116,8 @@ class Masker:
         self._masked_share, self._kept_share = replacements.mask, replacements.kept_of_rest
         self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word
+        lengths = [1 / length for length in range(1, max_ngram_length + 1)]
+        self._ngram_limits = [sum(lengths[:number]) / sum(lengths) for number in range(1, max_ngram_length)]
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
         """Masks wordpieces of one sequence.
@@ -123,9 +130,10 @@ class Masker:
           At most `max_predictions_per_seq` masked pieces; none if every word is longer than what may be masked.
         """
         num_to_predict = number_to_predict(len(ids), **self._limits)
-        chosen = (
-            self._choose_words(ids, num_to_predict, rng) if self._whole_word else self._choose(ids, num_to_predict, rng)
-        )
+        choose = self._choose
+        if self._whole_word:
+            choose = self._choose_ngrams if self._ngram_limits else self._choose_words
+        chosen = choose(ids, num_to_predict, rng)
         masked = list(ids)
         random, pieces = rng.random, self._pieces
         masked_share, kept_share = self._masked_share, self._kept_share
@@ -143,7 +151,8 @@ class Masker:
         shuffle(candidates, rng)
         return candidates[:num_to_predict]
 
-    def _choose_words(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
+    def _words(self, ids: Sequence[int]) -> list[list[int]]:
+        """The positions of each word."""
         words: list[list[int]] = []
         for position, index in enumerate(ids):
             if index in self._kept:
@@ -152,9 +161,32 @@ class Masker:
                 words[-1].append(position)
             else:
                 words.append([position])
+        return words
+
+    def _choose_words(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
+        words = self._words(ids)
         shuffle(words, rng)
         chosen: list[int] = []
         for word in words:
             if len(chosen) + len(word) <= num_to_predict:
+                chosen += word
+        return chosen
+
+    def _choose_ngrams(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
+        """Chooses words with those that follow them, up to [SEP] and to words already chosen, and as many as fit."""
+        words = self._words(ids)
+        starts = list(range(len(words)))
+        shuffle(starts, rng)
+        chosen: list[int] = []
+        is_open = [True] * len(words)
+        for start in starts:
+            if not is_open[start]:
+                continue
+            length = bisect.bisect_right(self._ngram_limits, rng.random()) + 1
+            for number, word in enumerate(words[start : start + length], start):
+                follows = number == start or word[0] == words[number - 1][-1] + 1
+                if not (is_open[number] and follows and len(chosen) + len(word) <= num_to_predict):
+                    break
+                is_open[number] = False
                 chosen += word
         return chosen

@@ -1,8 +1,11 @@
-"""Documents to sentence pairs: the reference's next-sentence data, drawn from one random stream in its order."""
+"""Documents to sentence pairs: the reference's next-sentence data, drawn from one random stream in its order.
+
+`ordered_pairs` are those of ALBERT instead, and `full_sentences` are no pairs at all.
+"""
 
 import bisect
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -56,17 +59,17 @@ class Corpus:
 
 
 class SentencePair(NamedTuple):
-    """Two stretches of text and whether the second one really follows the first.
+    """Two stretches of text, and whether the second one really follows the first.
 
     Attributes:
       first: ids, at least one.
       second: ids, at least one.
-      is_random_next: whether `second` comes from elsewhere.
+      is_negative: whether it does not: it comes from elsewhere, or precedes the first.
     """
 
     first: array
     second: array
-    is_random_next: bool
+    is_negative: bool
 
 
 def full_sentences(
@@ -88,9 +91,7 @@ def full_sentences(
     Source: RoBERTa, section 4.2, "DOC-SENTENCES".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
-    length = max_num_pieces
-    if rng.random() < short_seq_prob:
-        length = rng.randint(2, max_num_pieces)
+    length = _target_length(max_num_pieces, short_seq_prob, rng)
     begin, document_end = starts[document.start], starts[document.stop]
     while begin < document_end:
         last_start = bisect.bisect_right(starts, begin + length, document.start, document.stop + 1) - 1
@@ -123,20 +124,17 @@ def sentence_pairs(
     """
     starts = corpus.starts
     document = corpus.documents[document_index]
-    target_length = max_num_pieces
-    if rng.random() < short_seq_prob:
-        target_length = rng.randint(2, max_num_pieces)
+    target_length = _target_length(max_num_pieces, short_seq_prob, rng)
 
     sentence = document.start
     while sentence < document.stop:
-        # The chunk is [sentence, chunk_end): it ends with the first sentence that reaches the target length.
-        chunk_end = bisect.bisect_left(starts, starts[sentence] + target_length, sentence + 1, document.stop)
+        chunk_end = _chunk_end(starts, sentence, document, target_length)
         num_sentences = chunk_end - sentence
         middle = sentence + (rng.randint(1, num_sentences - 1) if num_sentences >= 2 else 1)
         first_start, first_end = starts[sentence], starts[middle]
 
-        is_random_next = num_sentences == 1 or rng.random() < 0.5
-        if is_random_next:
+        is_negative = num_sentences == 1 or rng.random() < 0.5
+        if is_negative:
             second_start, second_end = _random_stretch(
                 corpus, document_index, target_length - (first_end - first_start), rng
             )
@@ -145,24 +143,93 @@ def sentence_pairs(
             second_start, second_end = starts[middle], starts[chunk_end]
             sentence = chunk_end
 
-        # Truncate the longer part, token by token at a random end, to favour neither beginnings nor ends. Adding the
-        # boolean moves the start by 0 or 1: this is the innermost loop.
-        random = rng.random
-        first_length, second_length = first_end - first_start, second_end - second_start
-        while first_length + second_length > max_num_pieces:
-            from_front = random() < 0.5
-            if first_length > second_length:
-                first_length -= 1
-                first_start += from_front
-            else:
-                second_length -= 1
-                second_start += from_front
+        yield _truncated(corpus, (first_start, first_end), (second_start, second_end), max_num_pieces, is_negative, rng)
 
-        yield SentencePair(
-            corpus.ids[first_start : first_start + first_length],
-            corpus.ids[second_start : second_start + second_length],
-            is_random_next,
-        )
+
+def ordered_pairs(
+    corpus: Corpus,
+    document_index: int,
+    *,
+    max_num_pieces: int,
+    short_seq_prob: float,
+    rng: Random,
+    continues_word: Container[int] = (),
+) -> Iterator[SentencePair]:
+    """Cuts a document into pairs of segments that follow each other, half of the time swapped.
+
+    Sentences are gathered as by `sentence_pairs`; a random number of them is one segment, the rest the other. Where a
+    sentence stands alone, since it fills a sequence or the document ends, it is cut in two between two words; one of a
+    single word gives no pair.
+
+    Args:
+      corpus: all documents.
+      document_index: the one to cut.
+      max_num_pieces: maximum number of wordpieces of both segments together.
+      short_seq_prob: fraction of documents that are cut into shorter sequences, of a random length.
+      rng: drawn from for the lengths, the cuts and the order.
+      continues_word: the ids that belong to the word before them.
+
+    Yields:
+      Pairs of at most `max_num_pieces` pieces; the negative ones are swapped.
+    Source: ALBERT paper, section 3.1, "Inter-sentence coherence loss".
+    """
+    starts, document = corpus.starts, corpus.documents[document_index]
+    target_length = _target_length(max_num_pieces, short_seq_prob, rng)
+    sentence = document.start
+    while sentence < document.stop:
+        chunk_end = _chunk_end(starts, sentence, document, target_length)
+        begin, end, num_sentences = starts[sentence], starts[chunk_end], chunk_end - sentence
+        if num_sentences >= 2:
+            cuts = [starts[sentence + rng.randint(1, num_sentences - 1)]]
+        else:
+            cuts = [place for place in range(begin + 1, end) if corpus.ids[place] not in continues_word]
+        sentence = chunk_end
+        if cuts:
+            cut = cuts[rng.randint(0, len(cuts) - 1)]
+            segments = (begin, cut), (cut, end)
+            is_swapped = rng.random() < 0.5
+            first, second = reversed(segments) if is_swapped else segments
+            yield _truncated(corpus, first, second, max_num_pieces, is_swapped, rng)
+
+
+def _target_length(max_num_pieces: int, short_seq_prob: float, rng: Random) -> int:
+    """How long the sequences of a document are to be, at random."""
+    return rng.randint(2, max_num_pieces) if rng.random() < short_seq_prob else max_num_pieces
+
+
+def _chunk_end(starts: array, sentence: int, document: range, target_length: int) -> int:
+    """The end of the sentences from one on: after the first that reaches the target length, or of the document."""
+    return bisect.bisect_left(starts, starts[sentence] + target_length, sentence + 1, document.stop)
+
+
+def _truncated(
+    corpus: Corpus,
+    first: tuple[int, int],
+    second: tuple[int, int],
+    max_num_pieces: int,
+    is_negative: bool,
+    rng: Random,
+) -> SentencePair:
+    """The pair of two stretches of the corpus, given by where they begin and end, cut to what fits.
+
+    The longer one loses a piece at a random end, again and again, to favour neither beginnings nor ends.
+    """
+    (first_start, first_end), (second_start, second_end) = first, second
+    random = rng.random
+    first_length, second_length = first_end - first_start, second_end - second_start
+    while first_length + second_length > max_num_pieces:
+        from_front = random() < 0.5  # adding it moves the start by 0 or 1: this is the innermost loop
+        if first_length > second_length:
+            first_length -= 1
+            first_start += from_front
+        else:
+            second_length -= 1
+            second_start += from_front
+    return SentencePair(
+        corpus.ids[first_start : first_start + first_length],
+        corpus.ids[second_start : second_start + second_length],
+        is_negative,
+    )
 
 
 def _random_stretch(corpus: Corpus, document_index: int, target_length: int, rng: Random) -> tuple[int, int]:

@@ -34,7 +34,7 @@ class TextEncoder:
         """Makes a vector for each text; see `Predictor.embed`."""
         if pooling not in POOLINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
-        num_layers = self._encoder.config.num_hidden_layers
+        num_layers = self._encoder.config.num_layers
         num_vectors = layer_pooling.num_vectors(pooling, num_layers, parameter="pooling")
         limit = self._encoder.max_length
         if max_seq_length is None:

@@ -10,6 +10,7 @@ from keras import ops
 from official_bert.config.bert_config import BertConfig
 
 LAYER_NORM_EPSILON = 1e-12  # reference value; Keras's default of 1e-3 misses the golden activations
+LAYER_NORM_NAME = "LayerNorm"
 NARROW_TYPES = ("bfloat16", "float16")
 
 
@@ -79,9 +80,9 @@ def dense(
     )
 
 
-def layer_norm(dtype: keras.DTypePolicy) -> keras.layers.LayerNormalization:
+def layer_norm(dtype: keras.DTypePolicy, name: str = LAYER_NORM_NAME) -> keras.layers.LayerNormalization:
     """Layer normalization under the name that checkpoints and weight decay know; it computes in float32."""
-    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name="LayerNorm")
+    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -114,6 +115,7 @@ class ResidualOutput(keras.layers.Layer):
         *,
         initializer_range: float,
         dropout: float,
+        norm_name: str = LAYER_NORM_NAME,
         name: str = "output",
         **kwargs,
     ):
@@ -124,6 +126,7 @@ class ResidualOutput(keras.layers.Layer):
           hidden_size: D.
           initializer_range: standard deviation of the initial weights.
           dropout: fraction of the projected numbers that training drops.
+          norm_name: name of the layer normalization.
           name: the layer's.
           **kwargs: see `keras.layers.Layer`.
         """
@@ -133,11 +136,12 @@ class ResidualOutput(keras.layers.Layer):
             "hidden_size": hidden_size,
             "initializer_range": initializer_range,
             "dropout": dropout,
+            "norm_name": norm_name,
         }
         self._input_width, self._hidden_size = input_width, hidden_size
         self.dense = dense(hidden_size, initializer_range, dtype=self.dtype_policy)
         self.dropout = Dropout(dropout, dtype=self.dtype_policy)
-        self.layer_norm = layer_norm(self.dtype_policy)
+        self.layer_norm = layer_norm(self.dtype_policy, norm_name)
 
     def build(self, input_shape=None):
         """Creates the variables; their shapes need no input."""

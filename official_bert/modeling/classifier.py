@@ -69,7 +69,7 @@ class ClassificationModel(EncoderModel):
         self._feature_layers = feature_layers
         self._head_options = {"head": head, "lstm_units": lstm_units}
         config = encoder.config
-        self.feature_shape = (num_vectors(feature_layers, config.num_hidden_layers), config.hidden_size)
+        self.feature_shape = (num_vectors(feature_layers, config.num_layers), config.hidden_size)
         self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
         num_read = self.feature_shape[0]
         if feature_layers == WEIGHTED_SUM:

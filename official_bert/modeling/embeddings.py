@@ -15,7 +15,7 @@ class Embeddings(Configured, keras.layers.Layer):
     """The three embedding tables, layer normalization and dropout.
 
     Attributes:
-      word_embeddings: variable [V, D]; the masked-LM head shares it.
+      word_embeddings: variable [V, E]; the masked-LM head shares it. E is D but for ALBERT.
     Source: BERT paper, figure 2.
     """
 
@@ -39,21 +39,21 @@ class Embeddings(Configured, keras.layers.Layer):
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
         self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
-        self.layer_norm.build((None, None, config.hidden_size))
+        self.layer_norm.build((None, None, config.embedding_width))
 
     def _table(self, name: str, rows: int):
         config = self.config
         return self.add_weight(
             name=name,
-            shape=(rows, config.hidden_size),
+            shape=(rows, config.embedding_width),
             initializer=initializer(config.initializer_range),
             autocast=False,  # the gradient of a common word is a sum of thousands of terms, too many for bfloat16
         )
 
     def compute_output_shape(self, input_shape):
-        """(B, S) to (B, S, D); the errors are those of `call`."""
+        """(B, S) to (B, S, E); the errors are those of `call`."""
         self._check_shape(input_shape)
-        return (*input_shape, self.config.hidden_size)
+        return (*input_shape, self.config.embedding_width)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -68,7 +68,7 @@ class Embeddings(Configured, keras.layers.Layer):
           training: whether to drop out.
 
         Returns:
-          float [B, S, D].
+          float [B, S, E].
 
         Raises:
           UserError: `input_ids` is not of rank 2, or has more positions than the model.
@@ -77,10 +77,10 @@ class Embeddings(Configured, keras.layers.Layer):
         if self._use_one_hot_embeddings:
             words = _one_hot_lookup(self.word_embeddings, input_ids)
         else:
-            words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, D]
+            words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, E]
         # A handful of rows: multiplying is faster than gathering, and far faster in the backward pass.
         segments = _one_hot_lookup(self.token_type_embeddings, segment_ids)
-        positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, D]
+        positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, E]
         return self.dropout(self.layer_norm(words + segments + positions), training=training)
 
     def _check_shape(self, shape) -> None:
@@ -96,4 +96,4 @@ class Embeddings(Configured, keras.layers.Layer):
 
 
 def _one_hot_lookup(table, ids):
-    return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=table.dtype), table)  # [B, S, D]
+    return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=table.dtype), table)  # [B, S, E]

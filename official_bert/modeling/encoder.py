@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.albert import SharedStack
 from official_bert.modeling.blocks import Configured, dense
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.inputs import completed, named_inputs
@@ -47,13 +48,13 @@ class Pooler(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class BertEncoder(Configured, TokenModel):
-    """Embeddings, transformer layers and pooler.
+    """Embeddings, transformer layers and pooler; those of ALBERT, too, where the config is one of it.
 
     Example:
       >>> encoder = BertEncoder(BertConfig.from_json_file("bert_config.json"))
       >>> encoder(input_ids=[[2, 75, 9, 3]])["pooled_output"]   # float [1, D]
 
-    Source: BERT paper, section 3.
+    Source: BERT paper, section 3; ALBERT paper, section 3.1.
     """
 
     def __init__(
@@ -83,7 +84,8 @@ class BertEncoder(Configured, TokenModel):
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings, self._layout_maker = use_one_hot_embeddings, layout_maker
         self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy)
-        self.transformer = TransformerStack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
+        stack = SharedStack if config.is_albert else TransformerStack
+        self.transformer = stack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
         self.pooler = Pooler(config, dtype=self.dtype_policy)
         self._split_stack: SplitStack | None = None
         self.build_for_any_length()
@@ -100,7 +102,7 @@ class BertEncoder(Configured, TokenModel):
 
     @property
     def word_embeddings(self):
-        """Variable [V, D]."""
+        """Variable [V, E]."""
         return self.embeddings.word_embeddings
 
     @property
@@ -129,9 +131,10 @@ class BertEncoder(Configured, TokenModel):
           >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
 
         Args:
-          path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`), the output folder of a
-            run or `best` in it, the prefix of a checkpoint in one of these (`out/model.ckpt-1000`), or a folder of
-            Hugging Face's (`config.json` and `model.safetensors`). Heads that are there, too, are left alone.
+          path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`) or as ALBERT was
+            (`albert_config.json`), the output folder of a run or `best` in it, the prefix of a checkpoint in one of
+            these (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`). Heads
+            that are there, too, are left alone.
           bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
           **options: see the constructor.
 
@@ -164,7 +167,8 @@ class BertEncoder(Configured, TokenModel):
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
         shape = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)["input_ids"].shape
-        embedded = keras.KerasTensor(self.embeddings.compute_output_shape(shape), self.compute_dtype)
+        self.embeddings.compute_output_shape(shape)  # raises for a shape that does not fit
+        embedded = keras.KerasTensor((*shape, self.config.hidden_size), self.compute_dtype)
         layers = self.transformer.compute_output_spec(embedded)
         return self._outputs(embedded, layers, keras.KerasTensor((shape[0], embedded.shape[2]), self.compute_dtype))
 
@@ -237,7 +241,8 @@ class BertEncoder(Configured, TokenModel):
 
     def _embed(self, inputs, training, num_heads):
         """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout to work in."""
-        embedding_output = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)
+        embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)  # [B, S, E]
+        embedding_output = self.transformer.project(embedded)
         layout = self._layout_maker(inputs["input_mask"], num_heads)
         bias = attention_bias(inputs["input_mask"], is_left_to_right=self.config.is_left_to_right)
         return embedding_output, bias, layout

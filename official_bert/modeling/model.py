@@ -17,7 +17,7 @@ class Encoder(Protocol):
     """
 
     config: BertConfig
-    """Its hidden_size, num_hidden_layers, hidden_act and initializer_range shape the heads."""
+    """Its hidden_size, num_layers, hidden_act and initializer_range shape the heads."""
 
     @property
     def word_embeddings(self) -> Any:

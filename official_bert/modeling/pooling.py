@@ -57,21 +57,21 @@ def weighted_mean_over_positions(sequence, weights):
     return ops.sum(ops.cast(sequence, "float32") * ops.expand_dims(shares, axis=-1), axis=1)
 
 
-def num_vectors(feature_layers: str | None, num_hidden_layers: int, *, parameter: str = "feature_layers") -> int:
+def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:
     """How many vectors of width D `sequence_features` or `position_features` gives for a choice of layers.
 
     Args:
       feature_layers: the choice; others than those above need one layer.
-      num_hidden_layers: of the model.
+      num_layers: of the model.
       parameter: what the user calls the choice, for messages.
 
     Raises:
       UserError: the model has too few layers.
     """
     num_needed = _NUM_NEEDED.get(feature_layers, 1)
-    if num_hidden_layers < num_needed:
-        raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, the model has {num_hidden_layers}")
-    return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4, WEIGHTED_SUM: num_hidden_layers}.get(feature_layers, 1)
+    if num_layers < num_needed:
+        raise UserError(f"{parameter}={feature_layers} needs {num_needed} layers, the model has {num_layers}")
+    return {CONCAT_LAST_FOUR: 4, WEIGHTED_SUM_LAST_FOUR: 4, WEIGHTED_SUM: num_layers}.get(feature_layers, 1)
 
 
 def is_weighted(feature_layers: str | None) -> bool:

@@ -35,14 +35,15 @@ class SplitStack:
           num_parts: number of parts, which divides the heads and the width of the feed-forward layers.
         """
         self.num_heads = stack.num_heads // num_parts
-        self._layers = [_SplitLayer(layer, num_parts) for layer in stack.layers]
+        split = {layer: _SplitLayer(layer, num_parts) for layer in dict.fromkeys(stack.layers)}
+        self._layers = [split[layer] for layer in stack.layers]  # those that share weights are one
 
     def __call__(self, x, bias=None, *, layout: Layout = PADDED, first_only=False, training=False):
         """Transforms sequences; see `TransformerStack.call`. The outputs have no probabilities, and none drops out."""
         del training
         outputs = []
-        for layer in self._layers:
-            x = layer(x, bias, layout=layout, first_only=first_only and layer is self._layers[-1])
+        for number, layer in enumerate(self._layers, 1):
+            x = layer(x, bias, layout=layout, first_only=first_only and number == len(self._layers))
             outputs.append(AttentionOutput(x, None))
         return outputs
 

@@ -60,7 +60,7 @@ class TaggingModel(EncoderModel):
             "lstm_units": lstm_units,
         }
         config = encoder.config
-        num_read = num_vectors(feature_layers, config.num_hidden_layers)
+        num_read = num_vectors(feature_layers, config.num_layers)
         self.feature_shape = (num_read, config.hidden_size)
         self._feature_layers = feature_layers
         self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)

@@ -4,7 +4,7 @@ import keras
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.attention import AttentionBlock, AttentionOutput
-from official_bert.modeling.blocks import ACTIVATIONS, Configured, ResidualOutput, dense
+from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, Configured, ResidualOutput, dense
 from official_bert.modeling.layout import PADDED, Layout
 from official_bert.modeling.recomputation import call_recomputed
 
@@ -38,7 +38,13 @@ class Intermediate(Configured, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class TransformerLayer(Configured, keras.layers.Layer):
-    """Attention and feed-forward, each with residual and normalization after it."""
+    """Attention and feed-forward, each with residual and normalization after it.
+
+    Attributes:
+      NORM_NAME: name of the last layer normalization.
+    """
+
+    NORM_NAME = LAYER_NORM_NAME
 
     def __init__(self, config: BertConfig, *, name: str = "layer_0", **kwargs):
         """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
@@ -50,6 +56,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
             config.hidden_size,
             initializer_range=config.initializer_range,
             dropout=config.hidden_dropout_prob,
+            norm_name=self.NORM_NAME,
             dtype=self.dtype_policy,
         )
 
@@ -102,15 +109,23 @@ class TransformerStack(Configured, keras.layers.Layer):
         """
         super().__init__(config, name=name, **kwargs)
         self._recompute_layers = recompute_layers
-        self.layers = [
-            TransformerLayer(config, name=f"layer_{index}", dtype=self.dtype_policy)
-            for index in range(config.num_hidden_layers)
+        self.layers = self._make_layers()
+
+    def _make_layers(self) -> list[TransformerLayer]:
+        """The L layers, in the order in which they are computed."""
+        return [
+            TransformerLayer(self.config, name=f"layer_{index}", dtype=self.dtype_policy)
+            for index in range(self.config.num_hidden_layers)
         ]
 
     def build(self, input_shape=None):
         """Creates the variables of the layers."""
         for layer in self.layers:
             layer.build((None, None, self.config.hidden_size))
+
+    def project(self, embedded):
+        """Gives what enters the first layer, float [B, S, D]: the embeddings themselves."""
+        return embedded
 
     @property
     def num_heads(self) -> int:
@@ -145,8 +160,9 @@ class TransformerStack(Configured, keras.layers.Layer):
           are None.
         """
         outputs = []
-        for layer in self.layers:
-            options = {"layout": layout, "first_only": first_only and layer is self.layers[-1], "training": training}
+        for number, layer in enumerate(self.layers, 1):
+            is_last = number == len(self.layers)
+            options = {"layout": layout, "first_only": first_only and is_last, "training": training}
             if training and self._recompute_layers:
                 outputs.append(AttentionOutput(call_recomputed(layer, x, bias, **options), None))
             else:

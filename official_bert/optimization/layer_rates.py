@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 _EMBEDDINGS = re.compile(r"(^|/)embeddings/")
+_SHARED_LAYER = re.compile(r"(^|/)encoder/transformer/group_")
 _LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")
 
 
@@ -21,7 +22,8 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
       A number for each path.
 
     Raises:
-      ValueError: the decay is out of range, or no path belongs to a layer of an encoder.
+      ValueError: the decay is out of range, no path belongs to a layer of an encoder, or the layers share their
+        weights.
 
     Source: Clark et al., "ELECTRA", 2020, appendix B; Sun et al., "How to Fine-Tune BERT", 2019, section 5.4.3.
     ELECTRA's code has all layers one power lower: there the heads count two steps above the last layer.
@@ -30,6 +32,11 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
         raise ValueError(f"layer_wise_lr_decay={decay}: must be above 0 and at most 1")
     if decay == 1:
         return [1.0] * len(paths)
+    if any(_SHARED_LAYER.search(path) for path in paths):
+        raise ValueError(
+            f"layer_wise_lr_decay={decay}: the layers of an ALBERT share their weights, so that none can have a "
+            "learning rate of its own; leave it out"
+        )
     layers = [int(match[2]) if (match := _LAYER.search(path)) else None for path in paths]
     num_layers = max((layer + 1 for layer in layers if layer is not None), default=0)
     if not num_layers:

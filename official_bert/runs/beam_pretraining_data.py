@@ -60,13 +60,13 @@ def run(config: BeamPretrainingDataConfig) -> None:
         num_single=counters[beam_records.NUM_SINGLE],
         unknown_share=unknown_share,
         settings=tokenizer.settings,
-        has_pairs=maker.has_pairs,
+        negatives=maker.negatives,
     )
     summary = counts.summary(
         num_documents=num_documents,
         unknown_share=unknown_share,
         is_masked=maker.is_masked,
-        has_pairs=maker.has_pairs,
+        negatives=maker.negatives,
     )
     logging.info("%s", summary)
     logging.info(

@@ -51,9 +51,11 @@ def record_maker(config: RecordOptions, tokenizer: FullTokenizer) -> RecordMaker
         masked_lm_prob=config.masked_lm_prob,
         short_seq_prob=config.short_seq_prob,
         do_whole_word_mask=config.do_whole_word_mask,
+        max_ngram_length=config.max_ngram_length,
         is_masked=config.masking == "static",
         replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
         use_next_sentence=config.use_next_sentence,
+        sentence_order=config.sentence_order,
     )
 
 
@@ -69,7 +71,7 @@ def _make_serial(
         num_single=sum(len(document) == 1 for document in corpus.documents),
         unknown_share=unknown_share,
         settings=tokenizer.settings,
-        has_pairs=maker.has_pairs,
+        negatives=maker.negatives,
     )
     # One stream for everything, drawn from in the reference's order: documents, pairs and masks, records.
     rng = random.Random(config.random_seed)
@@ -86,7 +88,7 @@ def _make_serial(
         num_documents=num_documents,
         unknown_share=unknown_share,
         is_masked=maker.is_masked,
-        has_pairs=maker.has_pairs,
+        negatives=maker.negatives,
     )
 
 
@@ -106,6 +108,7 @@ def _make_sharded(
         [config.max_seq_length, config.max_predictions_per_seq, config.masked_lm_prob, config.short_seq_prob],
         [config.do_whole_word_mask, config.masking],
         [config.mask_replace_prob, config.random_replace_prob, config.use_next_sentence],
+        [config.max_ngram_length, config.sentence_order],
     )
     sharded = ShardedRun(
         parts,

@@ -21,6 +21,7 @@ def run(config: StudentConfig) -> None:
         would overwrite a model.
     """
     bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_has_own_layers(config.bert_config_file)
     count = bert_config.num_hidden_layers
     layers = config.chosen_layers(count)
     if config.num_layers is not None and config.num_layers > count:

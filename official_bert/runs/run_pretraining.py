@@ -133,6 +133,7 @@ def _task(config: PretrainingConfig, bert_config: BertConfig) -> PretrainingTask
         "max_predictions_per_seq": config.max_predictions_per_seq,
         "eval_batch_size": config.eval_batch_size,
         "use_next_sentence": config.use_next_sentence,
+        "sentence_order": config.sentence_order,
         "encoder_options": encoder_options(config),
     }
     if config.teacher is None:

@@ -144,7 +144,7 @@ def _candidate_vectors(
             "model configuration": encoder.config.to_json_string(),
             "vocabulary": tokenizer.vocabulary.fingerprint,
             "text settings": str(tokenizer.settings),
-            "layers": sorted(layer % encoder.config.num_hidden_layers for layer in config.layer_indices),
+            "layers": sorted(layer % encoder.config.num_layers for layer in config.layer_indices),
             "pooling": [config.pooling, K1, B] if config.pooling == BM25 else [config.pooling],
             "max_seq_length": config.max_seq_length,
         }
@@ -209,7 +209,7 @@ def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer
     pieces = (sentence_ids(tokenizer, text, config.max_seq_length) for pair in pairs for text in pair.texts)
     weights = Bm25Weights.fit(pieces, len(tokenizer))
     encoder, strategy = load_encoder(config, bert_config)
-    layers = list(range(bert_config.num_hidden_layers))
+    layers = list(range(bert_config.num_layers))
     settings = ExtractionSettings(layers, POOLINGS, config.max_seq_length)
     extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
     with Progress("comparing sentences", len(pairs), "pairs") as progress:

@@ -30,7 +30,7 @@ def run(config: AttentionConfig) -> None:
     chosen = None
     if config.layer is not None:
         chosen = {
-            "layer": config.layer % bert_config.num_hidden_layers,
+            "layer": config.layer % bert_config.num_layers,
             "head": config.head % bert_config.num_attention_heads,
         }
     with files.atomic_write(config.output_file, "wb") as sink:

@@ -37,6 +37,9 @@ _DECISIVE_KEYS = (
     "max_position_embeddings",
     "type_vocab_size",
     "attention_direction",
+    "embedding_size",
+    "num_hidden_groups",
+    "inner_group_num",
 )
 _DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 

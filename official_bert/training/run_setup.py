@@ -53,6 +53,7 @@ _LEARNING_FLAGS = (
     "mask_replace_prob",
     "random_replace_prob",
     "use_next_sentence",
+    "sentence_order",
     "gradient_accumulation_steps",
     "use_tpu",
     "mixed_precision",

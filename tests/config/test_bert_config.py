@@ -42,6 +42,83 @@ def test_what_is_read_is_written_again(tmp_path):
     assert json.loads(config.to_json_string()) == published
 
 
+ALBERT = {
+    "attention_probs_dropout_prob": 0,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0,
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "num_hidden_groups": 1,
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "inner_group_num": 1,
+    "down_scale_factor": 1,
+    "type_vocab_size": 2,
+    "vocab_size": 30000,
+}
+
+
+def test_an_albert_is_read_and_written_again(tmp_path):
+    config = read(tmp_path, json.dumps({**ALBERT, "layers_to_keep": []}))
+    assert config.is_albert
+    constants = {"net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor"}
+    assert json.loads(config.to_json_string()) == {key: ALBERT[key] for key in ALBERT if key not in constants}
+    assert BertConfig.from_dict(config.to_dict()) == config
+
+
+def test_missing_keys_of_an_albert_mean_what_they_mean_there():
+    config = BertConfig.from_dict({"vocab_size": 9, "num_hidden_groups": 1})
+    sizes = (config.embedding_size, config.hidden_size, config.num_attention_heads, config.intermediate_size)
+    assert sizes == (128, 4096, 64, 16384)
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.type_vocab_size) == (0, 0, 2)
+    assert config.inner_group_num == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_groups": 5}, "num_hidden_layers 12 is not a multiple of num_hidden_groups 5"),
+        ({"num_hidden_groups": 0}, "num_hidden_groups is 0; it must be a whole number from 1"),
+        ({"num_hidden_groups": "1"}, "num_hidden_groups is '1'; it must be a whole number"),
+        ({"num_hidden_groups": None}, "embedding_size is a key of ALBERT, which needs num_hidden_groups, too"),
+        ({"embedding_size": 0}, "embedding_size is 0; it must be a whole number from 1"),
+        ({"embedding_size": None}, "embedding_size is None; it must be a whole number"),
+        ({"inner_group_num": True}, "inner_group_num is True; it must be a whole number from 1 to 10000"),
+        ({"net_structure_type": 1}, "net_structure_type is 1; only 0 is supported"),
+        ({"gap_size": 2}, "gap_size is 2; only 0 is supported"),
+        ({"num_memory_blocks": 4}, "num_memory_blocks is 4; only 0 is supported"),
+        ({"down_scale_factor": 2}, "down_scale_factor is 2; only 1 is supported"),
+        ({"layers_to_keep": [0]}, r"layers_to_keep is \[0\]; only \[\] is supported"),
+        ({"num_groups": 1}, "unknown key 'num_groups'"),
+    ],
+)
+def test_a_wrong_value_of_an_albert_is_named(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, json.dumps({**ALBERT, **changes}))
+
+
+@pytest.mark.parametrize("key", ["embedding_size", "inner_group_num"])
+def test_keys_of_an_albert_in_a_bert_are_refused(key):
+    with pytest.raises(UserError, match=f"{key} is a key of ALBERT, which needs num_hidden_groups, too"):
+        BertConfig.from_dict({"vocab_size": 9, key: 2})
+
+
+def test_inner_layers_count_as_layers():
+    config = BertConfig.from_dict({**ALBERT, "inner_group_num": 2})
+    assert config.num_layers == 24
+    config.check_layers([23, -24], "file")
+    with pytest.raises(UserError, match="there is no layer 24 in a model of 24 layers"):
+        config.check_layers([24], "file")
+    with pytest.raises(UserError, match="file is of an ALBERT, whose layers share their weights"):
+        config.check_has_own_layers("file")
+
+
 def test_defaults_are_those_of_the_reference():
     config = BertConfig(vocab_size=100)
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (768, 12, 12)

@@ -68,6 +68,21 @@ def test_activations(read, theirs, ours):
     assert read({**HF, "hidden_act": theirs}).hidden_act == ours
 
 
+def test_an_albert_is_taken_over_and_written(read):
+    config = read({"model_type": "albert", "vocab_size": 50, "gap_size": 0, "classifier_dropout_prob": 0.1})
+    assert (config.num_hidden_groups, config.embedding_size, config.hidden_size) == (1, 128, 4096)
+    assert config.hidden_act == "gelu"  # theirs is gelu_new
+    values = make_hf_config(config, "AlbertModel", None)
+    assert values["model_type"] == "albert"
+    assert read(values) == config
+    erf = read({**values, "hidden_act": "gelu"})
+    assert erf.hidden_act == "gelu_erf"
+
+
+def test_keys_of_albert_mean_nothing_in_a_bert(read):
+    assert not read({**HF, "embedding_size": 12, "num_hidden_groups": 1}).is_albert
+
+
 @pytest.mark.parametrize("activation", ACTIVATION_NAMES)
 def test_there_and_back(read, activation):
     config = BertConfig(vocab_size=50, hidden_size=24, hidden_act=activation, directionality="bidi")
@@ -88,7 +103,7 @@ def test_what_is_written():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "roberta"}, "model_type is 'roberta'; only 'bert' is supported"),
+        ({"model_type": "roberta"}, "model_type is 'roberta'; only 'bert' and 'albert' are supported"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; only 1e-12 is supported"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),

@@ -96,6 +96,53 @@ def test_whole_words_stay_whole():
             assert set(word) <= hidden or not set(word) & hidden
 
 
+def test_ngrams_are_whole_neighbouring_words_of_one_text():
+    rng = random.Random(6)
+    for _ in range(300):
+        ids = sequence(rng)
+        ids[ids.index(SEP) + 1] = FIRST_WORD  # a piece that continues a word would go on with that before [SEP]
+        masked = masker(whole_word=True, max_ngram_length=3).mask(ids, rng)
+        hidden = set(masked.positions)
+        assert 0 < len(hidden) == len(masked.positions) <= 15
+        assert not any(ids[position] in (CLS, SEP) for position in hidden)
+        for position, index in enumerate(ids):
+            if index >= FIRST_SUFFIX and ids[position - 1] not in (CLS, SEP):
+                assert (position in hidden) == (position - 1 in hidden)
+
+
+def test_ngrams_end_at_the_separator():
+    rng, both = random.Random(10), []
+    ids = [CLS, FIRST_WORD, SEP, *range(FIRST_WORD, FIRST_WORD + 20), SEP]
+    options = {"whole_word": True, "max_ngram_length": 3, "max_predictions_per_seq": 2, "masked_lm_prob": 0.5}
+    for _ in range(2000):
+        positions = masker(**options).mask(ids, rng).positions
+        if 1 in positions:
+            both.append(3 in positions)
+    assert len(both) > 100
+    assert sum(both) / len(both) < 0.15  # by chance; they would be together in a third of the cases
+
+
+def test_lengths_of_ngrams_have_probabilities_in_proportion_to_their_inverse():
+    """Three words are masked in a text of hundreds: together, two and one, or all alone; see the three shares."""
+    rng, counts, total = random.Random(7), {}, 3000
+    ids = [CLS, *[*range(FIRST_WORD, FIRST_WORD + 50)] * 8, SEP]
+    options = {"whole_word": True, "max_ngram_length": 3, "max_predictions_per_seq": 3, "masked_lm_prob": 0.5}
+    for _ in range(total):
+        first, second, third = masker(**options).mask(ids, rng).positions
+        kind = (second - first == 1) + (third - second == 1)
+        counts[kind] = counts.get(kind, 0) + 1
+    one, two, three = 6 / 11, 3 / 11, 2 / 11
+    for kind, share in {2: three, 1: two + one * (two + three), 0: one * one}.items():
+        error = 3 * math.sqrt(share * (1 - share) / total)
+        assert abs(counts[kind] / total - share) < error + 0.02  # two may also be neighbours by chance
+
+
+def test_ngrams_of_one_word_are_what_whole_words_are():
+    ids = sequence(random.Random(8))
+    plain, ngrams = masker(whole_word=True), masker(whole_word=True, max_ngram_length=1)
+    assert plain.mask(ids, random.Random(9)) == ngrams.mask(ids, random.Random(9))
+
+
 def test_words_of_analysed_text_stay_whole():
     """A morpheme with its tag is one word, as `##` marks all of its wordpieces but the first."""
     pieces = [

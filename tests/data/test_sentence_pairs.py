@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from official_bert.data.sentence_pairs import Corpus, full_sentences, sentence_pairs
+from official_bert.data.sentence_pairs import Corpus, full_sentences, ordered_pairs, sentence_pairs
 
 MAX_NUM_PIECES = 20
 
@@ -42,13 +42,13 @@ def test_pairs_are_stretches_of_text_and_never_too_long():
                 assert len(pair.first) + len(pair.second) <= MAX_NUM_PIECES
                 assert is_stretch(pair.first) and is_stretch(pair.second)
                 assert pair.first[0] // 10_000 == index
-                if not pair.is_random_next:
+                if not pair.is_negative:
                     assert pair.second[0] // 10_000 == index
                     assert pair.second[0] > pair.first[-1]
                 else:
                     assert pair.second[0] // 10_000 != index  # ten tries among eight documents
                 num_pairs += 1
-                num_random += pair.is_random_next
+                num_random += pair.is_negative
     assert 0.5 < num_random / num_pairs < 0.7
 
 
@@ -66,7 +66,58 @@ def test_every_sentence_is_used():
 def test_a_single_document_pairs_with_itself():
     corpus = make_corpus(random.Random(3), num_documents=1)
     rng = random.Random(4)
-    assert any(pair.is_random_next for _ in range(20) for pair in pairs_of(corpus, 0, rng))
+    assert any(pair.is_negative for _ in range(20) for pair in pairs_of(corpus, 0, rng))
+
+
+def ordered(corpus, index, rng, short_seq_prob=0.2, **options):
+    lengths = {"max_num_pieces": MAX_NUM_PIECES, "short_seq_prob": short_seq_prob}
+    return list(ordered_pairs(corpus, index, **lengths, rng=rng, **options))
+
+
+def test_ordered_pairs_are_neighbouring_segments_of_a_document_half_of_them_swapped():
+    rng = random.Random(5)
+    num_swapped = num_pairs = 0
+    for _ in range(100):
+        corpus = make_corpus(rng)
+        for index in range(len(corpus.documents)):
+            for pair in ordered(corpus, index, rng):
+                assert 1 <= len(pair.first) and 1 <= len(pair.second)
+                assert len(pair.first) + len(pair.second) <= MAX_NUM_PIECES
+                assert is_stretch(pair.first) and is_stretch(pair.second)
+                assert {pair.first[0] // 10_000, pair.second[0] // 10_000} == {index}
+                assert (pair.second[0] > pair.first[-1]) != pair.is_negative
+                assert pair.second[-1] < pair.first[0] or not pair.is_negative
+                num_pairs += 1
+                num_swapped += pair.is_negative
+    assert abs(num_swapped / num_pairs - 0.5) < 3 * 0.5 / num_pairs**0.5
+
+
+def test_ordered_pairs_use_each_piece_once_and_join_where_sentences_do():
+    rng = random.Random(6)
+    corpus = make_corpus(rng)
+    for index, document in enumerate(corpus.documents):
+        pairs = list(ordered_pairs(corpus, index, max_num_pieces=10_000, short_seq_prob=0.0, rng=rng))
+        parts = [(pair.second, pair.first) if pair.is_negative else (pair.first, pair.second) for pair in pairs]
+        used = [piece for pair in parts for part in pair for piece in part]
+        assert used == list(corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]])
+        starts = {corpus.ids[corpus.starts[sentence]] for sentence in document}
+        assert all(second[0] in starts for _, second in parts) or len(document) == 1
+
+
+def test_a_sentence_alone_is_cut_between_two_words():
+    corpus = Corpus()
+    corpus.add_sentence([1, 2, 50, 51, 3, 52])
+    corpus.end_document()
+    corpus.add_sentence([1, 50, 51])
+    corpus.end_document()
+    rng, cuts = random.Random(7), set()
+    for _ in range(100):
+        (pair,) = ordered(corpus, 0, rng, 0.0, continues_word={50, 51, 52})
+        first, second = (pair.second, pair.first) if pair.is_negative else (pair.first, pair.second)
+        assert [*first, *second] == [1, 2, 50, 51, 3, 52]
+        cuts.add(second[0])
+    assert cuts == {2, 3}
+    assert ordered(corpus, 1, rng, continues_word={50, 51, 52}) == []
 
 
 def test_empty_sentences_and_documents_are_left_out():

@@ -1,5 +1,6 @@
 """What Keras's contract asks of every public layer and model of `official_bert.modeling`; runs on any backend."""
 
+import dataclasses
 import inspect
 import json
 import pathlib
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.albert import SharedLayer, SharedStack
 from official_bert.modeling.attention import AttentionBlock, SelfAttention
 from official_bert.modeling.blocks import OutputProjection, ResidualOutput
 from official_bert.modeling.classifier import ClassificationModel
@@ -32,6 +34,7 @@ CONFIG = BertConfig(
     max_position_embeddings=9,
     type_vocab_size=2,
 )
+ALBERT = dataclasses.replace(CONFIG, embedding_size=5, num_hidden_groups=2, inner_group_num=2)
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
 NOT_STORED = {"layout_maker", "recompute_layers"}  # they change speed and memory alone
 UNTRAINED = "key/bias"  # it adds the same to all scores of a row, which softmax does not see
@@ -75,9 +78,14 @@ CASES = {
     "Intermediate": Case(lambda **o: Intermediate(CONFIG, **o), (VECTORS,)),
     "TransformerLayer": Case(lambda **o: TransformerLayer(CONFIG, **o), (VECTORS,), (1,)),
     "TransformerStack": Case(lambda **o: TransformerStack(CONFIG, **o), (VECTORS,), (1, 3)),
+    "SharedLayer": Case(lambda **o: SharedLayer(ALBERT, **o), (VECTORS,), (1,)),
+    "SharedStack": Case(
+        lambda **o: SharedStack(ALBERT, **o), (VECTORS,), (1, 3, 5, 7), unused="embedding_hidden_mapping_in/"
+    ),
     "Pooler": Case(lambda **o: Pooler(CONFIG, **o), (("vectors", B, D),)),
     "MaskedLmHead": Case(lambda **o: MaskedLmHead(D, V, **o), (VECTORS, ("mask", B, P), ("vectors", V, D)), None),
     "BertEncoder": Case(lambda **o: BertEncoder(CONFIG, **o), INPUTS, (0, 1)),
+    "BertEncoder, ALBERT": Case(lambda **o: BertEncoder(ALBERT, **o), INPUTS, tuple(range(4))),
     "ClassificationModel": Case(_on_encoder(ClassificationModel, num_outputs=3), INPUTS, None),
     "ClassificationModel, weighted sum": Case(
         _on_encoder(ClassificationModel, num_outputs=3, feature_layers="weighted_sum"),

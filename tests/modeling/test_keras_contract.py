@@ -16,6 +16,7 @@ from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
+from official_bert.modeling.transformer import TransformerLayer, TransformerStack
 from official_bert.support.errors import UserError
 from tests.conftest import run_script, script_environment
 from tests.modeling import layer_cases
@@ -26,6 +27,7 @@ LOGITS_LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 VARIANTS = (
+    "BertEncoder, ALBERT",
     "ClassificationModel, weighted sum",
     "ClassificationModel, windows",
     "TaggingModel, BiLSTM on a weighted sum",
@@ -51,7 +53,9 @@ def test_no_public_layer_is_left_out():
             and member.__module__.startswith(modeling.__name__)
             and not member.__subclasses__()
         }
-    assert found == {type(case.make()) for case in CASES.values()} | {Dropout}  # which has no variables to train
+    in_cases = {type(case.make()) for case in CASES.values()}
+    bases = {TransformerLayer, TransformerStack}  # of ALBERT's, and no less layers themselves
+    assert found | bases == in_cases | {Dropout}  # which has no variables to train
 
 
 JAX_PROGRAM = """

@@ -1,5 +1,7 @@
 """Rates that differ from layer to layer, in both optimizers."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -82,6 +84,14 @@ def test_a_model_without_layers_is_refused():
     create_optimizer("adam", 0.1, model, {**options, "layer_wise_lr_decay": 1.0})
     with pytest.raises(ValueError, match="must be above 0 and at most 1"):
         rate_multipliers(["a"], 1.5)
+
+
+def test_layers_that_share_their_weights_are_refused():
+    config = dataclasses.replace(CONFIG, embedding_size=4, num_hidden_groups=1)
+    model = ClassificationModel(BertEncoder(config), num_outputs=2)
+    with pytest.raises(UserError, match="layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"):
+        create_optimizer("adam", 0.1, model, {"layer_wise_lr_decay": 0.9})
+    create_optimizer("adam", 0.1, model, {})
 
 
 def test_the_decay_is_saved_with_the_optimizer():

@@ -64,8 +64,12 @@ def contents(name):
     "changes",
     [
         {},
-        {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1},
-        {"do_whole_word_mask": True, "beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3"},
+        {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1, "sentence_order": True},
+        {
+            "do_whole_word_mask": True,
+            "max_ngram_length": 3,
+            "beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3",
+        },
     ],
 )
 def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, changes):

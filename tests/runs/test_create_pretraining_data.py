@@ -41,6 +41,19 @@ def refuse(corpus_file, vocab_file, tmp_path):
             {"masking": "none", "do_whole_word_mask": True},
             ["--do_whole_word_mask has no effect without --masking=static"],
         ),
+        (
+            {"use_next_sentence": False, "sentence_order": True},
+            ["--sentence_order has no effect without --use_next_sentence; leave it out"],
+        ),
+        (
+            {"max_ngram_length": 3},
+            ["--max_ngram_length has no effect without --do_whole_word_mask; leave it out"],
+        ),
+        (
+            {"max_ngram_length": 3, "masking": "none"},
+            ["--max_ngram_length has no effect without --masking=static; leave it out"],
+        ),
+        ({"max_ngram_length": 0}, ["--max_ngram_length=0: must be at least 1"]),
         ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
         ({"text_field": "body"}, ["--text_field=body has no effect on plain text", "give --input_format=jsonl or"]),
         (

@@ -136,6 +136,13 @@ def test_another_architecture_is_refused(folder, vocabulary, name, value):
         check_same_model(folder, config, vocabulary)
 
 
+def test_an_albert_is_another_architecture(folder, vocabulary):
+    albert = {"num_hidden_groups": 1, "embedding_size": 8}
+    config = BertConfig.from_dict({**BertConfig.from_dict(MODEL).to_dict(), **albert})
+    with pytest.raises(UserError, match="embedding_size is 8, but the checkpoints in .* were trained with None"):
+        check_same_model(folder, config, vocabulary)
+
+
 def test_another_dropout_is_warned_of(folder, vocabulary, caplog):
     check_same_model(folder, BertConfig.from_dict({**MODEL, "hidden_dropout_prob": 0.0}), vocabulary)
     assert "hidden_dropout_prob is 0.0, but the checkpoints in" in caplog.text

@@ -21,6 +21,8 @@ from official_bert.support.errors import UserError
 _STATIC = {"masking": ("static",)}
 _SHARDED = {"sampling": ("sharded",)}
 _DYNAMIC = {"dynamic_masking": (True,)}
+_PAIRS = {"use_next_sentence": (True,)}
+_MAX_NGRAM_LENGTH = 100
 
 
 def shard_names(name: str, num_shards: int) -> list[str]:
@@ -109,6 +111,20 @@ class RecordOptions(CorpusOptions, TextOptions):
         True,
         "Make pairs for the next-sentence task; otherwise each record is one stretch of a document, for "
         "run_pretraining.py --nouse_next_sentence.",
+    )
+    sentence_order: bool = option(
+        False,
+        "Make pairs of consecutive segments, half of them swapped, for ALBERT's sentence-order task instead of the "
+        "next-sentence task.",
+        only_with=_PAIRS,
+    )
+    max_ngram_length: int = option(
+        1,
+        "With --do_whole_word_mask: maximum number of neighbouring words that are masked together, as in ALBERT; a "
+        "length of n is chosen with a probability proportional to 1/n.",
+        minimum=1,
+        maximum=_MAX_NGRAM_LENGTH,
+        only_with={**_STATIC, "do_whole_word_mask": (True,)},
     )
 
     def __post_init__(self):
@@ -210,6 +226,12 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     random_replace_prob: float = random_replace_option("With --dynamic_masking: ", _DYNAMIC)
     use_next_sentence: bool = option(
         True, "Train and evaluate the next-sentence task; otherwise the masked words alone are learned."
+    )
+    sentence_order: bool = option(
+        False,
+        "The records were made with create_pretraining_data.py --sentence_order: the scores of the pairs are called "
+        "sentence_order_accuracy and sentence_order_loss.",
+        only_with=_PAIRS,
     )
 
     teacher: str | None = option(

@@ -9,9 +9,9 @@ from absl import logging
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
-from official_bert.data.masking import BERT_REPLACEMENTS, MaskedSequence, Masker, Replacements
+from official_bert.data.masking import BERT_REPLACEMENTS, MaskedSequence, Masker, MaskingVocabulary, Replacements
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
-from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, sentence_pairs
+from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentences, ordered_pairs, sentence_pairs
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
@@ -32,6 +32,8 @@ PRETRAINING_SCHEMA = RecordSchema(
 )
 # Without masks, which are drawn while training.
 UNMASKED_SCHEMA = RecordSchema(*ENCODER_FIELDS, _NEXT_SENTENCE_LABELS, unwanted={"masked_lm_positions": _MASKS})
+
+RANDOM_NEXT, SWAPPED = "random next", "swapped"  # what the negative pairs of records are
 
 _LINES_BETWEEN_UPDATES = 1024
 _DUBIOUS_SHARE_UNKNOWN = 0.05
@@ -80,7 +82,7 @@ def read_corpus(parts: Sequence[CorpusPart], tokenizer: FullTokenizer) -> Corpus
 
 
 def warn_about_corpus(
-    *, num_documents: int, num_single: int, unknown_share: float, settings: TextSettings, has_pairs: bool
+    *, num_documents: int, num_single: int, unknown_share: float, settings: TextSettings, negatives: str | None
 ) -> None:
     """Warns about text from which the reference silently made poor records.
 
@@ -89,9 +91,9 @@ def warn_about_corpus(
       num_single: number of documents of a single sentence.
       unknown_share: fraction of the wordpieces that are [UNK].
       settings: what was done to the text.
-      has_pairs: whether the records are of pairs.
+      negatives: see `RecordMaker`.
     """
-    if not has_pairs:
+    if negatives != RANDOM_NEXT:
         pass  # a document is then cut by itself, whatever it consists of
     elif num_documents == 1:
         logging.warning(
@@ -123,31 +125,31 @@ class RecordCounts:
       num_positions: their length, padding included.
       num_pieces: their wordpieces, [CLS] and [SEP] included.
       num_masked: wordpieces to predict.
-      num_random_next: pairs whose second part comes from elsewhere.
+      num_negative: pairs whose second part does not follow the first.
     """
 
     num_records: int = 0
     num_positions: int = 0
     num_pieces: int = 0
     num_masked: int = 0
-    num_random_next: int = 0
+    num_negative: int = 0
 
     def add(self, other: "RecordCounts") -> None:
         """Adds the counts of other records."""
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
 
-    def summary(self, *, num_documents: int, unknown_share: float, is_masked: bool, has_pairs: bool) -> str:
+    def summary(self, *, num_documents: int, unknown_share: float, is_masked: bool, negatives: str | None) -> str:
         """Summarizes the records in one line.
 
         Args:
           num_documents: number of documents that they were made of.
           unknown_share: fraction of the corpus's wordpieces that are [UNK].
           is_masked: whether the records are masked.
-          has_pairs: whether the records are of pairs.
+          negatives: see `RecordMaker`.
         """
         masked = f"masked {self.num_masked / self.num_pieces:.1%} and " if is_masked else "no masks, "
-        pairs = f"random next {self.num_random_next / self.num_records:.1%} of the pairs" if has_pairs else "no pairs"
+        pairs = f"{negatives} {self.num_negative / self.num_records:.1%} of the pairs" if negatives else "no pairs"
         return (
             f"{num_documents:,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
             f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
@@ -161,7 +163,7 @@ class RecordMaker:
 
     Attributes:
       is_masked: whether the records are masked.
-      has_pairs: whether the records are of pairs.
+      negatives: what negative pairs are, `RANDOM_NEXT` or `SWAPPED`; None if the records are no pairs.
       counts: counts of the records made so far.
     """
 
@@ -174,9 +176,11 @@ class RecordMaker:
         masked_lm_prob: float,
         short_seq_prob: float,
         do_whole_word_mask: bool,
+        max_ngram_length: int = 1,
         is_masked: bool = True,
         replacements: Replacements = BERT_REPLACEMENTS,
         use_next_sentence: bool = True,
+        sentence_order: bool = False,
     ):
         """Prepares; the arguments are the flags of `create_pretraining_data.py`.
 
@@ -189,7 +193,7 @@ class RecordMaker:
           UserError: the vocabulary lacks a special piece.
         """
         self.is_masked = is_masked
-        self.has_pairs = use_next_sentence
+        self.negatives = (SWAPPED if sentence_order else RANDOM_NEXT) if use_next_sentence else None
         self.counts = RecordCounts()
         self._has_logged_example = False
         self._tokenizer = tokenizer
@@ -198,6 +202,7 @@ class RecordMaker:
         schema = PRETRAINING_SCHEMA if is_masked else UNMASKED_SCHEMA
         self._schema = schema.sized(S=max_seq_length, P=max_predictions_per_seq)
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._continues_word = MaskingVocabulary.of(tokenizer.vocabulary).continues_word if sentence_order else ()
         self._masker = None
         if is_masked:
             self._masker = Masker(
@@ -205,6 +210,7 @@ class RecordMaker:
                 masked_lm_prob=masked_lm_prob,
                 max_predictions_per_seq=max_predictions_per_seq,
                 whole_word=do_whole_word_mask,
+                max_ngram_length=max_ngram_length,
                 replacements=replacements,
             )
 
@@ -239,19 +245,22 @@ class RecordMaker:
                     "masked_lm_positions": masked.positions,
                     "masked_lm_ids": masked.labels,
                     "masked_lm_weights": [1.0] * len(masked.labels),
-                    "next_sentence_labels": bytes([pair.is_random_next]),
+                    "next_sentence_labels": bytes([pair.is_negative]),
                 }
             )
 
     def _pairs(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[SentencePair]:
         options = {"short_seq_prob": self._short_seq_prob, "rng": rng}
-        if self.has_pairs:
-            room = self._max_seq_length - 3  # without [CLS] and two [SEP]
-            yield from sentence_pairs(corpus, document_index, max_num_pieces=room, **options)
+        if self.negatives:
+            options["max_num_pieces"] = self._max_seq_length - 3  # without [CLS] and two [SEP]
+            if self.negatives == SWAPPED:
+                yield from ordered_pairs(corpus, document_index, continues_word=self._continues_word, **options)
+            else:
+                yield from sentence_pairs(corpus, document_index, **options)
             return
         room = self._max_seq_length - 2
         for stretch in full_sentences(corpus, document_index, max_num_pieces=room, **options):
-            yield SentencePair(stretch, array("i"), is_random_next=False)
+            yield SentencePair(stretch, array("i"), is_negative=False)
 
     def _count(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
         counts = self.counts
@@ -259,7 +268,7 @@ class RecordMaker:
         counts.num_positions += self._max_seq_length
         counts.num_pieces += len(joined.input_ids)
         counts.num_masked += len(masked.labels)
-        counts.num_random_next += pair.is_random_next
+        counts.num_negative += pair.is_negative
 
     def _log_example(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
         self._has_logged_example = True
@@ -269,5 +278,6 @@ class RecordMaker:
             logging.info("  masked: %s", " ".join(pieces_of(masked.labels)))
         else:
             logging.info("  masked: none; run_pretraining.py masks while training")
-        if self.has_pairs:
-            logging.info("  second part: %s", "random" if pair.is_random_next else "the actual next sentences")
+        if self.negatives:
+            negative = "what precedes the first" if self.negatives == SWAPPED else "random"
+            logging.info("  second part: %s", negative if pair.is_negative else "the actual next sentences")

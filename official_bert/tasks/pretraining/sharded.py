@@ -228,7 +228,7 @@ class ShardedRun:
                 num_single=num_single,
                 unknown_share=unknown_share,
                 settings=self._tokenizer.settings,
-                has_pairs=self._maker.has_pairs,
+                negatives=self._maker.negatives,
             )
             runs = self._make_runs(spools, count_groups(num_documents, num_ids))
             counts = RecordCounts()
@@ -246,7 +246,7 @@ class ShardedRun:
             num_documents=num_documents,
             unknown_share=unknown_share,
             is_masked=self._maker.is_masked,
-            has_pairs=self._maker.has_pairs,
+            negatives=self._maker.negatives,
         )
 
     def _tokenize(self) -> DocumentSpools:

@@ -1,4 +1,4 @@
-"""Masked-LM and next-sentence pretraining as a task: model, losses and scores."""
+"""Masked-LM and next-sentence or sentence-order pretraining as a task: model, losses and scores."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,11 +17,11 @@ EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finit
 
 
 class PretrainingTask:
-    """Learns to fill in masked words and to distinguish the next sentence from a random one.
+    """Learns to fill in masked words and to distinguish the next sentence from a random one, or from the one before.
 
     Attributes:
       schema: the records, with lengths and limits.
-    Source: BERT paper, section 3.1.
+    Source: BERT paper, section 3.1; for the order of sentences ALBERT paper, section 3.1.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class PretrainingTask:
         max_predictions_per_seq: int,
         eval_batch_size: int,
         use_next_sentence: bool = True,
+        sentence_order: bool = False,
         encoder_options: EncoderOptions = PLAIN,
         make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
     ):
@@ -44,12 +45,14 @@ class PretrainingTask:
           eval_batch_size: the batches whose mean loss is the score `loss`.
           use_next_sentence: whether the next sentence is learned and scored; otherwise nothing changes its head and
             the pooler.
+          sentence_order: whether the pairs are of segments in order or swapped; the losses and scores of the pairs are
+            then called `sentence_order`. The head is the same.
           encoder_options: how the encoder computes.
           make_encoder: makes the encoder; called as `create_encoder`.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
-        self._use_next_sentence = use_next_sentence
+        self._pair_task = ("sentence_order" if sentence_order else "next_sentence") if use_next_sentence else None
         self._encoder_options = encoder_options
         self._make_encoder = make_encoder
         self.schema = PRETRAINING_SCHEMA.sized(
@@ -61,32 +64,32 @@ class PretrainingTask:
         return PretrainingModel(self._make_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The two losses: masked_lm over the masked positions, next_sentence over the examples."""
+        """The two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""
         weights = batch["masked_lm_weights"]
         masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
         losses = {"masked_lm": WeightedSum(tf.reduce_sum(masked_lm * weights), tf.reduce_sum(weights) + EMPTY_WEIGHT)}
-        if self._use_next_sentence:
-            next_sentence = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
-            count = tf.cast(tf.size(next_sentence), tf.float32)
-            losses["next_sentence"] = WeightedSum(tf.reduce_sum(next_sentence), count)
+        if self._pair_task:
+            of_pairs = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
+            losses[self._pair_task] = WeightedSum(tf.reduce_sum(of_pairs), tf.cast(tf.size(of_pairs), tf.float32))
         return losses
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Losses and hits of each example: masked_lm_* [B, P] and next_sentence_* [B]."""
-        names = ("masked_lm", "next_sentence") if self._use_next_sentence else ("masked_lm",)
-        labels = {"masked_lm": batch["masked_lm_ids"], "next_sentence": batch["next_sentence_labels"]}
+        """Losses and hits of each example: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
+        learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
+        if self._pair_task:
+            learned[self._pair_task] = (batch["next_sentence_labels"], outputs["next_sentence_logits"])
         predictions = {"masked_lm_weight": batch["masked_lm_weights"]}
-        for name in names:
-            logits = outputs[f"{name}_logits"]
-            predictions[f"{name}_loss"] = _cross_entropy(labels[name], logits)
-            predictions[f"{name}_hit"] = _hits(labels[name], logits)
+        for name, (labels, logits) in learned.items():
+            predictions[f"{name}_loss"] = _cross_entropy(labels, logits)
+            predictions[f"{name}_hit"] = _hits(labels, logits)
         return predictions
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The reference's five scores; without the next sentence the three others.
 
-        masked_lm_loss and masked_lm_accuracy are over all masked positions, next_sentence_loss and
-        next_sentence_accuracy over all examples. `loss` is the mean over batches of what training minimizes.
+        masked_lm_loss and masked_lm_accuracy are over all masked positions; next_sentence_loss and
+        next_sentence_accuracy, or sentence_order_loss and sentence_order_accuracy, over all examples. `loss` is the
+        mean over batches of what training minimizes.
         """
         predictions = {name: value.astype(np.float64) for name, value in predictions.items()}
         weights = predictions["masked_lm_weight"]
@@ -95,9 +98,9 @@ class PretrainingTask:
             "masked_lm_accuracy": _weighted_mean(predictions["masked_lm_hit"], weights),
             "masked_lm_loss": _weighted_mean(predictions["masked_lm_loss"], weights),
         }
-        if self._use_next_sentence:
-            scores["next_sentence_accuracy"] = float(np.mean(predictions["next_sentence_hit"]))
-            scores["next_sentence_loss"] = float(np.mean(predictions["next_sentence_loss"]))
+        if self._pair_task:
+            scores[f"{self._pair_task}_accuracy"] = float(np.mean(predictions[f"{self._pair_task}_hit"]))
+            scores[f"{self._pair_task}_loss"] = float(np.mean(predictions[f"{self._pair_task}_loss"]))
         return scores
 
     def _mean_batch_loss(self, predictions: Mapping[str, np.ndarray]) -> float:
@@ -107,7 +110,7 @@ class PretrainingTask:
             batch = {name: value[start : start + self._eval_batch_size] for name, value in predictions.items()}
             masked_lm = np.sum(batch["masked_lm_loss"] * batch["masked_lm_weight"])
             masked_lm /= np.sum(batch["masked_lm_weight"]) + EMPTY_WEIGHT
-            losses.append(masked_lm + (np.mean(batch["next_sentence_loss"]) if self._use_next_sentence else 0))
+            losses.append(masked_lm + (np.mean(batch[f"{self._pair_task}_loss"]) if self._pair_task else 0))
         return float(np.mean(losses))
 
 

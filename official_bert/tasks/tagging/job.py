@@ -95,7 +95,7 @@ class TaggingJob(FinetuningJob):
         train = read.get("train_file")
         self._tags = tags_of(train) if train else trained_tags(config.output_dir)
         self._has_entities = has_entities(self._tags)
-        num_vectors(config.feature_layers, bert_config.num_hidden_layers)  # raises if the model has too few layers
+        num_vectors(config.feature_layers, bert_config.num_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (
             self._split(name, read[flag]) if flag in read else None
             for name, flag in (("train", "train_file"), ("eval", "eval_file"), ("predict", "predict_file"))

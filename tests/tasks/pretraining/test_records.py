@@ -170,7 +170,7 @@ def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     assert maker.counts.num_records == len(examples)
     assert maker.counts.num_positions == 48 * len(examples)
     assert maker.counts.num_pieces == sums["input_mask"]
-    assert maker.counts.num_random_next == sums["next_sentence_labels"]
+    assert maker.counts.num_negative == sums["next_sentence_labels"]
     assert maker.counts.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)
 
 
@@ -200,7 +200,7 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus
         assert records["input_ids"][row].tolist() == list(joined.input_ids) + padding
         assert records["input_mask"][row].tolist() == list(joined.input_mask) + padding
         assert records["segment_ids"][row].tolist() == list(joined.segment_ids) + padding
-        assert records["next_sentence_labels"][row].tolist() == [pair.is_random_next]
+        assert records["next_sentence_labels"][row].tolist() == [pair.is_negative]
     assert "masked: none; run_pretraining.py masks while training" in caplog.text
     assert "% of all positions, no masks, unknown 0.00% of the tokens" in caplog.text
     assert "[MASK]" not in caplog.text
@@ -232,6 +232,53 @@ def test_records_without_pairs_are_single_stretches_of_all_text(tmp_path, corpus
     assert lengths.sum() - 2 * len(ids) == len(corpus.ids)
     pieces = np.concatenate([row[1 : length - 1] for row, length in zip(ids, lengths, strict=True)])
     assert sorted(pieces) == sorted(corpus.ids)
+
+
+@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+def test_records_of_the_order_of_sentences(tmp_path, corpus_file, vocab_file, caplog, sampling):
+    caplog.set_level("INFO", logger="absl")
+    flags = {"max_seq_length": 48, "dupe_factor": 4, "masking": "none", "sampling": sampling}
+    output = str(tmp_path / "out")
+    inputs = {"input_file": corpus_file, "output_file": output, "vocab_file": vocab_file}
+    create_pretraining_data.run(PretrainingDataConfig(**inputs, sentence_order=True, **flags))
+    tokenizer = FullTokenizer(vocab_file)
+    records = read_records(tmp_path / "out")
+    text = "".join(f" {index}" for index in read_corpus(corpus_parts([corpus_file]), tokenizer).ids) + " "
+    labels = records["next_sentence_labels"].ravel().astype(bool)
+    assert f"swapped {labels.mean():.1%} of the pairs" in caplog.text
+    assert abs(labels.mean() - 0.5) < 3 * 0.5 / len(labels) ** 0.5
+    for ids, segments, mask, label in zip(
+        records["input_ids"], records["segment_ids"], records["input_mask"], labels, strict=True
+    ):
+        first = ids[1 : (mask - segments).sum() - 1]
+        second = ids[(mask - segments).sum() : mask.sum() - 1]
+        earlier, later = (
+            " " + " ".join(map(str, part)) + " " for part in ((second, first) if label else (first, second))
+        )
+        places = [text.find(earlier), text.find(later)]
+        assert -1 not in places
+        if text.count(earlier) == text.count(later) == 1:
+            assert places[0] < places[1]
+
+
+def test_a_corpus_of_one_document_is_no_problem_in_order(tmp_path, vocab_file, caplog):
+    make_run(tmp_path, vocab_file, "\n".join(SENTENCES), sentence_order=True)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+def test_ngrams_are_masked_in_records(tmp_path, corpus_file, vocab_file, sampling):
+    lengths = {}
+    for max_ngram_length in (1, 3):
+        output = str(tmp_path / f"out{max_ngram_length}")
+        inputs = {"input_file": corpus_file, "output_file": output, "vocab_file": vocab_file}
+        flags = {"max_seq_length": 48, "do_whole_word_mask": True, "sampling": sampling}
+        create_pretraining_data.run(PretrainingDataConfig(**inputs, max_ngram_length=max_ngram_length, **flags))
+        records = read_records(output)
+        used = records["masked_lm_weights"] > 0
+        follows = np.diff(records["masked_lm_positions"], axis=1) == 1
+        lengths[max_ngram_length] = (follows & used[:, 1:]).sum() / used.sum()
+    assert lengths[3] > 1.5 * lengths[1]
 
 
 def test_one_document_is_no_problem_without_pairs(tmp_path, vocab_file, caplog):

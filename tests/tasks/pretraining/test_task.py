@@ -91,6 +91,27 @@ def test_scores(task):
     assert scores["loss"] != pytest.approx(scores["masked_lm_loss"] + scores["next_sentence_loss"], rel=1e-3)
 
 
+def test_the_order_of_sentences_is_scored_under_its_name(task, model_dir, golden, computed):
+    config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
+    ordered = PretrainingTask(config, sentence_order=True, **sizes)
+    model = ordered.build_model()
+    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
+    batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
+    outputs = model(batch)
+    losses, scores = (
+        ordered.losses(outputs, batch),
+        ordered.scores({name: np.asarray(value) for name, value in ordered.predictions(outputs, batch).items()}),
+    )
+    others = task.scores(computed[1])
+    np.testing.assert_allclose(losses["sentence_order"].total, computed[0]["next_sentence"].total, rtol=1e-6)
+    assert {name.replace("sentence_order", "next_sentence") for name in scores} == others.keys()
+    for name in ("accuracy", "loss"):
+        assert scores[f"sentence_order_{name}"] == pytest.approx(others[f"next_sentence_{name}"])
+    assert scores["loss"] == pytest.approx(others["loss"])
+
+
 def test_without_the_next_sentence_the_masked_words_alone_are_learned_and_scored(task, model_dir, golden, computed):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
     sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}

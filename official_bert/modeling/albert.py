@@ -1,0 +1,86 @@
+"""What is ALBERT's own: transformer layers that share their weights, and the projection of narrower embeddings.
+
+Its variables have the names of google-research/albert's checkpoints; the rest is BERT's. `BertEncoder` makes these for
+a config with `num_hidden_groups`.
+"""
+
+import keras
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.blocks import dense
+from official_bert.modeling.transformer import TransformerLayer, TransformerStack
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class SharedLayer(TransformerLayer):
+    """A layer that computes what BERT's does, with other names for its variables."""
+
+    NORM_NAME = "LayerNorm_1"
+
+    def build(self, input_shape=None):
+        """Creates the variables of the parts."""
+        width, inner_width = (None, self.config.hidden_size), (None, self.config.intermediate_size)
+        attention, attention_output, output = self.attention, self.attention.residual_output, self.residual_output
+        with keras.name_scope("attention_1"):
+            attention.self_attention.build(width)
+            with keras.name_scope("output"):
+                attention_output.dense.build(width)
+        attention_output.layer_norm.build(width)
+        with keras.name_scope("ffn_1"), keras.name_scope("intermediate"):
+            self.intermediate.dense.build(width)
+            with keras.name_scope("output"):
+                output.dense.build(inner_width)
+        output.layer_norm.build(width)
+        for part in (attention, attention_output, self.intermediate, output):
+            part.built = True  # or it would create its variables again, under BERT's names
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class SharedStack(TransformerStack):
+    """All layers, one after the other; those of a group are the same.
+
+    With 12 layers in 3 groups, layers 0 to 3 share their weights, as do 4 to 7 and 8 to 11. Where a group has inner
+    layers, each of the 12 is so many layers in a row.
+
+    Source: ALBERT paper, section 3.1; google-research/albert for the inner layers.
+    """
+
+    def __init__(self, config: BertConfig, *, name: str = "encoder", **kwargs):
+        """Creates the layers; for `**kwargs` see `TransformerStack`."""
+        super().__init__(config, name=name, **kwargs)
+        self.embedding_hidden_mapping_in = None
+        if config.embedding_width != config.hidden_size:
+            self.embedding_hidden_mapping_in = dense(
+                config.hidden_size,
+                config.initializer_range,
+                dtype=self.dtype_policy,
+                name="embedding_hidden_mapping_in",
+            )
+
+    def _make_layers(self) -> list[TransformerLayer]:
+        config = self.config
+        self._groups = [
+            [
+                SharedLayer(config, name=f"inner_group_{number}", dtype=self.dtype_policy)
+                for number in range(config.inner_group_num)
+            ]
+            for _ in range(config.num_hidden_groups)
+        ]
+        groups = [
+            index * config.num_hidden_groups // config.num_hidden_layers for index in range(config.num_hidden_layers)
+        ]
+        return [layer for group in groups for layer in self._groups[group]]
+
+    def build(self, input_shape=None):
+        """Creates the variables of the projection and of the layers."""
+        if self.embedding_hidden_mapping_in is not None:
+            self.embedding_hidden_mapping_in.build((None, self.config.embedding_width))
+        with keras.name_scope("transformer"):
+            for number, group in enumerate(self._groups):
+                with keras.name_scope(f"group_{number}"):
+                    for layer in group:
+                        layer.build((None, None, self.config.hidden_size))
+
+    def project(self, embedded):
+        """Projects embeddings, float [B, S, E], to what enters the first layer, float [B, S, D]."""
+        return embedded if self.embedding_hidden_mapping_in is None else self.embedding_hidden_mapping_in(embedded)

@@ -1,0 +1,213 @@
+"""ALBERT: names of variables, which layers share them, and that it computes what a BERT of the same weights does."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoders import EncoderOptions, create_encoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.transformer import TransformerStack
+from official_bert.modeling.unpadding import UnpaddedLayout
+
+V, E, D, I = 50, 8, 24, 48  # noqa: E741
+CONFIG = BertConfig(
+    vocab_size=V, embedding_size=E, hidden_size=D, num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2,
+    num_attention_heads=3, intermediate_size=I, max_position_embeddings=20, type_vocab_size=2,
+)  # fmt: skip
+MASK = (np.arange(12) < np.array([[12], [5], [8]])).astype(np.int32)
+IDS = np.random.default_rng(2).integers(0, V, MASK.shape)
+SEGMENTS = np.random.default_rng(3).integers(0, 2, MASK.shape)
+INPUTS = (IDS, MASK, SEGMENTS)
+
+
+def randomized(model):
+    rng = np.random.default_rng(1)
+    for variable in model.trainable_variables:
+        variable.assign(rng.normal(0.1, 0.3, variable.shape))
+    return model
+
+
+def test_variables_have_the_names_and_shapes_of_the_released_checkpoints():
+    """Written down by hand, of one layer, as in the checkpoints of google-research/albert."""
+    config = dataclasses.replace(CONFIG, num_hidden_groups=1, inner_group_num=1)
+    layer = "bert/encoder/transformer/group_0/inner_group_0"
+    expected = {
+        "bert/embeddings/word_embeddings": (V, E),
+        "bert/embeddings/position_embeddings": (20, E),
+        "bert/embeddings/token_type_embeddings": (2, E),
+        "bert/embeddings/LayerNorm/beta": (E,),
+        "bert/embeddings/LayerNorm/gamma": (E,),
+        "bert/encoder/embedding_hidden_mapping_in/kernel": (E, D),
+        "bert/encoder/embedding_hidden_mapping_in/bias": (D,),
+        f"{layer}/attention_1/self/query/kernel": (D, D),
+        f"{layer}/attention_1/self/query/bias": (D,),
+        f"{layer}/attention_1/self/key/kernel": (D, D),
+        f"{layer}/attention_1/self/key/bias": (D,),
+        f"{layer}/attention_1/self/value/kernel": (D, D),
+        f"{layer}/attention_1/self/value/bias": (D,),
+        f"{layer}/attention_1/output/dense/kernel": (D, D),
+        f"{layer}/attention_1/output/dense/bias": (D,),
+        f"{layer}/LayerNorm/beta": (D,),
+        f"{layer}/LayerNorm/gamma": (D,),
+        f"{layer}/ffn_1/intermediate/dense/kernel": (D, I),
+        f"{layer}/ffn_1/intermediate/dense/bias": (I,),
+        f"{layer}/ffn_1/intermediate/output/dense/kernel": (I, D),
+        f"{layer}/ffn_1/intermediate/output/dense/bias": (D,),
+        f"{layer}/LayerNorm_1/beta": (D,),
+        f"{layer}/LayerNorm_1/gamma": (D,),
+        "bert/pooler/dense/kernel": (D, D),
+        "bert/pooler/dense/bias": (D,),
+        "cls/predictions/transform/dense/kernel": (D, E),
+        "cls/predictions/transform/dense/bias": (E,),
+        "cls/predictions/transform/LayerNorm/beta": (E,),
+        "cls/predictions/transform/LayerNorm/gamma": (E,),
+        "cls/predictions/output_bias": (V,),
+        "cls/seq_relationship/output_weights": (2, D),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    model = PretrainingModel(BertEncoder(config))
+    assert {variable.path: tuple(variable.shape) for variable in model.trainable_variables} == expected
+
+
+def test_each_group_and_each_layer_in_it_has_variables_of_its_own():
+    encoder = BertEncoder(CONFIG)
+    kernels = [path for path in encoder.checkpoint_variables() if path.endswith("/query/kernel")]
+    start = "bert/encoder/transformer"
+    assert kernels == [
+        f"{start}/group_{group}/inner_group_{inner}/attention_1/self/query/kernel"
+        for group in (0, 1)
+        for inner in (0, 1)
+    ]
+    assert encoder.count_params() == CONFIG.num_parameters
+
+
+def test_the_number_of_parameters_is_that_of_the_paper():
+    """Table 1: 12M for base, 18M for large, 60M for xlarge, 235M for xxlarge."""
+    large = {"num_hidden_groups": 1, "vocab_size": 30000, "num_hidden_layers": 24}
+    shapes = {
+        12: (768, 12, 3072, 12),
+        18: (1024, 16, 4096, 24),
+        60: (2048, 16, 8192, 24),
+        235: (4096, 64, 16384, 12),
+    }
+    for millions, (width, heads, inner, layers) in shapes.items():
+        sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": inner}
+        config = BertConfig.from_dict(large | sizes | {"num_hidden_layers": layers})
+        assert abs(config.num_parameters / 1e6 - millions) < 0.055 * millions
+
+
+@pytest.mark.parametrize(
+    ("num_layers", "num_groups", "num_inner", "expected"),
+    [
+        (4, 1, 1, [0, 0, 0, 0]),
+        (6, 3, 1, [0, 0, 1, 1, 2, 2]),
+        (4, 4, 1, [0, 1, 2, 3]),
+        (4, 2, 2, [0, 1, 0, 1, 2, 3, 2, 3]),
+    ],
+)
+def test_it_computes_what_a_bert_of_the_same_weights_does(num_layers, num_groups, num_inner, expected):
+    """`expected`: which of the distinct layers each layer is."""
+    config = dataclasses.replace(
+        CONFIG, num_hidden_layers=num_layers, num_hidden_groups=num_groups, inner_group_num=num_inner
+    )
+    encoder = randomized(BertEncoder(config))
+    weights = [variable.numpy() for variable in encoder.transformer.trainable_variables[:-2]]  # without the projection
+    of_layer = np.array_split(np.arange(len(weights)), num_groups * num_inner)
+    plain = BertConfig(
+        vocab_size=V,
+        hidden_size=D,
+        num_hidden_layers=len(expected),
+        num_attention_heads=3,
+        intermediate_size=I,
+    )
+    stack = TransformerStack(plain)
+    stack.build()
+    for layer, number in zip(stack.layers, expected, strict=True):
+        for variable, index in zip(layer.trainable_variables, of_layer[number], strict=True):
+            variable.assign(weights[index])
+    outputs = encoder(*INPUTS)
+    assert config.num_layers == len(expected) == len(outputs["encoder_layers"])
+    bias = (1.0 - MASK[:, None, None, :]) * -10000.0
+    for layer, found, probabilities in zip(
+        stack(outputs["embedding_output"], bias),
+        outputs["encoder_layers"],
+        outputs["attention_probabilities"],
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, layer.context, atol=1e-5)
+        np.testing.assert_allclose(probabilities, layer.probabilities, atol=1e-5)
+
+
+def test_embeddings_are_normalized_before_they_are_projected():
+    encoder = randomized(BertEncoder(CONFIG))
+    values = {name: variable.numpy() for name, variable in encoder.checkpoint_variables().items()}
+    start = "bert/embeddings/"
+    embedded = values[f"{start}word_embeddings"][IDS] + values[f"{start}token_type_embeddings"][SEGMENTS]
+    embedded = embedded + values[f"{start}position_embeddings"][: IDS.shape[1]]
+    centered = embedded - embedded.mean(-1, keepdims=True)
+    normalized = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-12)
+    normalized = normalized * values[f"{start}LayerNorm/gamma"] + values[f"{start}LayerNorm/beta"]
+    projection = "bert/encoder/embedding_hidden_mapping_in"
+    expected = normalized @ values[f"{projection}/kernel"] + values[f"{projection}/bias"]
+    np.testing.assert_allclose(encoder(*INPUTS)["embedding_output"], expected, atol=1e-5)
+
+
+def test_embeddings_as_wide_as_the_layers_are_not_projected():
+    encoder = BertEncoder(dataclasses.replace(CONFIG, embedding_size=D))
+    assert not any("embedding_hidden_mapping_in" in name for name in encoder.checkpoint_variables())
+    assert encoder.count_params() == encoder.config.num_parameters
+    assert encoder(*INPUTS)["embedding_output"].shape == (*IDS.shape, D)
+
+
+def test_every_way_of_computing_gives_the_same_numbers():
+    encoder = randomized(BertEncoder(CONFIG))
+    expected = encoder(*INPUTS)
+    np.testing.assert_allclose(encoder.pool(*INPUTS), expected["pooled_output"], atol=1e-6)
+    options = {
+        "unpadded": {"layout_maker": UnpaddedLayout.of},
+        "one-hot": {"use_one_hot_embeddings": True},
+        "parts": {"layout_maker": UnpaddedLayout.of},
+    }
+    for name, given in options.items():
+        other = randomized(create_encoder(CONFIG, EncoderOptions(**given)))
+        if name == "parts":
+            other.split_layers(3)
+        found = other(*INPUTS)
+        np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(other.pool(*INPUTS), expected["pooled_output"], atol=1e-5, err_msg=name)
+        for layer, other_layer in zip(found["encoder_layers"], expected["encoder_layers"], strict=True):
+            np.testing.assert_allclose(layer[MASK == 1], other_layer[MASK == 1], atol=2e-5, err_msg=name)
+
+
+def gradients_of(encoder):
+    states = [state for state in encoder.non_trainable_variables if "seed_generator" in state.path]
+    seeds = [(state, tf.constant([5 + index, 7], tf.int64)) for index, state in enumerate(states)]
+    with tf.GradientTape() as tape:
+        with keras.StatelessScope(seeds):
+            outputs = encoder(*INPUTS, training=True)
+        loss = tf.reduce_sum(outputs["pooled_output"]) + tf.reduce_sum(outputs["sequence_output"][:, 0, :3])
+    return tape.gradient(loss, [variable.value for variable in encoder.trainable_variables])
+
+
+def test_recomputed_layers_give_the_same_gradients_dropout_included():
+    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2)
+    plain, recomputed = (
+        gradients_of(randomized(create_encoder(config, EncoderOptions(recompute_layers=recompute))))
+        for recompute in (False, True)
+    )
+    for gradient, other in zip(plain, recomputed, strict=True):
+        gradient, other = tf.convert_to_tensor(gradient), tf.convert_to_tensor(other)
+        np.testing.assert_allclose(gradient, other, atol=1e-5 * max(1.0, np.abs(gradient).max()))
+
+
+def test_a_saved_encoder_is_an_albert_again(tmp_path):
+    encoder = randomized(BertEncoder(CONFIG))
+    encoder.save(tmp_path / "albert.keras")
+    loaded = keras.models.load_model(tmp_path / "albert.keras")
+    assert [weight.path for weight in loaded.weights] == [weight.path for weight in encoder.weights]
+    np.testing.assert_allclose(loaded(*INPUTS)["pooled_output"], encoder(*INPUTS)["pooled_output"], atol=1e-6)

@@ -14,8 +14,9 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import is_whole, write_checkpoint
 from official_bert.checkpoints.names import STATE_FILE
-from official_bert.checkpoints.state_file import kept_checkpoints, quoted
+from official_bert.checkpoints.state_file import kept_checkpoints, quoted, read_state
 from official_bert.support import files
+from official_bert.support.errors import UserError
 
 
 class CheckpointFolder:
@@ -52,6 +53,18 @@ class CheckpointFolder:
         logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), self.latest)
         self._write_state()
 
+    def _check_alone(self) -> None:
+        """Raises if somebody else has saved checkpoints here: locks may be missing, or lost with a network.
+
+        Nothing of theirs is changed then.
+        """
+        state = None if files.are_changes_dropped() else read_state(self._folder)
+        if state and os.path.normpath(state.latest) != os.path.normpath(self.latest or ""):
+            raise UserError(
+                f"another process saved {state.latest} while this one was training in the same folder; stop one of "
+                "them, and start the other one again"
+            )
+
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
         """Writes the checkpoint of a step, names it the last one, and deletes those beyond `keep_max`.
 
@@ -61,7 +74,11 @@ class CheckpointFolder:
 
         Returns:
           Its prefix.
+
+        Raises:
+          UserError: it cannot be written, or another process has saved another one since.
         """
+        self._check_alone()
         self._remove_partials()
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)

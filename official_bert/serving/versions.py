@@ -131,12 +131,12 @@ def write_version(
     try:
         with files.new_folder(os.path.join(export_dir, "version")) as partial:
             save(partial)
-            fault_point("describe export")
+            fault_point("describe")
             description = {"task": servable.task, **servable.text_settings._asdict()}
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
             _write_checksums(partial)
             _copy(vocab_file, made(partial, "assets", VOCAB_FILE))
-            fault_point("complete export")
+            fault_point("complete")
             add(partial)
             return _publish(partial, export_dir)
     except tf.errors.OpError as error:

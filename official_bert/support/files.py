@@ -349,6 +349,17 @@ def _flush(path: str) -> None:
         os.close(descriptor)
 
 
+def flush(path: str) -> None:
+    """Waits until the bytes of a local file that was written to its end are on the disk.
+
+    Raises:
+      UserError: the disk reports an error.
+    """
+    if not is_remote(path) and not _drops_changes:
+        with explained_errors("write", path):
+            _flush(path)
+
+
 def rename_folder(source: str, target: str) -> None:
     """Gives a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
 
@@ -367,7 +378,7 @@ def rename_folder(source: str, target: str) -> None:
         for name in names:
             _flush(os.path.join(folder, name))
         _flush(folder)
-    fault_point(f"rename folder {_place(target)}")
+    fault_point(f"rename_folder {_place(target)}")
     try:
         os.rename(source, target)
     except OSError as error:

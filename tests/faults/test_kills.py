@@ -59,8 +59,8 @@ def complete_exports(folder):
 
 
 def kind_of(place):
-    """Of what kind a place is: files of different checkpoints and steps are of the same one."""
-    return place.split(" model.ckpt-")[0]
+    """Of what kind a place is: what is done there, to whichever file."""
+    return place.partition(" ")[0]
 
 
 def chosen_places(passed, rng):

@@ -49,9 +49,9 @@ class CheckpointFolder:
         intact = next((place for place in reversed(range(len(self._kept))) if is_whole(self._kept[place])), None)
         if intact is None or intact == len(self._kept) - 1:
             return
-        damaged, self._kept = self._kept[intact + 1 :], self._kept[: intact + 1]
-        logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), self.latest)
-        self._write_state()
+        damaged, kept = self._kept[intact + 1 :], self._kept[: intact + 1]
+        logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), kept[-1])
+        self._write_state(kept)
 
     def _check_alone(self) -> None:
         """Raises if somebody else has saved checkpoints here: locks may be missing, or lost with a network.
@@ -82,21 +82,20 @@ class CheckpointFolder:
         self._remove_partials()
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)
-        self._kept = [other for other in self._kept if other != prefix] + [prefix]
-        self._write_state()
+        self._write_state([other for other in self._kept if other != prefix] + [prefix])
         surplus = self._kept[: -self._keep_max] if self._keep_max else []
         if surplus:  # still named above, so that the next save deletes what a killed run did not come to delete
             for old in surplus:
                 self._delete(old)
-            self._kept = self._kept[len(surplus) :]
-            self._write_state()
+            self._write_state(self._kept[len(surplus) :])
         return prefix
 
-    def _write_state(self) -> None:
-        names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in self._kept]
+    def _write_state(self, kept: list[str]) -> None:
+        names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in kept]
         with files.atomic_write(os.path.join(self._folder, STATE_FILE)) as sink:
             sink.write(f"model_checkpoint_path: {names[-1]}\n")
             sink.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)
+        self._kept = kept
 
     def _delete(self, prefix: str) -> None:
         """Deletes a checkpoint; one of the reference has a `.meta` file too."""

@@ -316,8 +316,10 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
                 _flush(partial)
     for partial, path in zip(partials, paths, strict=True):
         _replace(partial, path)
-    for folder in dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in paths if not is_remote(path)):
-        _flush(folder)
+    folders = {os.path.dirname(os.path.realpath(path)): path for path in paths if not is_remote(path)}
+    for folder, path in folders.items():
+        with explained_errors("write", path):
+            _flush(folder)
     fault_point(f"published {_place(paths[-1])}")
 
 

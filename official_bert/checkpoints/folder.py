@@ -83,12 +83,22 @@ class CheckpointFolder:
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)
         self._write_state([other for other in self._kept if other != prefix] + [prefix])
+        self._prune()
+        return prefix
+
+    def tidy(self) -> None:
+        """Deletes what a run that was killed while it saved left: half-written files, and checkpoints too many."""
+        self._remove_partials()
+        files.remove_abandoned(os.path.join(self._folder, STATE_FILE))
+        self._prune()
+
+    def _prune(self) -> None:
+        """Deletes the checkpoints beyond `keep_max`, which the state file names until they are gone."""
         surplus = self._kept[: -self._keep_max] if self._keep_max else []
-        if surplus:  # still named above, so that the next save deletes what a killed run did not come to delete
+        if surplus:
             for old in surplus:
                 self._delete(old)
             self._write_state(self._kept[len(surplus) :])
-        return prefix
 
     def _write_state(self, kept: list[str]) -> None:
         names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in kept]

@@ -132,6 +132,7 @@ class Trainer:
         steps = TrainingSteps(self._task, self.model, self._strategy, plan)
         window = _Window(plan.batch_size)
         if folder.latest:
+            folder.tidy()
             restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
             window.restore(folder.latest)
             restore_present(folder.latest, steps.loss_scale_state)

@@ -505,7 +505,8 @@ def find_any(pattern: str) -> list[str]:
 
 def _place(path: str) -> str:
     """How fault points call a file, also one that has a `partial_name`."""
-    return os.path.basename(path).partition(".partial-")[0]
+    name, is_partial, _ = os.path.basename(path).partition(".partial-")
+    return name[1:] if is_partial else name
 
 
 def partial_name(path: str) -> str:

@@ -14,6 +14,7 @@ from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
 from official_bert.support import files
 from official_bert.support.errors import UserError, plain_message
+from official_bert.support.fault_points import fault_point
 
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
@@ -142,6 +143,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 shape_and_slices=[""] * len(tensors),
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
+        fault_point(f"verify {os.path.basename(prefix)}")
         if not is_whole(partial):  # as of memory or a file system that lost bytes without a word
             raise UserError(
                 f"the checkpoint {prefix} was damaged while it was written, as reading it back shows; the one "

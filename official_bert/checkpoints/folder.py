@@ -14,8 +14,9 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import is_whole, write_checkpoint
 from official_bert.checkpoints.names import STATE_FILE
-from official_bert.checkpoints.state_file import kept_checkpoints, quoted
+from official_bert.checkpoints.state_file import kept_checkpoints, quoted, read_state
 from official_bert.support import files
+from official_bert.support.errors import UserError
 
 
 class CheckpointFolder:
@@ -48,9 +49,21 @@ class CheckpointFolder:
         intact = next((place for place in reversed(range(len(self._kept))) if is_whole(self._kept[place])), None)
         if intact is None or intact == len(self._kept) - 1:
             return
-        damaged, self._kept = self._kept[intact + 1 :], self._kept[: intact + 1]
-        logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), self.latest)
-        self._write_state()
+        damaged, kept = self._kept[intact + 1 :], self._kept[: intact + 1]
+        logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), kept[-1])
+        self._write_state(kept)
+
+    def _check_alone(self) -> None:
+        """Raises if somebody else has saved checkpoints here: locks may be missing, or lost with a network.
+
+        Nothing of theirs is changed then.
+        """
+        state = None if files.are_changes_dropped() else read_state(self._folder)
+        if state and os.path.normpath(state.latest) != os.path.normpath(self.latest or ""):
+            raise UserError(
+                f"another process saved {state.latest} while this one was training in the same folder; stop one of "
+                "them, and start the other one again"
+            )
 
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
         """Writes the checkpoint of a step, names it the last one, and deletes those beyond `keep_max`.
@@ -61,25 +74,38 @@ class CheckpointFolder:
 
         Returns:
           Its prefix.
+
+        Raises:
+          UserError: it cannot be written, or another process has saved another one since.
         """
+        self._check_alone()
         self._remove_partials()
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)
-        self._kept = [other for other in self._kept if other != prefix] + [prefix]
-        self._write_state()
-        surplus = self._kept[: -self._keep_max] if self._keep_max else []
-        if surplus:  # still named above, so that the next save deletes what a killed run did not come to delete
-            for old in surplus:
-                self._delete(old)
-            self._kept = self._kept[len(surplus) :]
-            self._write_state()
+        self._write_state([other for other in self._kept if other != prefix] + [prefix])
+        self._prune()
         return prefix
 
-    def _write_state(self) -> None:
-        names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in self._kept]
+    def tidy(self) -> None:
+        """Deletes what a run that was killed while it saved left: half-written files, and checkpoints too many."""
+        self._remove_partials()
+        files.remove_abandoned(os.path.join(self._folder, STATE_FILE))
+        self._prune()
+
+    def _prune(self) -> None:
+        """Deletes the checkpoints beyond `keep_max`, which the state file names until they are gone."""
+        surplus = self._kept[: -self._keep_max] if self._keep_max else []
+        if surplus:
+            for old in surplus:
+                self._delete(old)
+            self._write_state(self._kept[len(surplus) :])
+
+    def _write_state(self, kept: list[str]) -> None:
+        names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in kept]
         with files.atomic_write(os.path.join(self._folder, STATE_FILE)) as sink:
             sink.write(f"model_checkpoint_path: {names[-1]}\n")
             sink.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)
+        self._kept = kept
 
     def _delete(self, prefix: str) -> None:
         """Deletes a checkpoint; one of the reference has a `.meta` file too."""

@@ -88,7 +88,7 @@ class BlockFile:
             if magic != _MAGIC:
                 raise ValueError
             table = json.loads(self._pread(size - _FOOTER.size - length, length))
-        except (OSError, ValueError, struct.error) as error:
+        except (OSError, ValueError, RecursionError, struct.error) as error:
             raise UserError(f"{path} is damaged; delete it, and run the command again") from error
         blocks = {name: (np.dtype(dtype), start, stop) for name, (dtype, start, stop) in table["blocks"].items()}
         return table["facts"], blocks

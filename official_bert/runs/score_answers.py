@@ -45,7 +45,7 @@ def _read_null_odds(path: str) -> dict[str, float]:
 
 
 def _read(path: str, what: str, kind: type | tuple[type, ...], kind_name: str) -> dict:
-    values = text_files.read_json(path, what)
+    values = text_files.read_json(path, what, max_bytes=None)
     for question, value in values.items():
         if not isinstance(value, kind) or isinstance(value, bool):
             raise UserError(f"{path}: question {question!r} has {value!r:.80}, which is not {kind_name}")

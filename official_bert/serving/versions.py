@@ -13,6 +13,7 @@ from absl import logging
 from official_bert.serving.servable import Servable
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, plain_message
+from official_bert.support.fault_points import fault_point
 
 SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
 VOCAB_FILE = "vocab.txt"
@@ -127,21 +128,19 @@ def write_version(
     check_export_dir(export_dir)
     files.check_regular(vocab_file)
     files.make_folders(export_dir)
-    partial = files.partial_name(os.path.join(export_dir, "version"))
     try:
-        files.make_folders(partial)
-        save(partial)
-        description = {"task": servable.task, **servable.text_settings._asdict()}
-        _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
-        _write_checksums(partial)
-        _copy(vocab_file, made(partial, "assets", VOCAB_FILE))
-        add(partial)
-        return _publish(partial, export_dir)
-    except BaseException as error:
-        files.remove_folder(partial)
-        if isinstance(error, tf.errors.OpError):
-            raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
-        raise
+        with files.new_folder(os.path.join(export_dir, "version")) as partial:
+            save(partial)
+            fault_point("describe")
+            description = {"task": servable.task, **servable.text_settings._asdict()}
+            _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
+            _write_checksums(partial)
+            _copy(vocab_file, made(partial, "assets", VOCAB_FILE))
+            fault_point("complete")
+            add(partial)
+            return _publish(partial, export_dir)
+    except tf.errors.OpError as error:
+        raise UserError(f"cannot write to export_dir={export_dir}: {plain_message(error)}") from error
 
 
 def check_whole(folder: str) -> None:

@@ -10,6 +10,7 @@ either the old file or the new one: see `publish`.
 
 import contextlib
 import errno
+import fcntl
 import glob as local_glob
 import itertools
 import os
@@ -22,9 +23,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 from official_bert.support.errors import UserError
+from official_bert.support.fault_points import fault_point
 
 _MAX_NAME_BYTES = 255  # of a file or folder, on all usual file systems
-_MAX_HIDDEN_BYTES = 200  # leaves room for what `partial_name` and a checkpoint's suffix add
+_MAX_HIDDEN_BYTES = 160  # leaves room for what `partial_name`, a checkpoint's suffix and TensorFlow add
 _SECONDS_TO_ANSWER = 30.0  # of a remote file system; TensorFlow itself tries again for many minutes
 _SPECIAL = (
     (stat.S_ISCHR, "a device"),
@@ -314,11 +316,15 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
                 _flush(partial)
     for partial, path in zip(partials, paths, strict=True):
         _replace(partial, path)
-    for folder in dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in paths if not is_remote(path)):
-        _flush(folder)
+    folders = {os.path.dirname(os.path.realpath(path)): path for path in paths if not is_remote(path)}
+    for folder, path in folders.items():
+        with explained_errors("write", path):
+            _flush(folder)
+    fault_point(f"published {_place(paths[-1])}")
 
 
 def _replace(partial: str, path: str) -> None:
+    fault_point(f"rename {_place(path)}")
     if is_remote(path):
         with _remote(path) as gfile:
             gfile.rename(partial, path, overwrite=True)
@@ -345,6 +351,17 @@ def _flush(path: str) -> None:
         os.close(descriptor)
 
 
+def flush(path: str) -> None:
+    """Waits until the bytes of a local file that was written to its end are on the disk.
+
+    Raises:
+      UserError: the disk reports an error.
+    """
+    if not is_remote(path) and not _drops_changes:
+        with explained_errors("write", path):
+            _flush(path)
+
+
 def rename_folder(source: str, target: str) -> None:
     """Gives a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
 
@@ -363,6 +380,7 @@ def rename_folder(source: str, target: str) -> None:
         for name in names:
             _flush(os.path.join(folder, name))
         _flush(folder)
+    fault_point(f"rename_folder {_place(target)}")
     try:
         os.rename(source, target)
     except OSError as error:
@@ -387,6 +405,7 @@ def remove(path: str) -> None:
     """Deletes a file; one that is gone already is fine."""
     if _drops_changes:
         return
+    fault_point(f"remove {_place(path)}")
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -484,15 +503,99 @@ def find_any(pattern: str) -> list[str]:
     return sorted(paths)
 
 
+def _place(path: str) -> str:
+    """How fault points call a file, also one that has a `partial_name`."""
+    name, is_partial, _ = os.path.basename(path).partition(".partial-")
+    return name[1:] if is_partial else name
+
+
 def partial_name(path: str) -> str:
-    """A new hidden name beside `path`, to write to before `publish`; globs do not match it.
+    """A new hidden name beside `path`, to write to before `publish`; globs do not match it, and nobody can guess it.
 
     A local one is beside the file that a symbolic link points to, on its disk.
     """
+    return _partial_start(path) + secrets.token_hex(8)
+
+
+def _partial_start(path: str) -> str:
+    """What all the names of `partial_name` begin with."""
     check_name(path)
     folder, name = os.path.split(path if is_remote(path) else os.path.realpath(path))
     name = name.encode()[:_MAX_HIDDEN_BYTES].decode(errors="ignore")
-    return os.path.join(folder, f".{name}.partial-{secrets.token_hex(4)}")
+    return os.path.join(folder, f".{name}.partial-")
+
+
+def remove_abandoned(path: str) -> None:
+    """Deletes what processes that were killed while they wrote a local file or folder left under `partial_name`s.
+
+    What a living process writes is left alone: see `_hold`.
+    """
+    if is_remote(path) or _drops_changes:
+        return
+    folder, start = os.path.split(_partial_start(path))
+    with contextlib.suppress(OSError):  # what cannot be listed, opened or locked is left
+        for name in os.listdir(folder or "."):
+            if name.startswith(start):
+                _remove_if_abandoned(os.path.join(folder, name))
+
+
+def _remove_if_abandoned(partial: str) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.isdir(partial):
+                shutil.rmtree(partial)
+            else:
+                os.remove(partial)
+        finally:
+            os.close(descriptor)
+
+
+def _hold(descriptor: int) -> None:
+    """Marks an open file or folder under a `partial_name` as in use until it is closed, where there are locks.
+
+    Raises:
+      FileNotFoundError: another process took it for abandoned in this very moment.
+    """
+    with contextlib.suppress(OSError):  # without locks nothing is taken for abandoned either
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    if not os.fstat(descriptor).st_nlink:
+        raise FileNotFoundError(errno.ENOENT, "another process writes it at the same time")
+
+
+@contextlib.contextmanager
+def new_folder(path: str) -> Iterator[str]:
+    """Makes a hidden folder beside `path`, to fill and to rename in the block; at its end it is deleted if still there.
+
+    Raises:
+      UserError: it cannot be made.
+    """
+    remove_abandoned(path)
+    partial = partial_name(path)
+    with contextlib.ExitStack() as stack:
+        if is_remote(path):
+            make_folders(partial)
+        else:
+            with explained_errors("write", path, partial):
+                os.mkdir(partial)
+                descriptor = os.open(partial, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                _hold(descriptor)
+        stack.callback(remove_folder, partial)
+        yield partial
+
+
+def _created(partial: str, mode: str) -> IO[Any]:
+    """Creates a file, which must not be there, not even as a link, and opens it."""
+    file = _opened(partial, mode.replace("w", "x"))
+    try:
+        _hold(file.fileno())
+    except BaseException:
+        file.close()
+        raise
+    fault_point(f"write {_place(partial)}")
+    return file
 
 
 @contextlib.contextmanager
@@ -515,14 +618,21 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
         return
     for path in paths:
         check_regular(path)
+        remove_abandoned(path)
     partials = [partial_name(path) for path in paths]
     try:
         with explained_errors("write", ", ".join(paths), *paths, *partials), contextlib.ExitStack() as stack:
-            yield [
-                stack.enter_context(open_file(partial, mode) if is_remote(path) else _opened(partial, mode))
+            sinks = [
+                stack.enter_context(open_file(partial, mode) if is_remote(path) else _created(partial, mode))
                 for partial, path in zip(partials, paths, strict=True)
             ]
-        publish(partials, paths)
+            yield sinks
+            for sink, path in zip(sinks, paths, strict=True):
+                if is_remote(path):
+                    sink.close()
+                elif not sink.closed:  # stays open, and with that in use, until it has its name
+                    sink.flush()
+            publish(partials, paths)
     except BaseException:
         discard(partials)
         raise

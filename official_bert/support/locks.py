@@ -7,8 +7,13 @@ import os
 import stat
 from collections.abc import Iterator
 
+from absl import logging
+
 from official_bert.support.errors import UserError
 from official_bert.support.files import are_changes_dropped, is_remote
+
+# What file systems say that know no locks, such as some network ones.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextlib.contextmanager
@@ -16,7 +21,8 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
     """Keeps other processes out of a local folder while the block runs.
 
     Args:
-      folder: it must exist; one that is remote cannot be guarded, and a process that changes no files needs no lock.
+      folder: it must exist; one that is remote, or on a file system without locks, cannot be guarded, and a process
+        that changes no files needs no lock.
       what: what the block does, for the message: "trains into".
 
     Raises:
@@ -33,7 +39,14 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
         except BlockingIOError as error:
             raise UserError(f"another process {what} {folder}; wait for it, or use another folder") from error
         except OSError as error:
-            raise UserError(f"cannot lock {path}: {error.strerror}; use a folder on another disk") from error
+            if error.errno not in _NO_LOCKS:
+                raise UserError(f"cannot lock {path}: {error.strerror}; use a folder on another disk") from error
+            logging.warning(
+                "%s is on a file system without locks (%s): see to it yourself that no other process %s it",
+                folder,
+                error.strerror,
+                what,
+            )
         yield
     finally:
         os.close(lock)

@@ -5,17 +5,22 @@ Files that are compressed (see `compression`) are read as what they hold.
 
 import codecs
 import contextlib
+import io
 import json
 import math
 from collections.abc import Iterator
 from typing import IO, Any
 
+from official_bert.support import files
 from official_bert.support.compression import Unpacked, open_unpacked, unpacked
 from official_bert.support.errors import UserError
 from official_bert.support.files import explained_errors
 
 _BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 _BLOCK_BYTES = 1 << 20
+# Of files that are held in memory at once and are small unless they are wrong: a thousand times what is usual.
+MAX_SETTINGS_BYTES = 16 << 20
+MAX_VOCAB_BYTES = 256 << 20
 
 
 class LineReader:
@@ -82,18 +87,40 @@ def line_number(path: str, position: int) -> int:
     return number
 
 
-def read_text(path: str, what: str = "") -> str:
+def read_limited(path: str, what: str, max_bytes: int) -> bytes:
+    """Reads a file, compressed or not, no more of which than a limit is ever held in memory.
+
+    Args:
+      path: the file.
+      what: what it should be, for messages: "model config".
+      max_bytes: the limit, of what it holds when unpacked.
+
+    Raises:
+      UserError: the file is missing, unreadable or larger.
+    """
+    with open_unpacked(path, what) as source:
+        content = source.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        size = f"{files.size(path) / 2**20:,.1f} MiB on the disk" if files.exists(path) else "more"
+        raise UserError(
+            f"{path} is too large for a {what}: {size}, and the limit is {max_bytes >> 20} MiB; name the right file"
+        )
+    return content
+
+
+def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
     """Reads a UTF-8 text file as it is, line ends included; only a byte-order mark at its start is left out.
 
     Args:
       path: the file.
       what: what it should be, for messages: "model config".
+      max_bytes: the most that it may hold; None if any size makes sense.
 
     Raises:
-      UserError: the file is missing, unreadable or not UTF-8; the message gives the line.
+      UserError: the file is missing, unreadable, too large or not UTF-8; the message gives the line.
     """
     lines = []
-    with open_unpacked(path, what) as source:
+    with open_unpacked(path, what) if max_bytes is None else io.BytesIO(read_limited(path, what, max_bytes)) as source:
         for number, line in enumerate(source, start=1):
             try:
                 lines.append(line.decode("utf-8"))
@@ -111,21 +138,24 @@ def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) ->
     )
 
 
-def read_json(path: str, what: str, *, finite: bool = True) -> dict[str, Any]:
+def read_json(
+    path: str, what: str, *, finite: bool = True, max_bytes: int | None = MAX_SETTINGS_BYTES
+) -> dict[str, Any]:
     """Reads a JSON file that holds an object.
 
     Args:
       path: the file.
       what: what it should be, for messages: "model config".
       finite: refuses NaN and Infinity, which Python writes and JSON does not know, and numbers beyond a float's range.
+      max_bytes: the most that it may hold; None for data, which may have any size.
 
     Returns:
       Its keys and values.
 
     Raises:
-      UserError: the file is missing, not JSON, or holds something else; the message names it.
+      UserError: the file is missing, too large, not JSON, or holds something else; the message names it.
     """
-    values = _json_values(path, what, finite)
+    values = _json_values(path, what, finite, max_bytes)
     if not isinstance(values, dict):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be an object with keys")
     return values
@@ -133,14 +163,14 @@ def read_json(path: str, what: str, *, finite: bool = True) -> dict[str, Any]:
 
 def read_json_list(path: str, what: str, *, finite: bool = True) -> list[Any]:
     """Reads a JSON file that holds a list; arguments and errors are those of `read_json`."""
-    values = _json_values(path, what, finite)
+    values = _json_values(path, what, finite, MAX_SETTINGS_BYTES)
     if not isinstance(values, list):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be a list")
     return values
 
 
-def _json_values(path: str, what: str, finite: bool) -> Any:
-    text = read_text(path, what)
+def _json_values(path: str, what: str, finite: bool, max_bytes: int | None) -> Any:
+    text = read_text(path, what, max_bytes)
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite) if finite else json.loads(text)
     except ValueError as error:  # a JSONDecodeError's text holds line and column

@@ -27,7 +27,7 @@ def read_tokens(folder: str) -> list[str]:
         return list(text_files.LineReader(vocab_file))
     if not files.exists(tokenizer_file):
         raise UserError(f"{folder} has no vocabulary: neither vocab.txt nor tokenizer.json exists")
-    model = text_files.read_json(tokenizer_file, "tokenizer").get("model")
+    model = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict):
         raise UserError(f"{tokenizer_file} has no WordPiece vocabulary; only that of a BERT model can be used")

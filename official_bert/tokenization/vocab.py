@@ -1,6 +1,7 @@
 """The vocabulary: wordpieces and their ids, read from `vocab.txt` and checked."""
 
 import hashlib
+import io
 import json
 from collections.abc import Iterable
 
@@ -25,7 +26,8 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     Raises:
       UserError: the file is missing, empty or not UTF-8.
     """
-    return number_tokens(text_files.LineReader(vocab_file), vocab_file)
+    content = text_files.read_limited(vocab_file, "vocabulary", text_files.MAX_VOCAB_BYTES)
+    return number_tokens(text_files.LineReader(vocab_file, io.BytesIO(content)), vocab_file)
 
 
 def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:

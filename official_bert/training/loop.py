@@ -14,6 +14,7 @@ from official_bert.checkpoints.loading import LoadReport, load_initial, restore,
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
@@ -131,6 +132,7 @@ class Trainer:
         steps = TrainingSteps(self._task, self.model, self._strategy, plan)
         window = _Window(plan.batch_size)
         if folder.latest:
+            folder.tidy()
             restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
             window.restore(folder.latest)
             restore_present(folder.latest, steps.loss_scale_state)
@@ -194,6 +196,7 @@ class Trainer:
             history = steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
             step = int(steps.step.numpy())
+            fault_point("step")
             window.add(history, None if pace.is_first_call else seconds)
             if pace.is_first_call:
                 progress.restart(step)
@@ -368,6 +371,7 @@ class Trainer:
         traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
         for batch in dataset:
             part = {name: value.numpy() for name, value in traced_once(batch).items()}
+            fault_point("batch")
             is_real = part.pop(IS_REAL_EXAMPLE) == 1
             yield {name: value[is_real] for name, value in part.items()}
 

@@ -65,6 +65,7 @@ class ScalarLog:
         writer.flush()
         with files.open_file(self._path, "a") as sink:
             sink.write(json.dumps({"split": split, "step": step, **scalars}) + "\n")
+        files.flush(self._path)  # a checkpoint that is saved later vouches for the line
 
     def _writer(self, split: str) -> tf.summary.SummaryWriter:
         if split not in self._writers:

@@ -145,3 +145,22 @@ def test_a_folder_without_any_intact_checkpoint_is_left_alone(tmp_path):
     state = (tmp_path / "checkpoint").read_bytes()
     CheckpointFolder(str(tmp_path), keep_max=0).drop_damaged()
     assert (tmp_path / "checkpoint").read_bytes() == state
+
+
+def test_what_a_run_killed_at_its_last_checkpoint_left_is_tidied_up(tmp_path, monkeypatch):
+    run = CheckpointFolder(str(tmp_path), keep_max=2)
+    for step in (1, 2):
+        run.save(step, {"step": np.int64(step)})
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(CheckpointFolder, "_delete", _killed)
+        run.save(3, {"step": np.int64(3)})
+    (tmp_path / ".model.ckpt-4.partial-12.index").write_text("half")
+    (tmp_path / ".checkpoint.partial-12").write_text("half")
+    CheckpointFolder(str(tmp_path), keep_max=2).tidy()
+    assert checkpoints(tmp_path) == ["model.ckpt-2", "model.ckpt-3"]
+    assert "model.ckpt-1" not in (tmp_path / "checkpoint").read_text()
+    assert not list(tmp_path.glob(".*partial*"))
+
+
+def _killed(*_):
+    raise KeyboardInterrupt

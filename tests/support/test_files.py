@@ -1,6 +1,7 @@
 """Opening, finding and replacing files."""
 
 import errno
+import gzip
 import os
 import socket
 import stat
@@ -476,3 +477,50 @@ def test_a_process_that_drops_its_changes_changes_nothing(tmp_path, monkeypatch)
     assert old.read_text() == "old"
     with files.open_file(str(old)) as source:
         assert source.read() == "old"
+
+
+def test_a_settings_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_path):
+    path = tmp_path / "bert_config.json"
+    with open(path, "wb") as file:
+        file.truncate(text_files.MAX_SETTINGS_BYTES + 1)
+    message = r"bert_config\.json is too large for a model config: 16\.0 MiB on the disk, and the limit is 16 MiB"
+    for read in (text_files.read_json, text_files.read_json_list):
+        with pytest.raises(UserError, match=message):
+            read(str(path), "model config")
+    with pytest.raises(UserError, match="is not JSON"):
+        text_files.read_json(str(path), "SQuAD file", max_bytes=None)
+    with gzip.open(path, "wb", compresslevel=1) as file:  # small on the disk, large when it is unpacked
+        file.write(bytes(text_files.MAX_SETTINGS_BYTES + 1))
+    with pytest.raises(UserError, match=r"too large for a model config: 0\.1 MiB on the disk"):
+        text_files.read_json(str(path), "model config")
+
+
+def test_a_file_or_link_that_somebody_planted_is_not_written_to(tmp_path, monkeypatch):
+    precious = tmp_path / "precious"
+    precious.write_text("the only copy")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda num_bytes: "guessed")
+    planted = tmp_path / ".out.partial-guessed"
+    for plant in (lambda: planted.symlink_to(precious), lambda: planted.write_text("planted")):
+        plant()
+        monkeypatch.setattr(files, "remove_abandoned", lambda path: None)
+        with (
+            pytest.raises(UserError, match="cannot write .*out: File exists"),
+            files.atomic_write(str(tmp_path / "out")),
+        ):
+            pass
+        planted.unlink(missing_ok=True)
+    assert precious.read_text() == "the only copy"
+
+
+def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path):
+    abandoned, other = tmp_path / ".out.partial-12", tmp_path / ".other.partial-12"
+    for path in (abandoned, other):
+        path.write_text("half")
+    (tmp_path / ".out.partial-34").mkdir()
+    with files.atomic_write(str(tmp_path / "out")) as living:
+        living.write("whole")
+        with files.atomic_write(str(tmp_path / "out")) as second:
+            second.write("first")
+        assert not abandoned.exists() and not (tmp_path / ".out.partial-34").exists()
+    assert (tmp_path / "out").read_text() == "whole"
+    assert sorted(os.listdir(tmp_path)) == [".other.partial-12", "out"]

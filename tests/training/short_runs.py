@@ -1,6 +1,11 @@
 """Short runs of `run_pretraining.py`: their flags, and what their checkpoints hold."""
 
+import json
+import random
+
 from official_bert.checkpoints.bundle import CheckpointReader
+
+_WORDS = ("the", "rain", "snow", "warm", "broken", "committees", "harbour", "bridge", "mirror", "town")
 
 
 def pretraining_flags(records_file, model_dir, **more):
@@ -22,3 +27,60 @@ def arrays_of(folder, step):
     """Name to array of a checkpoint."""
     reader = CheckpointReader(str(folder / f"model.ckpt-{step}"))
     return {name: reader.read(name) for name in reader.shapes}
+
+
+def _texts(rng, count):
+    return [" ".join(rng.choices(_WORDS, k=rng.randrange(2, 12))) for _ in range(count)]
+
+
+def runs_of_all_tasks(data, model, records_file, vocab_file):
+    """A short run of each task, with training data in a folder: name to script and flags, without the output folder.
+
+    Args:
+      data: the folder.
+      model: flags that name the architecture and the initial checkpoint.
+      records_file: of pretraining.
+      vocab_file: the vocabulary.
+    """
+    rng = random.Random(1)
+    for name, count in (("train", 50), ("dev", 21)):
+        rows = [f"{text}\t{int('snow' in text)}\n" for text in _texts(rng, count)]
+        (data / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+        sentences = [
+            [f"{word} {'B-LOC' if word == 'harbour' else 'O'}\n" for word in text.split()]
+            for text in _texts(rng, count)
+        ]
+        (data / f"{name}.conll").write_text("\n".join("".join(lines) for lines in sentences))
+        paragraphs = []
+        for number, text in enumerate(_texts(rng, count)):
+            context, answer = f"the {text} quay", text.split()[0]
+            answers = [{"text": answer, "answer_start": context.index(answer)}]
+            question = {"id": f"{name}{number}", "question": "what was it", "answers": answers}
+            paragraphs.append({"context": context, "qas": [question]})
+        content = {"version": "made", "data": [{"title": "made", "paragraphs": paragraphs}]}
+        (data / f"{name}.json").write_text(json.dumps(content))
+    tuning = {
+        **model, "vocab_file": vocab_file, "do_train": True, "train_batch_size": 8, "num_train_epochs": 1.0,
+        "max_seq_length": 24, "learning_rate": 1e-3, "log_steps": 1, "do_predict": True, "predict_batch_size": 4,
+    }  # fmt: skip
+    labelling = {**tuning, "do_eval": True, "eval_batch_size": 4, "eval_steps": 3}
+    table = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "data_dir": str(data)}
+    return {
+        "pretraining": ("run_pretraining", {
+            **model, "input_file": records_file, "max_seq_length": 64, "max_predictions_per_seq": 10,
+            "do_train": True, "train_batch_size": 8, "num_train_steps": 6, "num_warmup_steps": 2, "learning_rate": 1e-3,
+            "log_steps": 1, "do_eval": True, "eval_batch_size": 4, "max_eval_steps": 3,
+        }),
+        "classification": ("run_classifier", {
+            **labelling, **table, "train_file": "train.tsv", "eval_file": "dev.tsv",
+            "predict_file": "dev.tsv",
+        }),
+        "tagging": ("run_ner", {
+            **labelling, "train_file": str(data / "train.conll"), "eval_file": str(data / "dev.conll"),
+            "predict_file": str(data / "dev.conll"), "gradient_accumulation_steps": 2,
+        }),
+        "question answering": ("run_squad", {
+            **tuning, "train_file": str(data / "train.json"), "predict_file": str(data / "dev.json"), "doc_stride": 8,
+            "max_query_length": 6,
+        }),
+    }  # fmt: skip

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -15,11 +14,10 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.runs.launch_workers import free_ports, tf_config
 from official_bert.training.results import read_results
 from tests.conftest import ROOT, run_script, script_command, script_environment
-from tests.training.short_runs import arrays_of, pretraining_flags
+from tests.training.short_runs import arrays_of, pretraining_flags, runs_of_all_tasks
 from tests.training.worker_runs import run_all
 
 pytestmark = pytest.mark.multi_process
-WORDS = ("the", "rain", "snow", "warm", "broken", "committees", "harbour", "bridge", "mirror", "town")
 
 
 def start_workers(command, logs, count=2):
@@ -61,54 +59,9 @@ def quiet_model(tmp_path_factory, model_dir):
     }
 
 
-def texts(rng, count):
-    return [" ".join(rng.choices(WORDS, k=rng.randrange(2, 12))) for _ in range(count)]
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, quiet_model, records_file, vocab_file):
-    """A short run of each task: name to script and flags, without the output folder."""
-    data, rng = tmp_path_factory.mktemp("data"), random.Random(1)
-    for name, count in (("train", 50), ("dev", 21)):
-        rows = [f"{text}\t{int('snow' in text)}\n" for text in texts(rng, count)]
-        (data / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-        sentences = [
-            [f"{word} {'B-LOC' if word == 'harbour' else 'O'}\n" for word in text.split()] for text in texts(rng, count)
-        ]
-        (data / f"{name}.conll").write_text("\n".join("".join(lines) for lines in sentences))
-        paragraphs = []
-        for number, text in enumerate(texts(rng, count)):
-            context, answer = f"the {text} quay", text.split()[0]
-            answers = [{"text": answer, "answer_start": context.index(answer)}]
-            question = {"id": f"{name}{number}", "question": "what was it", "answers": answers}
-            paragraphs.append({"context": context, "qas": [question]})
-        content = {"version": "made", "data": [{"title": "made", "paragraphs": paragraphs}]}
-        (data / f"{name}.json").write_text(json.dumps(content))
-    tuning = {
-        **quiet_model, "vocab_file": vocab_file, "do_train": True, "train_batch_size": 8, "num_train_epochs": 1.0,
-        "max_seq_length": 24, "learning_rate": 1e-3, "log_steps": 1, "do_predict": True, "predict_batch_size": 4,
-    }  # fmt: skip
-    labelling = {**tuning, "do_eval": True, "eval_batch_size": 4, "eval_steps": 3}
-    table = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "data_dir": str(data)}
-    return {
-        "pretraining": ("run_pretraining", {
-            **quiet_model, "input_file": records_file, "max_seq_length": 64, "max_predictions_per_seq": 10,
-            "do_train": True, "train_batch_size": 8, "num_train_steps": 6, "num_warmup_steps": 2, "learning_rate": 1e-3,
-            "log_steps": 1, "do_eval": True, "eval_batch_size": 4, "max_eval_steps": 3,
-        }),
-        "classification": ("run_classifier", {
-            **labelling, **table, "train_file": "train.tsv", "eval_file": "dev.tsv",
-            "predict_file": "dev.tsv",
-        }),
-        "tagging": ("run_ner", {
-            **labelling, "train_file": str(data / "train.conll"), "eval_file": str(data / "dev.conll"),
-            "predict_file": str(data / "dev.conll"), "gradient_accumulation_steps": 2,
-        }),
-        "question answering": ("run_squad", {
-            **tuning, "train_file": str(data / "train.json"), "predict_file": str(data / "dev.json"), "doc_stride": 8,
-            "max_query_length": 6,
-        }),
-    }  # fmt: skip
+    return runs_of_all_tasks(tmp_path_factory.mktemp("data"), quiet_model, records_file, vocab_file)
 
 
 def with_folders(runs, folder, **more):

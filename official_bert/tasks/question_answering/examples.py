@@ -169,7 +169,7 @@ class _Reader:
         return SquadSet(contexts, questions)
 
     def _paragraphs(self) -> Iterator[tuple[str, Any]]:
-        content = text_files.read_json(self._path, "SQuAD file")
+        content = text_files.read_json(self._path, "SQuAD file", max_bytes=None)
         for number, article in enumerate(_value(content, "data", list, self._path), start=1):
             where = f"{self._path}: article {number}"
             for part, paragraph in enumerate(_value(article, "paragraphs", list, where), start=1):

@@ -211,7 +211,8 @@ class QuestionAnsweringJob(FinetuningJob):
         path = os.path.join(config.output_dir, PREDICTIONS_FILE)
         if not files.exists(path):
             return
-        if text_files.read_json(path, "file of predictions").keys() != {question.id for question in dev.questions}:
+        predicted = text_files.read_json(path, "file of predictions", max_bytes=None).keys()
+        if predicted != {question.id for question in dev.questions}:
             latest = latest_checkpoint(checkpoint_folder(config))
             raise UserError(
                 f"{path} has the answers to another file than predict_file={config.predict_file} and would be "

@@ -1,0 +1,89 @@
+"""Runs of scripts that are killed at named points or after some time, and started again until they finish."""
+
+import collections
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.support.fault_points import VARIABLE
+from tests.conftest import run_script, script_command, script_environment
+from tests.warm_start import run as run_warm
+
+_RATES = ("examples_per_second", "tokens_per_second")
+
+
+def run(script, flags, kill_at=None):
+    """Runs a script to its end, or until it is killed: "PLACE:NUMBER" as of `fault_points`; returns a `Result`."""
+    previous = os.environ.pop(VARIABLE, None)
+    try:
+        if kill_at:
+            os.environ[VARIABLE] = kill_at
+        return run_script(script, **flags)
+    finally:
+        os.environ.pop(VARIABLE, None)
+        if previous:
+            os.environ[VARIABLE] = previous
+
+
+def is_killed_after(script, flags, seconds):
+    """Runs a script for so long; whether it was killed then, not finished before."""
+    command = script_command(script, flags)
+    try:
+        if run_warm(command, script_environment(), timeout=seconds) is None:
+            subprocess.run(command, env=script_environment(), timeout=seconds, capture_output=True)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def places(script, flags, folder):
+    """Runs a script to its end; returns the names of the places that it passes, and how often it does."""
+    trace = folder / "trace"
+    result = run(script, flags, f"trace:{trace}")
+    assert result.code == 0, result
+    return collections.Counter(trace.read_text().splitlines())
+
+
+def assert_killed(result):
+    assert result.code == -signal.SIGKILL, result
+
+
+def arrays(folder):
+    """Name to array of the last checkpoint of a folder, as bytes."""
+    reader = CheckpointReader(str(folder))
+    return {name: reader.read(name).tobytes() for name in sorted(reader.shapes)}
+
+
+def scalars(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name not in _RATES} for line in lines]
+
+
+def stray_files(folder):
+    """What a kill left that no later start has cleaned up."""
+    return sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder).rglob("*.partial-*"))
+
+
+def end_of(folder):
+    """What a run ends with: the arrays of its last and best checkpoint, the log's numbers, and its results."""
+    results = {
+        name: (folder / name).read_bytes()
+        for name in (
+            "checkpoint", "eval_results.txt", "test_results.tsv", "predictions.json", "nbest_predictions.json",
+            "predictions.conll", "best/checkpoint", "best/evaluations.json",
+        )
+        if (folder / name).exists()
+    }  # fmt: skip
+    best = arrays(folder / "best") if (folder / "best").exists() else None
+    return {"weights": arrays(folder), "best": best, "log": scalars(folder), **results}
+
+
+def assert_same_end(folder, whole):
+    found, expected = end_of(folder), end_of(whole)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == value, name
+    assert stray_files(folder) == []

@@ -1,0 +1,157 @@
+"""Training runs that are killed, at named places and at any moment, end as runs that nobody kills: bit for bit.
+
+Each run is a process of the real script. After a kill the same command is started again, and often killed again.
+"""
+
+import itertools
+import random
+import signal
+import zlib
+
+import pytest
+
+from official_bert.serving.versions import check_whole, complete_versions
+from tests.conftest import run_cold
+from tests.faults import killing
+from tests.training.short_runs import runs_of_all_tasks
+
+# What is added to the short runs: together they save, prune, keep the best, evaluate, predict and export, accumulate
+# gradients and train in mixed precision.
+SAVING = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, "log_steps": 3}
+EXPORTING = {"do_export": True, "max_seq_length": 24}
+VARIANTS = {
+    "pretraining": {"gradient_accumulation_steps": 2},
+    "classification": EXPORTING,
+    "question answering": {"mixed_precision": "bfloat16"},
+    "tagging": {"mixed_precision": "bfloat16"},
+}
+KILLS_BY_TIME = 3  # of those of a task
+STARTS_IN_A_FOLDER = 5  # after which a run may come to its end
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, one_layer_config_file, model_dir, records_file, vocab_file):
+    """A short run of each task, with dropout: name to script and flags."""
+    model = {"bert_config_file": one_layer_config_file, "init_checkpoint": str(model_dir / "bert_model.ckpt")}
+    short = runs_of_all_tasks(tmp_path_factory.mktemp("data"), model, records_file, vocab_file)
+    return {task: (f"{script}.py", {**flags, **SAVING, **VARIANTS[task]}) for task, (script, flags) in short.items()}
+
+
+def in_folder(flags, folder):
+    """The flags of a run whose files all lie in a folder."""
+    folder.mkdir(exist_ok=True)
+    more = {"export_dir": folder / "export"} if flags.get("do_export") else {}
+    return {**flags, "output_dir": folder / "out", **more}
+
+
+def assert_ended_as(folder, whole):
+    """The run in a folder ended as the whole one; its exports, one or more, are whole."""
+    killing.assert_same_end(folder / "out", whole / "out")
+    assert killing.stray_files(folder) == []
+    exports = [str(folder / "export" / str(number)) for number in complete_exports(folder)]
+    assert bool(exports) == bool(complete_exports(whole))
+    for path in exports:
+        check_whole(path)
+
+
+def complete_exports(folder):
+    return complete_versions(str(folder / "export")) if (folder / "export").exists() else []
+
+
+def kind_of(place):
+    """Of what kind a place is: what is done there, to whichever file."""
+    return place.partition(" ")[0]
+
+
+def chosen_places(passed, rng):
+    """Endless: a place of each kind in turn, and when to kill there."""
+    kinds = sorted({kind_of(place) for place in passed})
+    rng.shuffle(kinds)
+    for kind in itertools.cycle(kinds):
+        place = rng.choice(sorted(place for place in passed if kind_of(place) == kind))
+        yield f"{place}:{rng.randint(1, passed[place])}"
+
+
+def kill_and_resume(script, flags, folder, *, seed, num_kills, num_by_time=0):
+    """Kills runs so often, each time at another place, and resumes them; all must end as one that is not killed.
+
+    Returns:
+      The kinds of places at which runs were killed.
+    """
+    rng = random.Random(zlib.crc32(f"{script} {seed}".encode()))
+    whole = folder / "whole"
+    whole.mkdir()
+    passed = killing.places(script, in_folder(flags, whole), folder)
+    places = chosen_places(passed, rng)
+    killed_at, numbers = [], itertools.count()
+    while len(killed_at) < num_kills:
+        broken = folder / f"broken{next(numbers)}"
+        for _ in range(STARTS_IN_A_FOLDER):
+            if len(killed_at) == num_kills:
+                break
+            if len(killed_at) < num_by_time:
+                if not killing.is_killed_after(script, in_folder(flags, broken), rng.uniform(1, 12)):
+                    break
+                killed_at.append("any moment")
+                continue
+            place = next(places)
+            result = killing.run(script, in_folder(flags, broken), place)
+            if result.code == 0:  # what it resumed from lies behind that place
+                break
+            killing.assert_killed(result)
+            killed_at.append(kind_of(place.rpartition(":")[0]))
+        result = killing.run(script, in_folder(flags, broken))
+        assert result.code == 0, (killed_at, result)
+        assert_ended_as(broken, whole)
+    return killed_at
+
+
+def test_a_short_run_killed_at_each_kind_of_place(runs, tmp_path):
+    script, flags = runs["classification"]
+    small = {**flags, "do_export": False, "do_predict": False}
+    assert len(kill_and_resume(script, small, tmp_path, seed=1, num_kills=3)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", VARIANTS)
+def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, task):
+    killed_at = kill_and_resume(*runs[task], tmp_path, seed=2, num_kills=12, num_by_time=KILLS_BY_TIME)
+    assert len(killed_at) == 12
+    print(task, sorted(killed_at))
+
+
+@pytest.mark.slow
+@pytest.mark.multi_process
+def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, tmp_path, monkeypatch):
+    _, flags = runs["classification"]
+    flags = {name: value for name, value in flags.items() if name not in ("do_export", "do_predict")}
+
+    def start(folder, kill_at=""):
+        monkeypatch.setenv(killing.VARIABLE, kill_at)
+        command = killing.script_command("run_classifier.py", {**flags, "output_dir": folder})
+        return run_cold("tools/launch_workers.py", "--", *command, num_workers=2)
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert start(whole).code == 0
+    for place in ("rename model.ckpt-2.index:1", "write checkpoint:2", "rename evaluations.json:1"):
+        result = start(broken, place)
+        assert result.code == 1, result
+        assert "was ended by SIGKILL" in result.errors, result
+        assert "Traceback" not in result.output, result
+    result = start(broken)
+    assert result.code == 0, result
+    killing.assert_same_end(broken, whole)
+
+
+def test_without_the_variable_nothing_is_passed(monkeypatch):
+    from official_bert.support import fault_points
+
+    killed = []
+    monkeypatch.setattr(fault_points.os, "kill", lambda pid, number: killed.append(number))
+    for wanted, expected in (("", []), ("here", []), ("here:2", [signal.SIGKILL]), ("there:1", [])):
+        monkeypatch.setenv(fault_points.VARIABLE, wanted)
+        monkeypatch.setattr(fault_points, "_passed", type(fault_points._passed)())
+        killed.clear()
+        for _ in range(3):
+            fault_points.fault_point("here")
+        assert killed == expected, wanted

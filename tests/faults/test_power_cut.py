@@ -1,0 +1,170 @@
+"""A power cut: whatever the disk has not confirmed may be lost, in any order; the run goes on from its last checkpoint.
+
+A run's changes of its folder are recorded: bytes that were flushed (fsync), names given and removed, folders flushed.
+A power cut after each of them leaves what had been flushed, and of the changes of names since then any. A file whose
+bytes were not flushed is empty, or has lost its end.
+"""
+
+import itertools
+import os
+import shutil
+
+import pytest
+
+from official_bert.checkpoints.best import BestCheckpoint
+from official_bert.checkpoints.bundle import is_whole
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.state_file import latest_checkpoint, step_of
+from tests.training.test_interruptions import assert_same_end, train
+
+
+class Disk:
+    """What a disk has confirmed of the files below a folder, and what not; `cuts` are the folders a power cut leaves.
+
+    Attributes:
+      cuts: pairs: the last step whose checkpoint had been saved, -1 for none, and content by path below the folder.
+    """
+
+    def __init__(self, folder, patch):
+        self._folder = os.path.realpath(folder)
+        self._flushed = {}  # content by file, which is a number: names change
+        self._files = {}  # number by path, as the running system sees it
+        self._names = {}  # number by path, as the disk has confirmed it
+        self._waiting = []  # changes of names that it has not: (path, number or None)
+        self._saved = -1
+        self._numbers = itertools.count()
+        self.cuts = []
+        for module, name, record in (
+            (os, "fsync", self._flush),
+            (os, "replace", self._rename),
+            (os, "remove", self._remove),
+        ):
+            patch.setattr(module, name, self._recording(getattr(module, name), record))
+        really_save = CheckpointFolder.save
+
+        def save(checkpoints, step, tensors):
+            prefix = really_save(checkpoints, step, tensors)
+            if os.path.dirname(prefix) == str(folder):
+                self._saved = step
+            return prefix
+
+        patch.setattr(CheckpointFolder, "save", save)
+
+    def _recording(self, really, record):
+        def recorded(first, *more):
+            if really is not os.fsync:
+                really(first, *more)
+            record(first, *more)
+            self.cut()
+
+        return recorded
+
+    def _below(self, path):
+        path = os.path.realpath(path)
+        return os.path.relpath(path, self._folder) if path.startswith(self._folder) else None
+
+    def _flush(self, descriptor):
+        path = self._below(f"/proc/self/fd/{descriptor}")
+        if path is None:
+            return
+        if not os.path.isdir(os.path.join(self._folder, path)):
+            with open(f"/proc/self/fd/{descriptor}", "rb") as file:
+                self._flushed[self._number(path)] = file.read()
+            return
+        for changed, number in self._waiting:
+            if os.path.dirname(changed) == path.removeprefix("."):
+                self._name(self._names, changed, number)
+        self._waiting = [change for change in self._waiting if os.path.dirname(change[0]) != path.removeprefix(".")]
+
+    def _number(self, path):
+        if path not in self._files:
+            self._files[path] = next(self._numbers)
+            self._waiting.append((path, self._files[path]))
+        return self._files[path]
+
+    @staticmethod
+    def _name(names, path, number):
+        if number is None:
+            names.pop(path, None)
+        else:
+            names[path] = number
+
+    def _rename(self, source, target):
+        source, target = self._below(source), self._below(target)
+        number = self._number(source)
+        del self._files[source]
+        self._files[target] = number
+        self._waiting += [(target, number), (source, None)]
+
+    def _remove(self, path):
+        path = self._below(path)
+        if self._files.pop(path, None) is not None:
+            self._waiting.append((path, None))
+
+    def cut(self):
+        """Adds what a power cut now may leave: of the waiting changes none, all, a first part, one, or all but one."""
+        changes = [change for change in self._waiting if ".partial-" not in change[0]]
+        count = len(changes)
+        kept = {tuple(range(number)) for number in range(count + 1)}
+        kept |= {(number,) for number in range(count)}
+        kept |= {tuple(other for other in range(count) if other != number) for number in range(count)}
+        for numbers in sorted(kept):
+            names = dict(self._names)
+            for number in numbers:
+                self._name(names, *changes[number])
+            visible = {path: number for path, number in names.items() if ".partial-" not in path}
+            for lose in (lambda content: b"", lambda content: content[: len(content) // 2]):
+                contents = {path: self._content(path, number, lose) for path, number in visible.items()}
+                if (self._saved, contents) not in self.cuts:
+                    self.cuts.append((self._saved, contents))
+
+    def _content(self, path, number, lose):
+        """What is left of a file: its flushed bytes, otherwise those that are there less some."""
+        if number in self._flushed:
+            return self._flushed[number]
+        present = os.path.join(self._folder, path)
+        return lose(open(present, "rb").read() if os.path.isfile(present) else b"")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A whole run, and what power cuts in it may leave."""
+    whole = tmp_path_factory.mktemp("power") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(whole, patch)
+        assert train(whole) == (True, [2, 4, 6])
+        disk.cut()
+    return whole, disk.cuts
+
+
+def put(contents, folder):
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+
+
+def test_a_power_cut_leaves_the_last_checkpoint_that_was_saved(recorded, tmp_path):
+    cuts = recorded[1]
+    assert len(cuts) > 30
+    assert {saved for saved, _ in cuts} == {-1, 0, 3, 6}
+    for number, (saved, contents) in enumerate(cuts):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        put(contents, folder)
+        latest = latest_checkpoint(str(folder))
+        assert saved == -1 or (latest and step_of(latest) >= saved), contents.keys()
+        assert latest is None or is_whole(latest), contents.keys()
+        BestCheckpoint(str(folder))
+        shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_any_power_cut_as_if_there_had_been_none(recorded, tmp_path):
+    whole, cuts = recorded
+    for number, (_, contents) in enumerate(cuts):
+        folder = tmp_path / str(number)
+        put(contents, folder)
+        assert train(folder)[0], contents.keys()
+        assert_same_end(folder, whole)
+        shutil.rmtree(folder)
+    print(len(cuts), "power cuts")

@@ -1,0 +1,97 @@
+"""Making records, killed and interrupted: no half-written file gets its name, and the same command completes it."""
+
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.conftest import script_environment
+from tests.faults import killing
+
+SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path, rng = tmp_path_factory.mktemp("corpus") / "corpus.txt", random.Random(3)
+    words = ("the", "rain", "snow", "warm", "harbour", "bridge", "town", "was", "a")
+    documents = ["".join(" ".join(rng.choices(words, k=9)) + ".\n" for _ in range(6)) for _ in range(500)]
+    path.write_text("\n".join(documents))
+    return path
+
+
+def flags_of(folder, corpus, vocab_file, **more):
+    folder.mkdir(exist_ok=True)
+    names = ",".join(str(folder / f"{number}.tfrecord") for number in range(3))
+    return {"input_file": corpus, "output_file": names, "vocab_file": vocab_file, "max_seq_length": 32, **more}
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+SHARDED = {"sampling": "sharded", "num_processes": 2}
+HOW = pytest.mark.parametrize("how", [{}, SHARDED], ids=["serial", "sharded"])
+SCRIPT = "create_pretraining_data.py"
+
+
+@HOW
+@pytest.mark.parametrize("num_kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_file, tmp_path, how, num_kills):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    passed = killing.places(SCRIPT, flags_of(whole, corpus, vocab_file, **how), tmp_path)
+    expected, rng = contents(whole), random.Random(num_kills)
+    # At the end all files have their names in turn; a kill between two of them leaves whole files.
+    assert passed["rename 2.tfrecord"] == 1
+    flags = flags_of(broken, corpus, vocab_file, **how)
+    # The places where the first process, or one of the others, certainly comes by again.
+    places = [place for place in sorted(passed) if place.startswith(("write", "rename", "published"))]
+    places = [place for place in places if place.endswith(".tfrecord")] if not how else places
+    for place in ["rename 1.tfrecord", *rng.sample(places, min(num_kills, len(places)) - 1)]:
+        result = killing.run(SCRIPT, flags, f"{place}:1")
+        if result.code == 0:  # what was complete already is not made again
+            continue
+        assert result.code in (-signal.SIGKILL, 1), result  # 1: a process that the first one had started was killed
+        assert "Traceback" not in result.errors, result
+        assert all(expected[name] == content for name, content in contents_of_records(broken).items())
+    result = killing.run(SCRIPT, flags)
+    assert result.code == 0, result
+    assert contents(broken) == expected
+    assert killing.stray_files(broken) == []
+
+
+def contents_of_records(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.tfrecord")}
+
+
+def processes_of_group(number):
+    return subprocess.run(["pgrep", "-g", str(number)], capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.slow
+@HOW
+@pytest.mark.parametrize("sign", SIGNALS)
+def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(corpus, vocab_file, tmp_path, how, sign):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert killing.run(SCRIPT, flags_of(whole, corpus, vocab_file, **how)).code == 0
+    flags = flags_of(broken, corpus, vocab_file, **how)
+    rng = random.Random(sign)
+    for _ in range(3):
+        command = killing.script_command(SCRIPT, flags)
+        process = subprocess.Popen(command, env=script_environment(), stderr=subprocess.PIPE, start_new_session=True)
+        time.sleep(rng.uniform(0.3, 3))
+        process.send_signal(sign)
+        errors = process.communicate(timeout=60)[1].decode()
+        if process.returncode:
+            assert process.returncode in (-sign, 128 + sign, 1), errors
+        assert "Traceback" not in errors
+        for _ in range(100):
+            if not (left := processes_of_group(process.pid)):
+                break
+            time.sleep(0.1)
+        assert not left
+        assert all(contents(whole)[name] == content for name, content in contents_of_records(broken).items())
+    assert killing.run(SCRIPT, flags).code == 0
+    assert contents(broken) == contents(whole)

@@ -15,7 +15,7 @@ from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint, step_of
-from tests.training.test_interruptions import assert_same_end, train
+from tests.training.evaluated_runs import assert_same_end, train
 
 
 class Disk:

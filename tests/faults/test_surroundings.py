@@ -18,7 +18,7 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT
-from tests.training.test_save_and_stop import assert_same, saved_steps, train
+from tests.training.sum_runs import assert_same, saved_steps, train
 
 HOURS = 3600
 

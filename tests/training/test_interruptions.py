@@ -3,75 +3,16 @@
 The task is small, so that there can be many runs; the loop, the files and the signals are the real ones.
 """
 
-import json
 import os
 import shutil
 import signal
 
-import keras
 import pytest
-import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.support import files
-from official_bert.training.finetuning import best_keeper, has_stopped_early
-from official_bert.training.loop import Trainer
 from official_bert.training.sigterm import SigtermNotice, Terminated
-from official_bert.training.summaries import ScalarLog
-from tests.training.sum_task import PLAN, SumTask, batches
-
-# Of the evaluations, every second step; the third one is not better, so training stops early, at step 6.
-SCORES = {2: 0.5, 4: 0.7, 6: 0.6}
-
-
-def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step: None):
-    """Trains as the scripts that fine-tune do; returns whether training came to its end, and the evaluated steps."""
-    os.makedirs(folder, exist_ok=True)
-    config = FinetuningOptions(
-        output_dir=str(folder),
-        eval_steps=PLAN.eval_steps,
-        early_stopping_patience=1,
-        **dict.fromkeys(("bert_config_file", "vocab_file"), "not read here"),
-    )
-    if has_stopped_early(config):
-        return True, []
-    keras.backend.clear_session()  # names count from the start, as in a process of its own
-    trainer = Trainer(SumTask(during_tracing), tf.distribute.get_strategy(), seed=1)
-    evaluated = []
-
-    def scores_at(step):
-        during_evaluation(step)
-        evaluated.append(step)
-        scores = {"score": SCORES[step]}
-        ScalarLog(str(folder)).replace("eval", step, scores)
-        return scores
-
-    evaluate = best_keeper(config, trainer, "score", scores_at)
-    is_complete = trainer.train(PLAN, batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
-    return is_complete, evaluated
-
-
-def metrics(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in line.items() if "per_second" not in name} for line in lines]
-
-
-def bytes_of(folder, names):
-    return {name: (folder / name).read_bytes() for name in names}
-
-
-def assert_same_end(folder, whole):
-    """Both hold the same, bit for bit: checkpoints, which of them is the best, evaluations, and the log's numbers."""
-    assert metrics(folder) == metrics(whole)
-    best = os.listdir(whole / "best")
-    assert sorted(best) == ["checkpoint", "evaluations.json", *(f"model.ckpt-4.{end}" for end in ENDS)]
-    last = [f"model.ckpt-6.{end}" for end in ENDS]
-    assert bytes_of(folder / "best", best) == bytes_of(whole / "best", best)
-    assert bytes_of(folder, last) == bytes_of(whole, last)
-
-
-ENDS = ("data-00000-of-00001", "index")
+from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
 
 
 @pytest.fixture(scope="module")

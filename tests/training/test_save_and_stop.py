@@ -1,31 +1,19 @@
 """What saves, ends or mends training beside its usual course: clocks, SIGUSR1, and numbers that are not finite."""
 
-import dataclasses
 import json
 import os
 import shutil
 import signal
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.support.errors import UserError
-from official_bert.training.loop import Trainer
-from tests.training.sum_task import PLAN, SumTask, batches
+from tests.training.sum_runs import assert_same, saved_steps, train, weights_of
+from tests.training.sum_task import PLAN, batches
 
-SHORT = dataclasses.replace(PLAN, eval_steps=None, num_train_steps=14, keep_checkpoint_max=0)
 BAD = (5, 6, 9)  # batches, counted from 0
-
-
-def train(folder, make_batches=batches, evaluate=None, **changes):
-    """Trains; returns whether training came to its end."""
-    keras.backend.clear_session()  # names count from the start, as in a process of its own
-    trainer = Trainer(SumTask(), tf.distribute.get_strategy(), seed=1)
-    plan = dataclasses.replace(SHORT, **changes)
-    return trainer.train(plan, make_batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
 
 
 def with_bad_batches(start):
@@ -38,26 +26,12 @@ def with_bad_batches(start):
     return batches(start).enumerate(start // PLAN.batch_size).map(spoilt)
 
 
-def saved_steps(folder):
-    return sorted(int(name.split("-")[1].split(".")[0]) for name in os.listdir(folder) if name.endswith(".index"))
-
-
 def lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def weights_of(prefix):
-    reader = CheckpointReader(str(prefix))
-    return {name: reader.read(name) for name in reader.shapes if name.endswith(("kernel", "gamma", "/adam_m"))}
-
-
 def kernel_of(prefix):
     return next(values for name, values in weights_of(prefix).items() if name.endswith("kernel"))
-
-
-def assert_same(first, second):
-    for name, values in weights_of(first).items():
-        np.testing.assert_array_equal(weights_of(second)[name], values)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,36 @@
+"""Runs of the `Trainer` on the smallest task, without a script: how to start one, and what it saved."""
+
+import dataclasses
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.training.loop import Trainer
+from tests.training.sum_task import PLAN, SumTask, batches
+
+SHORT = dataclasses.replace(PLAN, eval_steps=None, num_train_steps=14, keep_checkpoint_max=0)
+
+
+def train(folder, make_batches=batches, evaluate=None, **changes):
+    """Trains; returns whether training came to its end."""
+    keras.backend.clear_session()  # names count from the start, as in a process of its own
+    trainer = Trainer(SumTask(), tf.distribute.get_strategy(), seed=1)
+    plan = dataclasses.replace(SHORT, **changes)
+    return trainer.train(plan, make_batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
+
+
+def saved_steps(folder):
+    return sorted(int(name.split("-")[1].split(".")[0]) for name in os.listdir(folder) if name.endswith(".index"))
+
+
+def weights_of(prefix):
+    reader = CheckpointReader(str(prefix))
+    return {name: reader.read(name) for name in reader.shapes if name.endswith(("kernel", "gamma", "/adam_m"))}
+
+
+def assert_same(first, second):
+    for name, values in weights_of(first).items():
+        np.testing.assert_array_equal(weights_of(second)[name], values)

@@ -41,9 +41,10 @@ class BestCheckpoint:
     def folder(self) -> CheckpointFolder:
         """Where to save the best checkpoint; nothing is created before it is asked for."""
         files.make_folders(self._folder)
-        if not files.exists(self._path) and not files.exists(os.path.join(self._folder, STATE_FILE)):
+        is_new = not files.exists(self._path) and not files.exists(os.path.join(self._folder, STATE_FILE))
+        if is_new:
             delete_checkpoints(self._folder)  # the run was killed while it saved the first one
-        return CheckpointFolder(self._folder, keep_max=1)
+        return CheckpointFolder(self._folder, keep_max=1, is_new=is_new)
 
     def has(self, step: int) -> bool:
         """Tells whether the evaluation of a step is remembered."""

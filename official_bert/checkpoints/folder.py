@@ -22,19 +22,20 @@ from official_bert.support.errors import UserError
 class CheckpointFolder:
     """Saves checkpoints of a run and keeps the last few."""
 
-    def __init__(self, folder: str, *, keep_max: int):
+    def __init__(self, folder: str, *, keep_max: int, is_new: bool = False):
         """Looks at what the folder holds.
 
         Args:
           folder: output folder of the run; it must exist.
           keep_max: how many checkpoints to keep; 0 keeps all.
+          is_new: whether it is known to hold none; what another worker is about to delete does not count.
 
         Raises:
           UserError: see `kept_checkpoints`.
         """
         self._folder = folder
         self._keep_max = keep_max
-        self._kept = kept_checkpoints(folder)
+        self._kept = [] if is_new else kept_checkpoints(folder)
 
     @property
     def latest(self) -> str | None:

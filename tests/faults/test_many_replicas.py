@@ -1,4 +1,7 @@
-"""64 replicas, virtual devices of the processor: a training step is that of one replica with the same global batch."""
+"""16 replicas, virtual devices of the processor: a training step is that of one replica with the same global batch.
+
+With 32 of them TensorFlow's own reduction over devices does not come to an end on two cores.
+"""
 
 import json
 import subprocess
@@ -59,8 +62,8 @@ def one_step(num_replicas):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def test_a_step_of_64_replicas_is_one_of_one_replica():
-    one, many = one_step(1), one_step(64)
+def test_a_step_of_16_replicas_is_one_of_one_replica():
+    one, many = one_step(1), one_step(16)
     assert many["loss"] == pytest.approx(one["loss"], rel=1e-5)
     assert many["gradient_norm"] == pytest.approx(one["gradient_norm"], rel=1e-5)
     for found, expected in zip(many["weights"], one["weights"], strict=True):

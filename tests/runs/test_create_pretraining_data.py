@@ -30,7 +30,7 @@ def refuse(corpus_file, vocab_file, tmp_path):
     [
         ({"input_file": "absent*.txt"}, ["no file matches 'absent*.txt'"]),
         ({"max_seq_length": 4}, ["--max_seq_length=4: must be at least 5"]),
-        ({"vocab_file": "absent.txt"}, ["cannot read absent.txt: No such file"]),
+        ({"vocab_file": "absent.txt"}, ["cannot read the vocabulary absent.txt: No such file"]),
         ({"masking": "dynamic"}, ["--masking=dynamic: must be one of static, none"]),
         ({"masking": "none", "masked_lm_prob": 0.2}, ["--masked_lm_prob has no effect without --masking=static"]),
         (

@@ -113,7 +113,7 @@ def dynamic(unmasked_records_file, vocab_file):
             ["unmasked.tfrecord: record 0", "if it was made with masking=none, use --dynamic_masking"],
         ),
         ({"max_seq_length": 32}, ["unmasked.tfrecord: record 0", "input_ids has 64 values, expected 32"]),
-        ({"vocab_file": "absent"}, ["cannot read absent"]),
+        ({"vocab_file": "absent"}, ["cannot read the vocabulary absent"]),
     ],
 )
 def test_flags_and_files_that_do_not_serve_masks_drawn_while_training(refuse, dynamic, changes, parts):

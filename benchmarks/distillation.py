@@ -61,15 +61,15 @@ def finetune(options: argparse.Namespace, model: str, seed: int) -> dict[str, fl
     return {name: float(value) for name, value in (line.split(" = ") for line in results.read_text().splitlines())}
 
 
-def texts_per_second(folder: str, texts: list[list[str]]) -> float:
+def texts_per_second(folder: str, texts: list[list[str | None]]) -> float:
     from official_bert import Predictor
 
     predictor = Predictor(folder)
-    pairs = [tuple(pair) for pair in texts]
-    predictor(pairs[:64])
+    inputs = [first if second is None else (first, second) for first, second in texts]
+    predictor(inputs[:64])
     began = time.perf_counter()
-    predictor(pairs)
-    return len(pairs) / (time.perf_counter() - began)
+    predictor(inputs)
+    return len(inputs) / (time.perf_counter() - began)
 
 
 def main() -> None:

@@ -598,6 +598,13 @@ def _created(partial: str, mode: str) -> IO[Any]:
     return file
 
 
+def _made_private(file: IO[Any]) -> int:
+    """Lets nobody else read what is not complete yet; returns the rights that it was created with."""
+    rights = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    os.fchmod(file.fileno(), 0o600)
+    return rights
+
+
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Opens a file that appears under its name only when the block ends without an error, and is on the disk then.
@@ -626,12 +633,15 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
                 stack.enter_context(open_file(partial, mode) if is_remote(path) else _created(partial, mode))
                 for partial, path in zip(partials, paths, strict=True)
             ]
+            rights = [None if is_remote(path) else _made_private(sink) for sink, path in zip(sinks, paths, strict=True)]
             yield sinks
-            for sink, path in zip(sinks, paths, strict=True):
+            for sink, path, partial, of_file in zip(sinks, paths, partials, rights, strict=True):
                 if is_remote(path):
                     sink.close()
-                elif not sink.closed:  # stays open, and with that in use, until it has its name
+                    continue
+                if not sink.closed:  # stays open, and with that in use, until it has its name
                     sink.flush()
+                os.chmod(partial, of_file)
             publish(partials, paths)
     except BaseException:
         discard(partials)

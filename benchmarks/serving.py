@@ -111,7 +111,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
         max_seq_length=MAX_SEQ_LENGTH,
     )
     servable.split_layers(NUM_PARTS)
-    write_export(str(flags.folder / "export"), servable, f"{converted}/vocab.txt")
+    write_export(str(flags.folder / "export"), servable)
 
 
 def load_export(folder: pathlib.Path):

@@ -62,7 +62,7 @@ def prepare(flags: argparse.Namespace) -> None:
         max_seq_length=MAX_SEQ_LENGTH,
     )
     servable.split_layers(2)  # as by default
-    write_export(str(flags.folder / "model"), servable, str(flags.vocab_file))
+    write_export(str(flags.folder / "model"), servable)
 
 
 def direct(flags: argparse.Namespace) -> float:

@@ -19,6 +19,8 @@ What is here:
     TaggingModel           an encoder and the scores of the tags of each wordpiece
     PretrainingModel       an encoder and the heads of pretraining
     FullTokenizer          text to wordpieces and their ids
+    SentencePieceTokenizer text to the pieces of a SentencePiece model, as ALBERT reads it
+    load_tokenizer         either of them, from the folder of a model
     Predictor              answers and vectors of a trained or exported model
     AdamWeightDecay        the reference's optimizer, for Keras's compile
     Lamb                   an optimizer for large batches
@@ -45,8 +47,10 @@ _PUBLIC = {
     "Lamb": "official_bert.optimization",
     "LinearWarmupThenDecay": "official_bert.optimization",
     "PretrainingModel": "official_bert.modeling.pretraining",
+    "SentencePieceTokenizer": "official_bert.tokenization",
     "SpanModel": "official_bert.modeling.span",
     "TaggingModel": "official_bert.modeling.tagging",
+    "load_tokenizer": "official_bert.tokenization",
 }
 
 __all__ = [*_PUBLIC, "__version__"]

@@ -39,16 +39,16 @@ from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.tagging.files import configured_file
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import read_tokenizer
 from official_bert.tokenization.vocab import Vocabulary
-from official_bert.training.model_files import read_model_files, read_vocabulary
+from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
 from official_bert.training.run_folder import check_has_checkpoint
 
 
 def check_pretraining_data(config: RecordOptions) -> None:
     """Checks the files of `create_pretraining_data.py`; see `check_classifier`."""
     _check_corpus(config)
-    FullTokenizer(config.vocab_file, **config.text_settings._asdict())
+    read_tokenizer(config)
 
 
 def check_pretraining(config: PretrainingConfig) -> None:
@@ -59,7 +59,7 @@ def check_pretraining(config: PretrainingConfig) -> None:
         read_model_files(config)
         bert_config.export_parts(config.export_parallelism, config.bert_config_file)
     elif config.dynamic_masking:
-        read_vocabulary(config, bert_config)
+        read_fitting_vocabulary(config, bert_config)
     if config.do_train or config.do_eval:
         find_inputs(config.input_file, is_input=is_no_sidecar)
     if config.init_checkpoint:
@@ -176,7 +176,7 @@ def check_plot_metrics(config: CurvesConfig) -> None:
 
 def _check_model(config: FillMaskConfig | AttentionConfig) -> BertConfig:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
-    FullTokenizer(config.vocab_file, **config.text_settings._asdict())
+    read_tokenizer(config)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     return bert_config
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from official_bert.data.block_file import BlockFile, block_writer
 from official_bert.data.corpus_files import CorpusPart, CorpusReader
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 
 class Document(NamedTuple):
@@ -59,7 +59,7 @@ class DocumentTable(NamedTuple):
         return DocumentTable(*(column[index] for column in self))
 
 
-def tokenized_documents(part: CorpusPart, tokenizer: FullTokenizer) -> Iterator[Document]:
+def tokenized_documents(part: CorpusPart, tokenizer: Tokenizer) -> Iterator[Document]:
     """Reads and tokenizes the documents of a part of a corpus; sentences and documents without wordpieces are left out.
 
     Other than in `read_corpus`, a document ends with its file.
@@ -86,7 +86,7 @@ def _document(part: CorpusPart, position: int, lengths: array, ids: array) -> Do
     return Document(part.file_number, position, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
 
 
-def write_documents(path: str, part: CorpusPart, tokenizer: FullTokenizer) -> None:
+def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
     """Tokenizes a part of a corpus into a file; errors are those of `tokenized_documents`."""
     table = array("q")
     offset = num_unknown = 0

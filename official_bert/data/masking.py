@@ -47,7 +47,7 @@ class MaskingVocabulary(NamedTuple):
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
         *kept, mask = vocabulary.require(vocab.CLS, vocab.SEP, vocab.MASK)
-        continues_word = {index for piece, index in vocabulary.token_to_id.items() if piece.startswith("##")}
+        continues_word = {index for piece, index in vocabulary.token_to_id.items() if vocabulary.continues_word(piece)}
         return cls(kept, mask, list(vocabulary.token_to_id.values()), continues_word)
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from official_bert.data.vocab_learner import SPECIAL_PIECES
 from official_bert.support.errors import UserError
-from official_bert.tokenization.vocab import UNK, Vocabulary
-from official_bert.tokenization.wordpiece import CONTINUATION, WordpieceTokenizer
+from official_bert.tokenization.vocab import CONTINUATION, UNK, Vocabulary
+from official_bert.tokenization.wordpiece import WordpieceTokenizer
 
 _UNUSED = re.compile(r"\[unused[0-9]*\]")
 

@@ -16,10 +16,9 @@ from official_bert.modeling.encoders import PLAIN, create_encoder
 from official_bert.serving.servable import SERVING_DEFAULT
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model, results
-from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.batch import pad
 from official_bert.tokenization.joining import join_texts, truncate_pair
-from official_bert.tokenization.wordpiece import CONTINUATION
 from official_bert.visualization.attention import AttentionView
 
 _MASKS_IN_A_BATCH = 32
@@ -44,7 +43,7 @@ class AttentionReader:
       (12, 12, 6, 6)
     """
 
-    def __init__(self, bert_config: BertConfig, tokenizer: FullTokenizer, checkpoint: str, *, top_k: int = 5):
+    def __init__(self, bert_config: BertConfig, tokenizer: Tokenizer, checkpoint: str, *, top_k: int = 5):
         """Loads the model.
 
         Args:
@@ -131,7 +130,8 @@ class AttentionReader:
             last_end = 0
             for token, identifier, start, end in zip(tokens, *encoding, strict=True):
                 # A vocabulary may hold words that look like continuations, in text that is split already.
-                goes_on = token.startswith(CONTINUATION) and last_end and not _has_space(part[last_end:start])
+                is_part = self._tokenizer.vocabulary.continues_word(token)
+                goes_on = is_part and last_end and not _has_space(part[last_end:start])
                 pieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
                 last_end = end
             offset += len(part) + len(vocab.MASK)

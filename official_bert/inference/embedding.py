@@ -9,7 +9,7 @@ from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 _LAYER_POOLINGS = (layer_pooling.SECOND_TO_LAST, layer_pooling.SUM_LAST_FOUR, layer_pooling.CONCAT_LAST_FOUR)
 POOLINGS = ("mean", "cls", "pooler", *_LAYER_POOLINGS)
@@ -18,7 +18,7 @@ POOLINGS = ("mean", "cls", "pooler", *_LAYER_POOLINGS)
 class TextEncoder:
     """An encoder that reads texts."""
 
-    def __init__(self, encoder: BertEncoder, tokenizer: FullTokenizer):
+    def __init__(self, encoder: BertEncoder, tokenizer: Tokenizer):
         self._encoder = encoder
         self._tokenizer = tokenizer
         self._functions: dict[str, SequenceFunction] = {}

@@ -19,7 +19,7 @@ from official_bert.modeling.encoders import EncoderOptions, create_encoder
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.pooling import max_over_positions, mean_over_positions, weighted_mean_over_positions
 from official_bert.modeling.unpadding import UnpaddedLayout
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import JoinedSequence, join_texts, split_windows, truncate_pair
 from official_bert.training.precision import dtype_policy
 from official_bert.training.strategy import create_strategy
@@ -92,7 +92,7 @@ class FeatureExtractor:
     def __init__(
         self,
         encoder: BertEncoder,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         settings: ExtractionSettings,
         *,
         batch_size: int = 32,
@@ -256,7 +256,7 @@ def create_extractor(
     options: ExtractionOptions,
     encoder: BertEncoder,
     strategy: tf.distribute.Strategy,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     settings: ExtractionSettings,
     bm25: Bm25Weights | None = None,
 ) -> FeatureExtractor:

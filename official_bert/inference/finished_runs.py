@@ -16,12 +16,12 @@ from official_bert.serving.servable import Servable
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.registry import TaskRow, task_of_run
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, load_tokenizer
 from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
+    MODEL_FILES,
     RUN_CONFIG_FILE,
-    VOCAB_FILE,
     RunConfig,
     check_same_model,
     model_file,
@@ -86,7 +86,7 @@ def load_text_encoder(
     vocab_file = changes.get("vocab_file")
     given = {name: changes[name] for name in TextSettings._fields if name in changes}
     if vocab_file is None:
-        tokenizer = FullTokenizer.from_folder(path, **given)
+        tokenizer = load_tokenizer(path, **given)
     else:
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
@@ -97,7 +97,7 @@ def _with_vocabulary_in_use(path: str, task: TaskRow, flags: Mapping[str, Any]) 
     """The flags, with those that let pretraining have a vocabulary: only its export reads texts."""
     if task.config_class is not PretrainingConfig:
         return flags
-    if flags.get("vocab_file") is None:
+    if flags.get("vocab_file") is None and flags.get("spm_model_file") is None:
         raise UserError(f"{path} is a pretraining run, which does not record its vocabulary; give vocab_file")
     return {**flags, "do_export": True, "export_dir": path}
 
@@ -109,7 +109,7 @@ def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[
       UserError: one is not there.
     """
     found = {}
-    for flag, name in (("bert_config_file", BERT_CONFIG_FILE), ("vocab_file", VOCAB_FILE)):
+    for flag, name in MODEL_FILES.items():
         if flag in changes:
             continue
         place = model_file(path, name) or run.flags.get(flag)

@@ -19,7 +19,7 @@ from official_bert.inference.features import FeatureExtractor
 from official_bert.inference.similarity import normalized
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 _VECTORS, _WEIGHTS, _DESCRIPTION = "vectors.npy", "bm25.npz", "index.json"
 _MADE_FROM, _NUM_BYTES = "made_from", "num_bytes"
@@ -60,7 +60,7 @@ def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
         raise UserError(f"{parameter}={path} has only blank lines; give one sentence per line")
 
 
-def sentence_ids(tokenizer: FullTokenizer, text: TextOrPair, max_seq_length: int) -> list[int]:
+def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) -> list[int]:
     """The wordpieces of a sentence without [CLS] and [SEP], as many as are read: what BM25 counts."""
     input_ids = [piece for part in text if part for piece in tokenizer.encode(part)]
     return input_ids[: max_seq_length - (3 if text.text_b else 2)]

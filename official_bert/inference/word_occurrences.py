@@ -7,9 +7,7 @@ import numpy as np
 
 from official_bert.inference.features import FeatureExtractor
 from official_bert.inference.sentence_index import Sentence
-from official_bert.tokenization import FullTokenizer
-
-_CONTINUATION = "##"
+from official_bert.tokenization import Tokenizer, Vocabulary
 
 
 class Occurrence(NamedTuple):
@@ -25,7 +23,7 @@ class Occurrence(NamedTuple):
 
 
 def find_occurrences(
-    word: str, sentences: Iterable[Sentence], extractor: FeatureExtractor, tokenizer: FullTokenizer
+    word: str, sentences: Iterable[Sentence], extractor: FeatureExtractor, tokenizer: Tokenizer
 ) -> Iterator[Occurrence]:
     """Finds a word, or several in a row, in sentences, as often as it is there.
 
@@ -38,14 +36,15 @@ def find_occurrences(
     wanted = tokenizer.encode(word)
     kept = list(sentences)
     for sentence, features in zip(kept, extractor.extract(each.text for each in kept), strict=True):
-        for start in _places(wanted, tokenizer.convert_ids_to_tokens(features.input_ids), features.input_ids):
+        for start in _places(wanted, tokenizer.vocabulary, features.input_ids):
             vectors = features.vectors[start : start + len(wanted)]  # [pieces, K, D]
             yield Occurrence(sentence, vectors.mean(axis=(0, 1)))
 
 
-def _places(wanted: Sequence[int], pieces: Sequence[str], input_ids: Sequence[int]) -> Iterator[int]:
+def _places(wanted: Sequence[int], vocabulary: Vocabulary, input_ids: Sequence[int]) -> Iterator[int]:
     """Where the wordpieces of whole words begin: `bank` is not found in `bank ##er`."""
+    continues_word = list(map(vocabulary.continues_word, vocabulary.tokens(input_ids)))
     for start in range(len(input_ids) - len(wanted)):  # [SEP] is after the last word
         end = start + len(wanted)
-        if list(input_ids[start:end]) == list(wanted) and not pieces[end].startswith(_CONTINUATION):
+        if list(input_ids[start:end]) == list(wanted) and not continues_word[end]:
             yield start

@@ -8,10 +8,10 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.surgery import averaged
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import AveragingConfig
-from official_bert.runs.model_folder import check_new_model, content_of, write_model
+from official_bert.runs.model_folder import check_new_model, vocabulary_beside, write_model
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.training.run_folder import BERT_CONFIG_FILE, VOCAB_FILE, model_file
+from official_bert.training.run_folder import BERT_CONFIG_FILE
 
 
 def run(config: AveragingConfig) -> None:
@@ -34,8 +34,7 @@ def run(config: AveragingConfig) -> None:
         raise UserError(f"{first} and {other} are of different models, as the {BERT_CONFIG_FILE} beside them say")
     arrays = averaged(readers)
     folder = os.path.dirname(first or readers[0].prefix)
-    vocab_file = model_file(folder, VOCAB_FILE)
-    prefix = write_model(config.output_dir, arrays, known.get(first), content_of(vocab_file))
+    prefix = write_model(config.output_dir, arrays, known.get(first), vocabulary_beside(folder))
     logging.info("wrote %s, the average of %d checkpoints, with %d arrays", prefix, len(readers), len(arrays))
     if not first:
         logging.warning(

@@ -12,7 +12,7 @@ from official_bert.support.extras import require
 from official_bert.support.input_files import find_inputs
 from official_bert.tasks.pretraining.records import RecordCounts, warn_about_corpus
 from official_bert.tasks.pretraining.sharded import PART_BYTES
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import read_tokenizer
 
 
 def run(config: BeamPretrainingDataConfig) -> None:
@@ -30,8 +30,8 @@ def run(config: BeamPretrainingDataConfig) -> None:
     input_files = find_inputs(config.input_file)
     for path in config.output_files:
         files.check_writable_folder(path, name="output_file")
-    files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], name="output_file")
-    tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
+    files.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
+    tokenizer = read_tokenizer(config)
     parts = corpus_parts(
         [files.absolute(path) for path in input_files],
         file_format=config.input_format,

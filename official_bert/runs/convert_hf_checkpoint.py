@@ -2,7 +2,8 @@
 
 import json
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -13,9 +14,10 @@ from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
-from official_bert.tokenization import hf_tokenizer
+from official_bert.tokenization import Vocabulary, hf_tokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
 
-_CHECKPOINT, _CONFIG_FILE, _VOCAB_FILE = "bert_model.ckpt", "bert_config.json", "vocab.txt"
+_CHECKPOINT, _CONFIG_FILE = "bert_model.ckpt", "bert_config.json"
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
 
 
@@ -36,19 +38,19 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = read_hf_config(hf_config_file)
     bert_config.check_memory(hf_config_file, for_training=False)
-    tokens = hf_tokenizer.read_tokens(hf_dir)
-    bert_config.check_vocab_size(len(tokens), hf_dir, hf_config_file)
+    vocabulary = _VocabularyFile.of_hf(hf_dir)
+    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
 
     files.make_folders(output_dir)
     vocab_file, config_file, prefix = (
-        os.path.join(output_dir, name) for name in (_VOCAB_FILE, _CONFIG_FILE, _CHECKPOINT)
+        os.path.join(output_dir, name) for name in (vocabulary.name, _CONFIG_FILE, _CHECKPOINT)
     )
     sources = [os.path.join(hf_dir, name) for name in files.list_folder(hf_dir)]
     files.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
-    _write_text(vocab_file, "\n".join([*tokens, ""]))
-    _write_text(config_file, bert_config.to_json_string())
+    _write(vocab_file, vocabulary.content)
+    _write(config_file, bert_config.to_json_string().encode())
     write_checkpoint(prefix, weights.arrays)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
@@ -61,27 +63,65 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
         logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
 
 
+class _VocabularyFile(NamedTuple):
+    """The file that holds the vocabulary beside the converted model.
+
+    Attributes:
+      name: its name.
+      content: what is in it.
+      size: number of ids.
+      source: where it comes from.
+    """
+
+    name: str
+    content: bytes
+    size: int
+    source: str
+
+    @classmethod
+    def of_tokens(cls, tokens: Sequence[str], source: str) -> "_VocabularyFile":
+        return cls(Vocabulary.file_name, "\n".join([*tokens, ""]).encode(), len(tokens), source)
+
+    @classmethod
+    def of_spm(cls, spm_model_file: str) -> "_VocabularyFile":
+        vocabulary = SentencePieceVocabulary.from_file(spm_model_file)
+        return cls(vocabulary.file_name, vocabulary.model, vocabulary.size, spm_model_file)
+
+    @classmethod
+    def of_hf(cls, hf_dir: str) -> "_VocabularyFile":
+        spm_model_file = os.path.join(hf_dir, SentencePieceVocabulary.file_name)
+        if files.exists(spm_model_file) and not files.exists(os.path.join(hf_dir, Vocabulary.file_name)):
+            return cls.of_spm(spm_model_file)
+        return cls.of_tokens(hf_tokenizer.read_tokens(hf_dir), hf_dir)
+
+
 def _convert_to_hf(config: HfConversionConfig) -> None:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_memory(config.bert_config_file, for_training=False)
     reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
-    tokens = list(text_files.LineReader(config.vocab_file))
-    bert_config.check_vocab_size(len(tokens), config.vocab_file, config.bert_config_file)
+    if config.spm_model_file is not None:
+        vocabulary = _VocabularyFile.of_spm(config.spm_model_file)
+    else:
+        vocabulary = _VocabularyFile.of_tokens(list(text_files.LineReader(config.vocab_file)), config.vocab_file)
+    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, config.bert_config_file)
+    tokenizer_config = hf_tokenizer.make_tokenizer_config(
+        config.text_settings,
+        max_length=bert_config.max_position_embeddings,
+        is_albert=config.spm_model_file is not None,
+    )
 
     files.make_folders(config.output_dir)
-    texts = {
-        _VOCAB_FILE: "\n".join([*tokens, ""]),
-        _HF_TOKENIZER_FILE: _json_text(
-            hf_tokenizer.make_tokenizer_config(config.text_settings, max_length=bert_config.max_position_embeddings)
-        ),
-        _HF_CONFIG_FILE: _json_text(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
+    contents = {
+        vocabulary.name: vocabulary.content,
+        _HF_TOKENIZER_FILE: _json(tokenizer_config),
+        _HF_CONFIG_FILE: _json(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
     }
-    paths = [os.path.join(config.output_dir, name) for name in (*texts, safetensors.WEIGHTS_FILE)]
-    files.check_no_overwriting(paths, [config.vocab_file, config.bert_config_file], name="output_dir")
+    paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
+    files.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")
     safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
-    for path, text in zip(paths, texts.values(), strict=False):
-        _write_text(path, text)
+    for path, content in zip(paths, contents.values(), strict=False):
+        _write(path, content)
     if not config.basic_tokenize:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 obeys "
@@ -91,10 +131,10 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
 
 
-def _json_text(values: dict[str, Any]) -> str:
-    return json.dumps(values, indent=2, sort_keys=True) + "\n"
+def _json(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _write_text(path: str, text: str) -> None:
-    with files.atomic_write(path) as sink:
-        sink.write(text)
+def _write(path: str, content: bytes) -> None:
+    with files.atomic_write(path, "wb") as sink:
+        sink.write(content)

@@ -16,7 +16,7 @@ from official_bert.support.input_files import find_inputs
 from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, warn_about_corpus
 from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer, read_tokenizer
 
 _MANY_FILES = 4  # of which not all are named
 
@@ -30,9 +30,9 @@ def run(config: PretrainingDataConfig) -> None:
     input_files = find_inputs(config.input_file)
     for path in config.output_files:
         files.check_writable_folder(path, name="output_file")
-    files.check_no_overwriting(config.output_files, [*input_files, config.vocab_file], name="output_file")
+    files.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
-    tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
+    tokenizer = read_tokenizer(config)
     maker = record_maker(config, tokenizer)
     make = _make_sharded if config.sampling == "sharded" else _make_serial
     summary = make(config, input_files, tokenizer, maker)
@@ -42,7 +42,7 @@ def run(config: PretrainingDataConfig) -> None:
     logging.info("wrote %s", names)
 
 
-def record_maker(config: RecordOptions, tokenizer: FullTokenizer) -> RecordMaker:
+def record_maker(config: RecordOptions, tokenizer: Tokenizer) -> RecordMaker:
     """What makes records as the flags say."""
     return RecordMaker(
         tokenizer,
@@ -60,7 +60,7 @@ def record_maker(config: RecordOptions, tokenizer: FullTokenizer) -> RecordMaker
 
 
 def _make_serial(
-    config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: FullTokenizer, maker: RecordMaker
+    config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: Tokenizer, maker: RecordMaker
 ) -> str:
     parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
     corpus = read_corpus(parts, tokenizer)
@@ -93,7 +93,7 @@ def _make_serial(
 
 
 def _make_sharded(
-    config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: FullTokenizer, maker: RecordMaker
+    config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: Tokenizer, maker: RecordMaker
 ) -> str:
     first = config.output_file.partition(",")[0].strip()
     if config.work_dir is None and files.is_remote(first):

@@ -14,7 +14,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.model import model_fingerprint
 from official_bert.support import files
 from official_bert.support.progress import Progress
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.model_files import read_model_files
 
 
@@ -89,7 +89,7 @@ def _check_output(config: FeatureConfig) -> None:
     files.check_no_overwriting([path], inputs, name="output_file")
 
 
-def _fingerprint(config: FeatureConfig, tokenizer: FullTokenizer, encoder: BertEncoder) -> str:
+def _fingerprint(config: FeatureConfig, tokenizer: Tokenizer, encoder: BertEncoder) -> str:
     """Hashes all that decides what the features of a text are, and how they are stored."""
     return fingerprint(
         [config.layer_indices, config.pooling, config.dtype, config.output_format],

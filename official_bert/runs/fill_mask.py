@@ -7,7 +7,7 @@ from official_bert.config.run_configs.tools import FillMaskConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import load_servable
-from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization import read_tokenizer, vocab
 
 
 def run(config: FillMaskConfig) -> None:
@@ -18,8 +18,8 @@ def run(config: FillMaskConfig) -> None:
     """
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_memory(config.bert_config_file, for_training=False)
-    tokenizer = FullTokenizer(vocab_file=config.vocab_file, **config.text_settings._asdict())
-    bert_config.check_vocab_size(tokenizer.vocabulary.size, config.vocab_file, config.bert_config_file)
+    tokenizer = read_tokenizer(config)
+    bert_config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, config.bert_config_file)
     limit = bert_config.max_position_embeddings
     parts = config.text.split(vocab.MASK)
     if len(parts) == 1:

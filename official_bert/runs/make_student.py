@@ -43,7 +43,8 @@ def run(config: StudentConfig) -> None:
     layers = [layer % count for layer in layers]
     arrays = with_layers(read_model(reader), layers)
     student = dataclasses.replace(bert_config, num_hidden_layers=len(layers))
-    prefix = write_model(config.output_dir, arrays, student, content_of(config.vocab_file))
+    vocabulary = {Vocabulary.file_name: content_of(config.vocab_file)} if config.vocab_file is not None else {}
+    prefix = write_model(config.output_dir, arrays, student, vocabulary)
     logging.info(
         "wrote %s with the layers %s of %s: %s parameters instead of %s",
         prefix,

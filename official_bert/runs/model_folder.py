@@ -9,7 +9,7 @@ from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.training.run_folder import BERT_CONFIG_FILE, VOCAB_FILE
+from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES
 
 _CHECKPOINT = "bert_model.ckpt"
 
@@ -20,14 +20,14 @@ def check_new_model(folder: str) -> None:
     Raises:
       UserError: it holds a file that would be overwritten.
     """
-    for name in (f"{_CHECKPOINT}.index", BERT_CONFIG_FILE, VOCAB_FILE):
+    for name in (f"{_CHECKPOINT}.index", *MODEL_FILES.values()):
         path = os.path.join(folder, name)
         if files.exists(path):
             raise UserError(f"output_dir={folder}: {path} exists already; give another folder")
 
 
 def write_model(
-    folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: bytes | None
+    folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: Mapping[str, bytes]
 ) -> str:
     """Writes the checkpoint, and beside it the architecture and the vocabulary, where they are known.
 
@@ -35,17 +35,15 @@ def write_model(
       folder: made if it is not there.
       arrays: name to array.
       bert_config: the architecture.
-      vocabulary: the content of the vocabulary file.
+      vocabulary: name and content of the vocabulary file, if there is one.
 
     Returns:
       The checkpoint's prefix.
     """
     files.make_folders(folder)
-    contents = {}
+    contents = dict(vocabulary)
     if bert_config is not None:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
-    if vocabulary is not None:
-        contents[VOCAB_FILE] = vocabulary
     for name, content in contents.items():
         with files.atomic_write(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
@@ -54,9 +52,14 @@ def write_model(
     return prefix
 
 
-def content_of(vocab_file: str | None) -> bytes | None:
-    """The content of a vocabulary file, for `write_model` to copy; None if there is none."""
-    if vocab_file is None:
-        return None
-    with files.open_file(vocab_file, "rb") as source:
+def vocabulary_beside(folder: str) -> dict[str, bytes]:
+    """Name and content of the vocabulary file in a folder, for `write_model` to copy; nothing if there is none."""
+    names = (name for flag, name in MODEL_FILES.items() if flag != "bert_config_file")
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {name: content_of(path) for name, path in paths.items() if files.exists(path)}
+
+
+def content_of(path: str) -> bytes:
+    """The content of a file."""
+    with files.open_file(path, "rb") as source:
         return source.read()

@@ -26,7 +26,7 @@ from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tokenization import Vocabulary
 from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.model_files import read_model_files, read_vocabulary
+from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import (
     check_has_checkpoint,
@@ -63,7 +63,7 @@ def run(config: PretrainingConfig) -> None:
         vocabulary = tokenizer.vocabulary
         check_export_dir(config.export_dir)
     elif config.dynamic_masking:
-        vocabulary = read_vocabulary(config, bert_config)
+        vocabulary = read_fitting_vocabulary(config, bert_config)
     if config.teacher and vocabulary:
         check_teacher_vocabulary(config.teacher, vocabulary)
     if config.init_checkpoint:
@@ -72,9 +72,7 @@ def run(config: PretrainingConfig) -> None:
     if latest_checkpoint(config.output_dir):
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:
-        check_room_for_model_files(
-            config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
-        )
+        check_room_for_model_files(config.output_dir, config)
     computes = config.do_train or config.do_eval
     paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
     strategy = create_strategy(config)  # before anything else touches a device

@@ -30,7 +30,7 @@ from official_bert.modeling.model import model_fingerprint
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.model_files import read_model_files
 
 _QUERIES_AT_A_TIME = 256  # of a file; from standard input each is answered as it comes
@@ -52,7 +52,7 @@ def run(config: SimilarityConfig) -> None:
         _rank(config, bert_config, tokenizer)
 
 
-def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: FullTokenizer) -> None:
+def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: Tokenizer) -> None:
     if config.projector_dir is not None:
         outputs = projector_files(config.projector_dir)
         files.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
@@ -110,7 +110,7 @@ def _lines_of_texts(config: SimilarityConfig) -> dict[TextOrPair, list[int]]:
     return lines
 
 
-def _check_words(query: Sentence, tokenizer: FullTokenizer) -> None:
+def _check_words(query: Sentence, tokenizer: Tokenizer) -> None:
     if not sentence_ids(tokenizer, query.text, max_seq_length=4):
         raise UserError(f"the query {str(query)!r} contains no words; give a sentence")
 
@@ -129,7 +129,7 @@ def _queries(config: SimilarityConfig) -> Iterator[list[Sentence]]:
 def _candidate_vectors(
     config: SimilarityConfig,
     candidates: dict[TextOrPair, list[int]],
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     encoder: BertEncoder,
     strategy: tf.distribute.Strategy,
 ) -> tuple[np.ndarray, FeatureExtractor]:
@@ -204,7 +204,7 @@ def _write_ranks(config: SimilarityConfig, query: Sentence, ranked: list[tuple[S
     sys.stdout.flush()
 
 
-def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: FullTokenizer) -> None:
+def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: Tokenizer) -> None:
     pairs = read_scored_pairs(config.sts_file)
     pieces = (sentence_ids(tokenizer, text, config.max_seq_length) for pair in pairs for text in pair.texts)
     weights = Bm25Weights.fit(pieces, len(tokenizer))

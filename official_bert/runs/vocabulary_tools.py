@@ -61,7 +61,7 @@ class VocabularyTool:
         arrays = with_vocabulary(read_model(self._reader), change.sources)
         bert_config = dataclasses.replace(self._bert_config, vocab_size=len(change.tokens))
         content = "".join(f"{token}\n" for token in change.tokens).encode()
-        prefix = write_model(self._config.output_dir, arrays, bert_config, content)
+        prefix = write_model(self._config.output_dir, arrays, bert_config, {Vocabulary.file_name: content})
         old_rows = self._reader.shapes[_WORD_EMBEDDINGS]
         logging.info(
             "wrote %s with %s tokens instead of %s: word embeddings of %.1f instead of %.1f MiB",

@@ -11,7 +11,7 @@ from official_bert.support import files
 from official_bert.support.standard_error import notes_left_out
 
 
-def write_lite(export_dir: str, servable: Servable, vocab_file: str, precision: str = "float32") -> str:
+def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
     """Writes the next version of a model, as `model.tflite`.
 
     Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, `max_seq_length`], and gives
@@ -19,8 +19,8 @@ def write_lite(export_dir: str, servable: Servable, vocab_file: str, precision: 
 
     Args:
       export_dir: folder of the versions.
-      servable: what to convert; its encoder computes padding, too, as shapes must not depend on the ids.
-      vocab_file: the vocabulary, which goes along as `assets/vocab.txt`.
+      servable: what to convert; its encoder computes padding, too, as shapes must not depend on the ids. The
+        file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
       precision: of the weights: "float32", "float16", which halves the size, or "int8", which quarters it. With int8
         the largest products are computed in integers, too.
 
@@ -43,6 +43,6 @@ def write_lite(export_dir: str, servable: Servable, vocab_file: str, precision: 
         with files.open_file(os.path.join(folder, LITE_FILE), "wb") as sink:
             sink.write(model)
 
-    path = write_version(export_dir, servable, vocab_file, save=save)
+    path = write_version(export_dir, servable, save=save)
     logging.info("exported %s, %.1f MB", os.path.join(path, LITE_FILE), len(model) / 1e6)
     return path

@@ -27,8 +27,8 @@ def write_run_export(config: TrainingOptions, bert_config: BertConfig, servable:
       UserError: the folder cannot be written to, or the layers cannot be split into `export_parallelism` parts.
     """
     if config.export_format == "tflite":
-        return write_lite(config.export_dir, servable, config.vocab_file, config.export_precision)
+        return write_lite(config.export_dir, servable, config.export_precision)
     num_parts = bert_config.export_parts(config.export_parallelism, config.bert_config_file)
     if num_parts > 1:
         servable.split_layers(num_parts)
-    return write_export(config.export_dir, servable, config.vocab_file)
+    return write_export(config.export_dir, servable)

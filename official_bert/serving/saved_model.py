@@ -37,13 +37,12 @@ model_config_list {
 """
 
 
-def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
+def write_export(export_dir: str, servable: Servable) -> str:
     """Writes the next version of a model, and the server's settings beside it.
 
     Args:
       export_dir: folder of the versions; its name becomes the model's name.
-      servable: what to save.
-      vocab_file: the vocabulary, which goes along as `assets/vocab.txt`.
+      servable: what to save; the file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
 
     Returns:
       The folder of the version. It appears under that name only when it is whole and on the disk.
@@ -60,9 +59,7 @@ def write_export(export_dir: str, servable: Servable, vocab_file: str) -> str:
         )
         write_warmup(made(folder, "assets.extra", WARMUP_FILE), records)
 
-    path = write_version(
-        export_dir, servable, vocab_file, save=lambda folder: _save(servable, signatures, folder), add=add_warmup
-    )
+    path = write_version(export_dir, servable, save=lambda folder: _save(servable, signatures, folder), add=add_warmup)
     _write_settings(export_dir, name)
     logging.info("exported %s, with the signatures %s", path, ", ".join(signatures))
     return path

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
-from official_bert.tokenization import FullTokenizer, vocab
-from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+from official_bert.tokenization import Tokenizer, vocab
+from official_bert.tokenization.graph import make_graph_tokenizer
 
 Tensors = dict[str, tf.Tensor]
 
@@ -29,14 +29,13 @@ class Servable(tf.Module):
       text_names: names of the texts of an example, the inputs of the signatures `text` and `tokenize`.
       max_seq_length: positions of a sequence.
       text_settings: what is done to texts.
+      vocabulary: the tokenizer's.
     """
 
     task: str
     text_names: tuple[str, ...]
 
-    def __init__(
-        self, model: keras.Model, config: BertConfig, tokenizer: FullTokenizer, *, max_seq_length: int, name: str
-    ):
+    def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
         """Joins a model with its tokenizer.
 
         Args:
@@ -61,8 +60,8 @@ class Servable(tf.Module):
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         # Traced and saved once, whichever signatures call it.
         self._predict = tf.function(self.predict, input_signature=[ids], autograph=False)
-        self._vocabulary = tokenizer.vocabulary
-        self._graph_tokenizer = GraphTokenizer(tokenizer)
+        self.vocabulary = tokenizer.vocabulary
+        self._graph_tokenizer = make_graph_tokenizer(tokenizer)
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
 
     @property
@@ -88,7 +87,7 @@ class Servable(tf.Module):
 
     def sample_texts(self, num_pieces: int) -> Sequence[str]:
         """Makes texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""
-        words = [piece for piece in self._vocabulary.token_to_id if piece.isalpha()] or [vocab.UNK]
+        words = [piece for piece in self.vocabulary.token_to_id if piece.isalpha()] or [vocab.UNK]
         num_words = max(num_pieces // len(self.text_names), 1)
         text = " ".join(words[number % len(words)] for number in range(num_words))
         return [text] * len(self.text_names)

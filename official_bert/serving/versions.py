@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ from official_bert.serving.servable import Servable
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.fault_points import fault_point
+from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 
 SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
-VOCAB_FILE = "vocab.txt"
+ASSETS_FOLDER = "assets"
 DESCRIPTION_FILE, CHECKSUMS_FILE = "official_bert.json", "checksums.json"
 
 # What `tf.saved_model.load` was seen to raise at damaged files of exports that have no checksums.
@@ -93,6 +95,8 @@ def load_version(folder: str) -> Any:
       UserError: the version is damaged.
     """
     check_whole(folder)
+    if files.exists(os.path.join(folder, ASSETS_FOLDER, SPM_MODEL_FILE)):
+        importlib.import_module("tensorflow_text")  # registers the operation that splits texts
     try:
         return tf.saved_model.load(folder)
     except tf.errors.ResourceExhaustedError:
@@ -105,7 +109,6 @@ def load_version(folder: str) -> Any:
 def write_version(
     export_dir: str,
     servable: Servable,
-    vocab_file: str,
     *,
     save: Callable[[str], None],
     add: Callable[[str], None] = lambda folder: None,
@@ -114,8 +117,7 @@ def write_version(
 
     Args:
       export_dir: folder of the versions.
-      servable: the model.
-      vocab_file: its vocabulary, which goes along as `assets/vocab.txt`.
+      servable: the model; the file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
       save: writes the model into a folder; what it writes gets checksums.
       add: writes what else belongs there.
 
@@ -126,7 +128,8 @@ def write_version(
       UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
     """
     check_export_dir(export_dir)
-    files.check_regular(vocab_file)
+    vocabulary = servable.vocabulary
+    files.check_regular(vocabulary.source)
     files.make_folders(export_dir)
     try:
         with files.new_folder(os.path.join(export_dir, "version")) as partial:
@@ -135,7 +138,7 @@ def write_version(
             description = {"task": servable.task, **servable.text_settings._asdict()}
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
             _write_checksums(partial)
-            _copy(vocab_file, made(partial, "assets", VOCAB_FILE))
+            _copy(vocabulary.source, made(partial, ASSETS_FOLDER, vocabulary.file_name))
             fault_point("complete")
             add(partial)
             return _publish(partial, export_dir)

@@ -22,7 +22,7 @@ from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions
 from official_bert.serving.servable import Servable
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class TaskRow:
         self,
         config: Any,
         bert_config: BertConfig,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         checkpoint: str,
         encoder_options: EncoderOptions = UNPADDED,
     ) -> Servable:

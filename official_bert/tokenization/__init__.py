@@ -1,7 +1,10 @@
-"""From text to wordpieces and ids: the reference's tokenizer, faster."""
+"""From text to wordpieces and ids: the reference's tokenizer, faster, and ALBERT's."""
 
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.full_tokenizer import FullTokenizer
+from official_bert.tokenization.reading import load_tokenizer, read_tokenizer, read_vocabulary
+from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceTokenizer
+from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import Vocabulary, load_vocab
 from official_bert.tokenization.wordpiece import BasicTokenizer, WordpieceTokenizer
 
@@ -9,7 +12,12 @@ __all__ = [
     "BasicTokenizer",
     "EncodingWithOffsets",
     "FullTokenizer",
+    "SentencePieceTokenizer",
+    "Tokenizer",
     "Vocabulary",
     "WordpieceTokenizer",
+    "load_tokenizer",
     "load_vocab",
+    "read_tokenizer",
+    "read_vocabulary",
 ]

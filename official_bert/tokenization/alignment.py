@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
-from official_bert.tokenization.wordpiece import CONTINUATION, WordpieceTokenizer
+from official_bert.tokenization.vocab import CONTINUATION
+from official_bert.tokenization.wordpiece import WordpieceTokenizer
 
 _PARTS = re.compile(r"\S+")
 

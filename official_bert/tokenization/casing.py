@@ -7,7 +7,6 @@ from absl import logging
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
-from official_bert.tokenization.wordpiece import CONTINUATION
 
 # The released checkpoints whose names do not say it.
 _UNCASED_NAMES = ("multilingual_L-12_H-768_A-12", "chinese_L-12_H-768_A-12")
@@ -58,8 +57,8 @@ def is_cased(vocabulary: Vocabulary) -> bool:
 
 def _count_upper(vocabulary: Vocabulary) -> tuple[int, int]:
     """How many wordpieces have capital Latin letters, and how many have Latin letters at all."""
-    words = [token.removeprefix(CONTINUATION) for token in vocabulary.token_to_id if token.isascii()]
-    words = [word for word in words if word.isalpha()]
+    words = map(vocabulary.characters_of, vocabulary.token_to_id)
+    words = [word for word in words if word.isascii() and word.isalpha()]
     return sum(word != word.lower() for word in words), len(words)
 
 

@@ -127,12 +127,11 @@ class SigmaContext(enum.IntEnum):
     OTHER = 2
 
 
-def sigma_context(character: str) -> SigmaContext:
+def sigma_context(text: str) -> SigmaContext:
     """Asks `str.lower`, for those who must do without it, what a character beside a capital sigma makes of it."""
-    cleaned = clean(character)
-    if f"{cleaned}Σ".lower().endswith("ς"):
+    if f"{text}Σ".lower().endswith("ς"):
         return SigmaContext.CASED
-    return SigmaContext.SKIPPED if f"Α{cleaned}Σ".lower().endswith("ς") else SigmaContext.OTHER
+    return SigmaContext.SKIPPED if f"Α{text}Σ".lower().endswith("ς") else SigmaContext.OTHER
 
 
 def ends_sorting(character: str) -> bool:

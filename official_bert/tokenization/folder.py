@@ -28,9 +28,13 @@ def read_vocabulary(folder: str) -> Vocabulary:
         raise UserError(f"there is no folder {folder}; models are not downloaded: give a local folder")
     if not files.is_folder(folder):
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
-    vocab_file, tokenizer_file = (os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json"))
+    vocab_file, tokenizer_file, spm_model_file = (
+        os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json", "spiece.model")
+    )
     if files.exists(vocab_file):
         return Vocabulary.from_file(vocab_file)
+    if files.exists(spm_model_file):
+        raise UserError(f"{folder} has a SentencePiece model, spiece.model; read it with official_bert.load_tokenizer")
     return Vocabulary(number_tokens(read_tokens(folder), tokenizer_file), tokenizer_file)
 
 

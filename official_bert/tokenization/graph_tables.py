@@ -16,13 +16,13 @@ import numpy as np
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
 from official_bert.tokenization.characters import SigmaContext
-from official_bert.tokenization.wordpiece import CONTINUATION
+from official_bert.tokenization.vocab import CONTINUATION
 
 SEPARATOR, UNKNOWN_LETTER, FIRST_LETTER = 0, 1, 2
 NO_NAME = 0
 CAPITAL_SIGMA, FINAL_SIGMA = "Σ", "ς"
 PAGE_SIZE = 256  # code points
-_NUM_CODE_POINTS = 0x110000
+NUM_CODE_POINTS = 0x110000
 
 # Rewriting leaves these as they are, ideographs apart: unassigned, private, surrogates.
 _CATEGORIES_WITHOUT_RULES = frozenset(("Cn", "Co", "Cs"))
@@ -46,19 +46,35 @@ class CharacterRule(NamedTuple):
     ends_sorting: bool = False
 
 
-class CharacterTable(NamedTuple):
-    """Every code point's rule; `code` has the rule `rules[pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]]`.
+class PagedTable(NamedTuple):
+    """A number for every code point; that of `code` is `pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]`.
 
-    Code points share rules and pages share places where they are the same: 90% of the code points are unassigned.
+    Pages share places where they are the same: 90% of the code points are unassigned.
 
     Attributes:
       page_of: int32 [4352], a page for each `PAGE_SIZE` code points.
-      pages: int32 [pages, PAGE_SIZE], indices of rules.
-      rules: the distinct rules.
+      pages: int32 [pages, PAGE_SIZE], numbers.
     """
 
     page_of: np.ndarray
     pages: np.ndarray
+
+    @classmethod
+    def of(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
+        """Makes the table of int32 [1114112], a number for every code point."""
+        pages, page_of = np.unique(np.asarray(numbers, np.int32).reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
+        return cls(page_of.astype(np.int32).ravel(), pages)
+
+
+class CharacterTable(NamedTuple):
+    """Every code point's rule.
+
+    Attributes:
+      rule_numbers: for every code point, the index of its rule.
+      rules: the distinct rules.
+    """
+
+    rule_numbers: PagedTable
     rules: tuple[CharacterRule, ...]
 
 
@@ -79,18 +95,17 @@ def make_character_table(letters: dict[str, int], settings: TextSettings) -> Cha
 def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], settings: TextSettings) -> CharacterTable:
     letters = dict(numbered_letters)
     number_of_rule = {CharacterRule((UNKNOWN_LETTER,)): 0}
-    rule_of_code_point = np.zeros(_NUM_CODE_POINTS, np.int32)
+    rule_of_code_point = np.zeros(NUM_CODE_POINTS, np.int32)
     for character in itertools.chain(_characters_with_rules(), letters):
         rule = _rule(character, letters, settings)
         rule_of_code_point[ord(character)] = number_of_rule.setdefault(rule, len(number_of_rule))
-    pages, page_of = np.unique(rule_of_code_point.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
-    return CharacterTable(page_of.astype(np.int32).ravel(), pages, tuple(number_of_rule))
+    return CharacterTable(PagedTable.of(rule_of_code_point), tuple(number_of_rule))
 
 
 @functools.cache
 def _characters_with_rules() -> Sequence[str]:
     """The characters that rewriting may change, an eighth of all."""
-    every = map(chr, range(_NUM_CODE_POINTS))
+    every = map(chr, range(NUM_CODE_POINTS))
     without_rules = _CATEGORIES_WITHOUT_RULES
     return [char for char in every if unicodedata.category(char) not in without_rules or characters.is_cjk(char)]
 
@@ -104,7 +119,8 @@ def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> Ch
         ends_sorting=is_accent and characters.ends_sorting(character),
     )
     if settings.do_lower_case:
-        rule = rule._replace(sigma_context=characters.sigma_context(character), is_sigma=character == CAPITAL_SIGMA)
+        context = characters.sigma_context(characters.clean(character))
+        rule = rule._replace(sigma_context=context, is_sigma=character == CAPITAL_SIGMA)
     return rule
 
 

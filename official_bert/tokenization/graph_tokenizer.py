@@ -14,24 +14,16 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import graph_tables
 from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.full_tokenizer import FullTokenizer
-from official_bert.tokenization.graph_tables import FINAL_SIGMA, PAGE_SIZE, SEPARATOR, UNKNOWN_LETTER
+from official_bert.tokenization.graph_operations import (
+    TEXTS,
+    CodePointLookup,
+    RaggedEncodingWithOffsets,
+    ended,
+    shifted,
+)
+from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER
 
 # B: texts, C: characters, M: letters and separators, W: words, Q: pieces; C to Q count those of the whole batch.
-_TEXTS = tf.TensorSpec([None], tf.string, name="texts")
-
-
-class RaggedEncodingWithOffsets(NamedTuple):
-    """The wordpieces of texts and where each stands; all are int32 [B, (wordpieces)].
-
-    Attributes:
-      ids: ids of the pieces.
-      starts: index of a piece's first character, among those that could be decoded.
-      ends: index after the last one.
-    """
-
-    ids: tf.RaggedTensor
-    starts: tf.RaggedTensor
-    ends: tf.RaggedTensor
 
 
 class _Letters(NamedTuple):
@@ -87,7 +79,7 @@ class GraphTokenizer(tf.Module):
             self._characters = _CharacterOps(letters, tokenizer.settings)
             self._pieces = _PieceOps(letters, tokenizer)
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into wordpieces.
 
@@ -98,12 +90,12 @@ class GraphTokenizer(tf.Module):
           int32 [B, (pieces)], what `FullTokenizer.encode` returns for each.
         """
         with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
-            codes = tf.strings.unicode_decode(_ended(texts), "UTF-8", errors="ignore")
+            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
             letters = self._characters.rewrite(codes)
             pieces = self._pieces.split(letters.letters, letters.text_starts)
             return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
 
-    @tf.function(input_signature=[_TEXTS], autograph=False)
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
         """Splits texts into wordpieces with their offsets.
 
@@ -114,7 +106,7 @@ class GraphTokenizer(tf.Module):
           What `FullTokenizer.encode_with_offsets` returns for each.
         """
         with tf.device("CPU:0"):
-            codes = tf.strings.unicode_decode(_ended(texts), "UTF-8", errors="ignore")
+            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
             letters = self._characters.rewrite(codes)
             pieces = self._pieces.split(letters.letters, letters.text_starts)
             starts, ends = self._characters.places(letters)  # [M]
@@ -132,8 +124,7 @@ class _CharacterOps(tf.Module):
     def __init__(self, letters: dict[str, int], settings: TextSettings):
         super().__init__()
         table = graph_tables.make_character_table(letters, settings)
-        self._page_starts = tf.constant(table.page_of * PAGE_SIZE, tf.int32)
-        self._pages = tf.constant(table.pages.ravel(), tf.int32)
+        self._rule_numbers = CodePointLookup(table.rule_numbers)
 
         lengths = [len(rule.letters) for rule in table.rules]
         self._rule_starts = tf.constant(np.cumsum([0, *lengths]), tf.int64)
@@ -154,9 +145,7 @@ class _CharacterOps(tf.Module):
 
     def rewrite(self, codes: tf.RaggedTensor) -> _Letters:
         """Rewrites characters, int32 [B, (characters)], of texts that end in white space."""
-        code = codes.flat_values
-        page_start = tf.gather(self._page_starts, code // PAGE_SIZE)
-        rules = tf.gather(self._pages, page_start + code % PAGE_SIZE)  # [C]
+        rules = self._rule_numbers(codes.flat_values)  # [C]
         places = tf.ragged.range(tf.gather(self._rule_starts, rules), tf.gather(self._rule_starts, rules + 1))
         letters, starts = tf.gather(self._rule_letters, places.flat_values), places.row_splits
         order = None
@@ -181,7 +170,7 @@ class _CharacterOps(tf.Module):
         seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
         is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
         # The last one is white space, so that the first finds nothing cased before it either.
-        is_final = (tf.gather(rules, seen) == self._sigma_rule) & _shifted(is_cased, 1) & ~_shifted(is_cased, -1)
+        is_final = (tf.gather(rules, seen) == self._sigma_rule) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
         places = tf.gather(starts, tf.boolean_mask(seen, is_final))
         final_sigmas = tf.fill(tf.shape(places), tf.constant(self._final_sigma, tf.int64))
         return tf.tensor_scatter_nd_update(letters, places[:, tf.newaxis], final_sigmas)
@@ -246,8 +235,8 @@ class _PieceOps(tf.Module):
           The pieces.
         """
         is_letter = letters != SEPARATOR  # [M]; the last is not one, so that a roll brings a separator before the first
-        is_start = is_letter & ~_shifted(is_letter, 1)
-        is_last = is_letter & ~_shifted(is_letter, -1)
+        is_start = is_letter & ~shifted(is_letter, 1)
+        is_last = is_letter & ~shifted(is_letter, -1)
         word_firsts, word_lasts = tf.where(is_start)[:, 0], tf.where(is_last)[:, 0]  # [W]
         ids, piece_lengths = self._longest_pieces(letters, is_start)
         is_reached = self._reached(is_start, piece_lengths)
@@ -274,7 +263,7 @@ class _PieceOps(tf.Module):
         # What a roll brings around follows the separator at the end, so no block holds it.
         blocks = [letters]
         for bit in range(self._num_strides - 1):
-            blocks.append(self._join(blocks[-1], _shifted(blocks[-1], -(1 << bit))))
+            blocks.append(self._join(blocks[-1], shifted(blocks[-1], -(1 << bit))))
         word_start, inner_start = tf.constant(self._word_start, tf.int64), tf.constant(self._inner_start, tf.int64)
         names = tf.where(is_start, word_start, inner_start)
         ends = tf.range(tf.size(letters, tf.int64))
@@ -301,19 +290,9 @@ class _PieceOps(tf.Module):
         return self._joins.lookup(_pair(left, right))
 
 
-def _shifted(values: tf.Tensor, places: int) -> tf.Tensor:
-    """What `tf.roll` gives, which hands even a short row to several threads and waits for them."""
-    return tf.concat([values[-places:], values[:-places]], axis=0)
-
-
 def _pair(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
     """One int64 key for two names, which are below 2 ** 32."""
     return left * (1 << 32) + right
-
-
-def _ended(texts: tf.Tensor) -> tf.Tensor:
-    """Ends each text with a separator, so that no rule looks from one text into the next."""
-    return tf.strings.join([texts, "\n"])
 
 
 def _running_max(values: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,7 @@ def read_tokens(folder: str) -> list[str]:
     if files.exists(vocab_file):
         return list(text_files.LineReader(vocab_file))
     if not files.exists(tokenizer_file):
-        raise UserError(f"{folder} has no vocabulary: neither vocab.txt nor tokenizer.json exists")
+        raise UserError(f"{folder} has no vocabulary: neither vocab.txt nor tokenizer.json nor spiece.model exists")
     model = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict):
@@ -73,6 +73,8 @@ def read_settings(folder: str) -> dict[str, bool]:
             "%s: strip_accents is true without do_lower_case; here only lowercasing strips accents, so ids may differ",
             path,
         )
+    if settings.get("keep_accents"):
+        logging.warning("%s: keep_accents is true; here accents are dropped, so ids may differ", path)
     if settings.get("tokenize_chinese_chars") is False:
         logging.warning(
             "%s: tokenize_chinese_chars is false; here each Chinese character is a word, so ids may differ", path
@@ -81,16 +83,20 @@ def read_settings(folder: str) -> dict[str, bool]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def make_tokenizer_config(settings: TextSettings, *, max_length: int) -> dict[str, Any]:
+def make_tokenizer_config(settings: TextSettings, *, max_length: int, is_albert: bool = False) -> dict[str, Any]:
     """Makes the content of a `tokenizer_config.json`.
 
     Args:
       settings: what is done to text.
       max_length: maximum number of tokens per sequence.
+      is_albert: whether the vocabulary is a SentencePiece model.
 
     Returns:
       Keys and values.
     """
+    if is_albert:
+        values = {"do_lower_case": settings.do_lower_case, "keep_accents": False, "remove_space": True}
+        return {"tokenizer_class": "AlbertTokenizer", **values, "model_max_length": max_length}
     names = {"basic_tokenize": "do_basic_tokenize"}
     values = {names.get(name, name): value for name, value in settings.changed.items()}
     return {"tokenizer_class": "BertTokenizer", **values, "model_max_length": max_length}

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable
+from typing import ClassVar
 
 from absl import logging
 
@@ -11,6 +12,7 @@ from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+CONTINUATION = "##"  # begins every wordpiece of a word but the first
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
@@ -66,7 +68,10 @@ class Vocabulary:
       token_to_id: dict.
       id_to_token: dict.
       source: the file, for messages.
+      file_name: its name beside a model.
     """
+
+    file_name: ClassVar[str] = "vocab.txt"
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
         self.token_to_id = token_to_id
@@ -86,7 +91,28 @@ class Vocabulary:
     @property
     def fingerprint(self) -> str:
         """A hash of all tokens and their ids: equal for vocabularies that give every text the same ids."""
-        return hashlib.sha256(json.dumps(list(self.token_to_id.items())).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.contents).encode()).hexdigest()
+
+    @property
+    def contents(self) -> list:
+        """What decides on the ids of a text, in a form for JSON."""
+        return list(self.token_to_id.items())
+
+    def name_of(self, special: str) -> str:
+        """What a special token is called here."""
+        return special
+
+    def continues_word(self, token: str) -> bool:
+        """Whether a token belongs to the word of the token before it."""
+        return token.startswith(CONTINUATION)
+
+    def characters_of(self, token: str) -> str:
+        """A token without the mark that says whether it begins a word."""
+        return token.removeprefix(CONTINUATION)
+
+    def joined(self, tokens: Iterable[str]) -> str:
+        """The text of tokens: wordpieces of a word are joined, words are separated by one space each."""
+        return " ".join(tokens).replace(f" {CONTINUATION}", "")
 
     def require(self, *specials: str) -> list[int]:
         """Looks up special tokens.
@@ -97,14 +123,17 @@ class Vocabulary:
         Raises:
           UserError: one is missing; the message gives the line of a token that differs only in case.
         """
-        missing = [special for special in specials if special not in self.token_to_id]
+        names = [self.name_of(special) for special in specials]
+        missing = [name for name in names if name not in self.token_to_id]
         if missing:
-            advice = "is this a BERT vocabulary?"
-            for token, index in self.token_to_id.items():
-                if token.upper() == missing[0]:
-                    advice = f"line {index + 1} holds {token!r}: special tokens are written in capitals"
-            raise UserError(f"{self.source} lacks {', '.join(missing)}; {advice}")
-        return [self.token_to_id[special] for special in specials]
+            raise UserError(f"{self.source} lacks {', '.join(missing)}; {self._advice_on(missing[0])}")
+        return [self.token_to_id[name] for name in names]
+
+    def _advice_on(self, missing: str) -> str:
+        for token, index in self.token_to_id.items():
+            if token.upper() == missing:
+                return f"line {index + 1} holds {token!r}: special tokens are written in capitals"
+        return "is this a BERT vocabulary?"
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
         """Looks up tokens.

@@ -5,10 +5,9 @@ from collections.abc import Collection
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import characters
-from official_bert.tokenization.vocab import UNK
+from official_bert.tokenization.vocab import CONTINUATION, UNK
 
 MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
-CONTINUATION = "##"  # begins every wordpiece of a word but the first
 
 
 @dataclasses.dataclass(eq=False)

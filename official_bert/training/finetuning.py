@@ -23,7 +23,7 @@ from official_bert.data.pipeline import batch_sizes, training_batches
 from official_bert.data.records import RecordFile
 from official_bert.data.token_budget import TokenBudget
 from official_bert.support.errors import UserError
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistillableTask, DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.loop import Trainer, check_divisible
@@ -68,7 +68,7 @@ class FinetuningJob(abc.ABC):
 
     config: FinetuningOptions
     bert_config: BertConfig
-    tokenizer: FullTokenizer
+    tokenizer: Tokenizer
     task: DistillableTask
     model_flags: tuple[str, ...]
     primary_metric: str
@@ -292,9 +292,7 @@ def _check_same_run(job: FinetuningJob) -> None:
         _check_flags_of(config.output_dir, job, "use the same value, or another output_dir")
         check_same_model(config.output_dir, job.bert_config, job.tokenizer.vocabulary)
     elif config.do_train:
-        check_room_for_model_files(
-            config.output_dir, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
-        )
+        check_room_for_model_files(config.output_dir, config)
 
 
 def _check_ensemble(job: FinetuningJob) -> None:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.tokenization import FullTokenizer, Vocabulary
+from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary
 from official_bert.tokenization.casing import check_casing
 
 
@@ -12,7 +12,8 @@ class ModelFlags(Protocol):
     """The flags that name them."""
 
     bert_config_file: str
-    vocab_file: str
+    vocab_file: str | None
+    spm_model_file: str | None
     text_settings: TextSettings
     init_checkpoint: str | None
     max_seq_length: int
@@ -20,7 +21,7 @@ class ModelFlags(Protocol):
 
 def read_model_files(
     flags: ModelFlags, *, for_training: bool = False, attention_direction: str | None = None
-) -> tuple[BertConfig, FullTokenizer]:
+) -> tuple[BertConfig, Tokenizer]:
     """Reads the architecture and the vocabulary, and checks that they and the flags fit each other and the machine.
 
     Args:
@@ -34,13 +35,13 @@ def read_model_files(
     bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
     bert_config.check_memory(flags.bert_config_file, for_training=for_training)
     bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
-    tokenizer = FullTokenizer(vocab_file=flags.vocab_file, **flags.text_settings._asdict())
-    bert_config.check_vocab_size(tokenizer.vocabulary.size, flags.vocab_file, flags.bert_config_file)
+    tokenizer = read_tokenizer(flags)
+    bert_config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, flags.bert_config_file)
     check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)
     return bert_config, tokenizer
 
 
-def read_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
+def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
     """Reads the vocabulary alone, for a run that reads no texts.
 
     Args:
@@ -50,6 +51,6 @@ def read_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
     Raises:
       UserError: the file is missing or damaged, or does not fit.
     """
-    vocabulary = Vocabulary.from_file(flags.vocab_file)
-    bert_config.check_vocab_size(vocabulary.size, flags.vocab_file, flags.bert_config_file)
+    vocabulary = read_vocabulary(flags)
+    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, flags.bert_config_file)
     return vocabulary

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 
@@ -21,10 +21,13 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import FinetuningOptions, TrainingOptions
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
+from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
-BERT_CONFIG_FILE, VOCAB_FILE = "bert_config.json", "vocab.txt"
+BERT_CONFIG_FILE, VOCAB_FILE = "bert_config.json", Vocabulary.file_name
+# The flags that name the files of a model, and the names of their copies in an output folder.
+MODEL_FILES = {"bert_config_file": BERT_CONFIG_FILE, "vocab_file": VOCAB_FILE, "spm_model_file": SPM_MODEL_FILE}
 
 # Keys of a model config that decide what its weights compute, and those that only training looks at.
 _DECISIVE_KEYS = (
@@ -154,40 +157,54 @@ def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return names
 
 
-def write_model_files(folder: str, bert_config: BertConfig, *, bert_config_file: str, vocab_file: str | None) -> None:
+class ModelFileFlags(Protocol):
+    """The flags that name the files of a model; those of the vocabulary are None if the run has none."""
+
+    bert_config_file: str
+    vocab_file: str | None
+    spm_model_file: str | None
+
+
+def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlags) -> None:
     """Copies the model's files into an output folder, byte for byte unless a flag changes the architecture.
 
     Args:
       folder: the folder.
       bert_config: the architecture.
-      bert_config_file: where it comes from.
-      vocab_file: the vocabulary; None if the run has none.
+      flags: where the files are.
     """
-    architecture = _content(bert_config_file)
-    if BertConfig.from_json_file(bert_config_file) != bert_config:
-        architecture = bert_config.to_json_string().encode()
-    contents = {BERT_CONFIG_FILE: architecture, VOCAB_FILE: None if vocab_file is None else _content(vocab_file)}
+    contents = {name: _content(source) for name, source in _sources(flags).items()}
+    if BertConfig.from_json_file(flags.bert_config_file) != bert_config:
+        contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
         target = os.path.join(folder, name)
-        if content is not None and not (files.exists(target) and _content(target) == content):
+        if not (files.exists(target) and _content(target) == content):
             with files.atomic_write(target, "wb") as sink:
                 sink.write(content)
 
 
-def check_room_for_model_files(folder: str, *, bert_config_file: str, vocab_file: str | None = None) -> None:
+def _sources(flags: ModelFileFlags) -> dict[str, str]:
+    """Names of copies and their sources, of the files that there are."""
+    sources = {name: getattr(flags, flag) for flag, name in MODEL_FILES.items()}
+    return {name: source for name, source in sources.items() if source is not None}
+
+
+def check_room_for_model_files(folder: str, flags: ModelFileFlags) -> None:
     """Raises if `write_model_files` would overwrite a file that no run put there.
 
     Raises:
       UserError: the folder holds a file of that name with another content, but no `run_config.json`; or the vocabulary
         is a pipe, which cannot be read again.
     """
-    if vocab_file is not None:
-        files.check_regular(vocab_file)
+    sources = _sources(flags)
+    for name, source in sources.items():
+        if name != BERT_CONFIG_FILE:
+            files.check_regular(source)
     if files.exists(os.path.join(folder, RUN_CONFIG_FILE)):
         return
-    for source, name in ((bert_config_file, BERT_CONFIG_FILE), (vocab_file, VOCAB_FILE)):
+    for name, source in sources.items():
         target = os.path.join(folder, name)
-        if source is not None and files.exists(target) and not _is_same_content(source, target):
+        if files.exists(target) and not _is_same_content(source, target):
             raise UserError(
                 f"{target} differs from {source}, which the run would copy to that name; use another output folder"
             )
@@ -217,7 +234,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
     if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
         raise UserError(
             f"{vocabulary.source} is not the vocabulary that the checkpoints in {folder} were trained with; use "
-            f"{model_file(folder, VOCAB_FILE) or 'that one'}"
+            f"{model_file(folder, vocabulary.file_name) or 'that one'}"
         )
     copy = model_file(folder, BERT_CONFIG_FILE)
     if not run or not copy:

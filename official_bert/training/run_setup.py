@@ -182,9 +182,7 @@ def write_run_files(
 ) -> None:
     """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
     write_run_config(config.output_dir, config, vocabulary, num_devices)
-    write_model_files(
-        config.output_dir, bert_config, bert_config_file=config.bert_config_file, vocab_file=config.vocab_file
-    )
+    write_model_files(config.output_dir, bert_config, config)
 
 
 def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:

@@ -48,7 +48,7 @@ def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
     encoded = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     assert encoded["sequence_output"].dtype == tf.bfloat16
     difference = np.asarray(tf.cast(encoded["sequence_output"], tf.float32)) - golden["out/sequence_output"]
-    assert 0 < np.abs(difference).max() < 16 * BFLOAT16_STEP
+    assert 0 < np.abs(difference).max() < 24 * BFLOAT16_STEP  # CPUs without products in bfloat16 round more often
     for probabilities in encoded["attention_probabilities"]:
         np.testing.assert_allclose(np.asarray(probabilities).sum(axis=-1), 1.0, atol=1e-5)
     outputs = model(batch)
@@ -56,7 +56,7 @@ def test_pretraining_stays_near_the_reference(config, model_dir, golden, batch):
         logits = np.asarray(outputs[f"{name}_logits"])
         assert logits.dtype == np.float32
         log_probabilities = keras.ops.log_softmax(logits.reshape(shape))
-        np.testing.assert_allclose(log_probabilities, golden[f"out/{name}_log_probs"], atol=16 * BFLOAT16_STEP)
+        np.testing.assert_allclose(log_probabilities, golden[f"out/{name}_log_probs"], atol=24 * BFLOAT16_STEP)
 
 
 def test_variables_and_logits_are_float32(config, batch):

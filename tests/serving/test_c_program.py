@@ -54,7 +54,7 @@ def servable(model_dir, vocab_file):
 
 @pytest.fixture(scope="module")
 def saved_model(tmp_path_factory, servable, vocab_file):
-    return write_export(str(tmp_path_factory.mktemp("exports") / "pairs"), servable, vocab_file)
+    return write_export(str(tmp_path_factory.mktemp("exports") / "pairs"), servable)
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def test_other_tasks(task, vocab_file, tmp_path):
         head = {"head": BILSTM} if task == "LSTM" else {}
         model = TaggingModel(encoder, num_outputs=3, **head)
         servable = TaggingServable(model, CONFIG, tokenizer, tags=["O", "B-X", "I-X"], max_seq_length=24)
-    path = write_lite(str(tmp_path), servable, vocab_file)
+    path = write_lite(str(tmp_path), servable)
     ids = random_ids(24)
     expected = servable.predict({name: tf.constant(values) for name, values in ids.items()})
     found = answers(f"{path}/model.tflite", ids)

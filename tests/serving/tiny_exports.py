@@ -60,4 +60,4 @@ def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1):
     model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file))
     for variable in model.trainable_variables:  # large enough for the texts to matter
         variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))
-    return write_export(str(folder), servable, vocab_file)
+    return write_export(str(folder), servable)

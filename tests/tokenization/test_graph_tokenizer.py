@@ -140,7 +140,7 @@ def test_tokenizers_of_one_vocabulary_share_the_table_of_characters():
     assert tables[0] is tables[1]
     assert tables[0] is not graph_tables.make_character_table({"a": 2}, PRESPLIT)
     other = graph_tables.make_character_table({"b": 2}, CASED)
-    assert other.pages.tolist() != tables[0].pages.tolist()
+    assert other.rule_numbers.pages.tolist() != tables[0].rule_numbers.pages.tolist()
 
 
 def test_random_strings(word_pair, letters_pair):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import types
 
 import pytest
 
@@ -42,7 +43,9 @@ def model_files(tmp_path):
 def folder(tmp_path, vocabulary, model_files):
     """The output folder of a run."""
     write_run_config(str(tmp_path / "out"), CONFIG, vocabulary)
-    write_model_files(str(tmp_path / "out"), BertConfig.from_dict(MODEL), **model_files)
+    write_model_files(
+        str(tmp_path / "out"), BertConfig.from_dict(MODEL), types.SimpleNamespace(**model_files, spm_model_file=None)
+    )
     return str(tmp_path / "out")
 
 
@@ -101,21 +104,26 @@ def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
         assert open(copy, "rb").read() == open(model_files[given], "rb").read()
         model_files[given] = copy
     times = {name: os.stat(path).st_mtime_ns for name, path in model_files.items()}
+    # A run that was given the copies leaves them alone.
     write_model_files(
-        folder, BertConfig.from_dict(MODEL), **model_files
-    )  # a run that was given the copies leaves them alone
+        folder,
+        BertConfig.from_dict(MODEL),
+        types.SimpleNamespace(**model_files, spm_model_file=None),
+    )
     assert {name: os.stat(path).st_mtime_ns for name, path in model_files.items()} == times
 
 
 def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, model_files):
-    check_room_for_model_files(str(tmp_path / "absent"), **model_files)
+    check_room_for_model_files(str(tmp_path / "absent"), types.SimpleNamespace(**model_files, spm_model_file=None))
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\na\r\nb")
-    check_room_for_model_files(str(tmp_path), **model_files)  # the same content
+    check_room_for_model_files(
+        str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None)
+    )  # the same content
     (tmp_path / "vocab.txt").write_text("precious")
     with pytest.raises(UserError, match=r"vocab.txt differs from .*given.txt, which the run would copy"):
-        check_room_for_model_files(str(tmp_path), **model_files)
+        check_room_for_model_files(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
     write_run_config(str(tmp_path), CONFIG)  # what an earlier run put there may be replaced
-    check_room_for_model_files(str(tmp_path), **model_files)
+    check_room_for_model_files(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
 
 
 def test_another_vocabulary_of_the_same_length_is_refused(folder, vocabulary, tmp_path):

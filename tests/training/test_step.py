@@ -173,7 +173,7 @@ def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
     whole, *others = gradients
     for parts in others:
         for path, gradient in whole.items():
-            tolerance = max(1e-6 * np.abs(gradient).max(), 20 * NOISE)
+            tolerance = max(3e-6 * np.abs(gradient).max(), 20 * NOISE)  # sums in another order
             np.testing.assert_allclose(parts[path], gradient, atol=tolerance, err_msg=path)
 
 

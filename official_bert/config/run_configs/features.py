@@ -4,7 +4,7 @@ import dataclasses
 from typing import Protocol
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option
-from official_bert.config.run_configs.training import DeviceOptions, TextOptions
+from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions
 from official_bert.support.errors import UserError
 
 
@@ -19,7 +19,7 @@ class ExtractionOptions(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FeatureConfig(DeviceOptions, TextOptions):
+class FeatureConfig(DeviceOptions, TokenizerOptions):
     """Flags of `extract_features.py`."""
 
     input_file: str | None = option(
@@ -37,7 +37,6 @@ class FeatureConfig(DeviceOptions, TextOptions):
         128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=4, maximum=MAX_AXIS
     )
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
-    vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
     batch_size: int = option(
         32,
         "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "

@@ -10,9 +10,11 @@ from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import (
     EXPORT,
     TextOptions,
+    TokenizerOptions,
     TrainingOptions,
     check_needs_teacher,
     compression_option,
+    spm_model_option,
     temperature_option,
     text_option,
 )
@@ -63,7 +65,7 @@ def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordOptions(CorpusOptions, TextOptions):
+class RecordOptions(CorpusOptions, TokenizerOptions):
     """Flags of the scripts that make records of a corpus."""
 
     output_file: str | None = option(
@@ -72,7 +74,6 @@ class RecordOptions(CorpusOptions, TextOptions):
         required=True,
         is_path=True,
     )
-    vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
     do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.", only_with=_STATIC)
     max_seq_length: int = option(
         128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=5, maximum=MAX_AXIS
@@ -253,8 +254,12 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     )
 
     vocab_file: str | None = option(
-        None, "With --do_export or --dynamic_masking: vocabulary of the model and of the records.", is_path=True
+        None,
+        "With --do_export or --dynamic_masking: vocabulary of the model and of the records.",
+        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        is_path=True,
     )
+    spm_model_file: str | None = spm_model_option()
     do_lower_case: bool = text_option("do_lower_case", "With --do_export: ", EXPORT)
     strip_accents: bool = text_option("strip_accents", "With --do_export: ", EXPORT)
     basic_tokenize: bool = text_option("basic_tokenize", "With --do_export: ", EXPORT)
@@ -276,16 +281,18 @@ class PretrainingConfig(TrainingOptions, TextOptions):
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
-        if self.dynamic_masking and not self.vocab_file:
+        has_vocabulary = self.vocab_file or self.spm_model_file
+        if self.dynamic_masking and not has_vocabulary:
             raise UserError("--dynamic_masking needs --vocab_file, with which the records were made")
-        if self.vocab_file and not (self.do_export or self.dynamic_masking):
-            raise UserError("--vocab_file has no effect without --do_export or --dynamic_masking; leave it out")
+        if has_vocabulary and not (self.do_export or self.dynamic_masking):
+            name = "vocab_file" if self.vocab_file else "spm_model_file"
+            raise UserError(f"--{name} has no effect without --do_export or --dynamic_masking; leave it out")
         if self.export_format != "saved_model":
             raise UserError(
                 f"--export_format={self.export_format}: a pretrained model answers with words, which LiteRT does not "
                 "return; export it as saved_model"
             )
-        if self.do_export and not self.vocab_file:
+        if self.do_export and not has_vocabulary:
             raise UserError("--do_export needs --vocab_file, with which the exported model reads text")
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option
-from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, HeadOptions, TextOptions
+from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, HeadOptions, TokenizerOptions
 from official_bert.support.errors import UserError
 
 
@@ -54,7 +54,8 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
     )
     answer_alignment: str = option(
         "reference",
-        "How to turn wordpieces into text: as Google's BERT does, or by their offsets in the context, which is exact.",
+        "How to turn wordpieces into text: as Google's BERT does, or by their offsets in the context, which is exact "
+        "and what --spm_model_file always does.",
         choices=("reference", "offsets"),
     )
     dynamic_padding: bool = option(
@@ -106,11 +107,10 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerConfig(AnswerOptions, TextOptions, HeadOptions):
+class AnswerConfig(AnswerOptions, TokenizerOptions, HeadOptions):
     """Flags of `tools/answer.py`."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
-    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
     doc_stride: int | None = option(
         None,
         "Number of wordpieces between the starts of windows of a long text; by default 128, less for short windows.",

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option
-from official_bert.config.run_configs.training import DeviceOptions, TextOptions
+from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions
 from official_bert.support.errors import UserError
 
 # The poolings that `--sts_file` compares.
@@ -16,11 +16,10 @@ _FOR_QUERIES = ("top_k", "output_format")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SentenceOptions(DeviceOptions, TextOptions):
+class SentenceOptions(DeviceOptions, TokenizerOptions):
     """The flags that both tools have."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
-    vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     max_seq_length: int = option(
         128,

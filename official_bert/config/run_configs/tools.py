@@ -4,7 +4,7 @@ import dataclasses
 
 from official_bert.config.options import MAX_AXIS, check_options, layer_numbers, option
 from official_bert.config.run_configs.corpus import CorpusOptions
-from official_bert.config.run_configs.training import TextOptions, text_option
+from official_bert.config.run_configs.training import TextOptions, TokenizerOptions, text_option
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 
@@ -74,11 +74,10 @@ class PruneVocabConfig(VocabularyChangeOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _ModelOptions(TextOptions):
+class _ModelOptions(TokenizerOptions):
     """The flags that name a model."""
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
-    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
 
 
@@ -257,7 +256,7 @@ class HfConversionConfig(TextOptions):
     output_dir: str | None = option(None, "Folder to write the converted files to.", required=True, is_path=True)
     hf_dir: str | None = option(
         None,
-        "Hugging Face folder to read: config.json, model.safetensors, vocab.txt.",
+        "Hugging Face folder to read: config.json, model.safetensors, and vocab.txt or spiece.model.",
         only_with={"to_hf": (False,)},
         is_path=True,
     )
@@ -266,7 +265,19 @@ class HfConversionConfig(TextOptions):
     bert_config_file: str | None = option(
         None, "Model configuration of the checkpoint, a bert_config.json, with --to_hf.", only_with=_TO_HF, is_path=True
     )
-    vocab_file: str | None = option(None, "Vocabulary of the checkpoint, with --to_hf.", only_with=_TO_HF, is_path=True)
+    vocab_file: str | None = option(
+        None,
+        "Vocabulary of the checkpoint, with --to_hf.",
+        only_with=_TO_HF,
+        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        is_path=True,
+    )
+    spm_model_file: str | None = option(
+        None,
+        "SentencePiece model of the checkpoint, with --to_hf, instead of --vocab_file.",
+        only_with=_TO_HF,
+        is_path=True,
+    )
     do_lower_case: bool = text_option("do_lower_case", "With --to_hf: ", _TO_HF)
     strip_accents: bool = text_option("strip_accents", "With --to_hf: ", _TO_HF)
     basic_tokenize: bool = text_option("basic_tokenize", "With --to_hf: ", _TO_HF)
@@ -274,7 +285,7 @@ class HfConversionConfig(TextOptions):
     def __post_init__(self):
         check_options(self)
         for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
-            if getattr(self, name) is None:
+            if getattr(self, name) is None and not (name == "vocab_file" and self.spm_model_file):
                 raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")
 
 

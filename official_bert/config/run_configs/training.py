@@ -55,6 +55,11 @@ def text_option(name: str, circumstances: str = "", only_with: Mapping[str, Sequ
     return option(True, **{**limits, "only_with": {**(only_with or {}), **limits.get("only_with", {})}})
 
 
+def spm_model_option() -> Any:
+    """Declares the flag that names ALBERT's tokenizer."""
+    return option(None, "SentencePiece model, as of ALBERT's released models, instead of --vocab_file.", is_path=True)
+
+
 def compression_option() -> Any:
     """Declares the flag of scripts that write TFRecord files."""
     return option("none", "Compression of the TFRecord files that are written.", choices=("none", "gzip"))
@@ -72,6 +77,26 @@ class TextOptions:
     def text_settings(self) -> TextSettings:
         """These flags as one value."""
         return TextSettings(*(getattr(self, name) for name in TextSettings._fields))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerOptions(TextOptions):
+    """Flags that name a tokenizer; every script that turns text into ids has them."""
+
+    vocab_file: str | None = option(
+        None,
+        "Vocabulary file, one wordpiece per line.",
+        required=True,
+        waived_with="spm_model_file",
+        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        is_path=True,
+    )
+    spm_model_file: str | None = spm_model_option()
+
+    @property
+    def tokenizer_file(self) -> str:
+        """The one that is given."""
+        return self.spm_model_file or self.vocab_file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -379,10 +404,9 @@ def check_needs_teacher(config: Any, names: Sequence[str]) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions, TextOptions, HeadOptions, DistillationOptions):
+class FinetuningOptions(TrainingOptions, TokenizerOptions, HeadOptions, DistillationOptions):
     """Flags of every script that fine-tunes on texts."""
 
-    vocab_file: str | None = option(None, "Vocabulary file, one wordpiece per line.", required=True, is_path=True)
     predict_batch_size: int = option(
         8, "Number of examples per prediction batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
     )

@@ -32,7 +32,7 @@ from official_bert.tasks.classification.records import TextJoiner, write_feature
 from official_bert.tasks.classification.report import report_sections
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.finetuning import FinetuningJob
 from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
@@ -87,7 +87,7 @@ class _Evaluated(NamedTuple):
 class ClassificationJob(FinetuningJob):
     """Texts and labels in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
 
-    def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
+    def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all examples and checks all labels, before anything is computed.
 
         Args:

@@ -12,7 +12,7 @@ from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import fingerprint, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.processes import Workers, available_cores
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import join_texts, split_windows, truncate_pair
 from official_bert.tokenization.unknown import warn_of_unknown
 
@@ -55,7 +55,7 @@ class TextJoiner:
 
     def __init__(
         self,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         *,
         max_seq_length: int,
         max_windows: int = 1,
@@ -127,7 +127,7 @@ class TextJoiner:
 
     def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
         """Hashes all that decides how the records of examples come out; the arguments are those of `write_records`."""
-        vocabulary = list(self.tokenizer.vocabulary.token_to_id.items())
+        vocabulary = self.tokenizer.vocabulary.contents
         text = self.tokenizer.settings.fingerprint
         settings = (text, self._max_seq_length, self.max_windows, self._doc_stride)
         return fingerprint(vocabulary, settings, schema.names, texts, labels)

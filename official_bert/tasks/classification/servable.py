@@ -15,7 +15,7 @@ from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_enc
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.classification.datasets.choice import configured_dataset, reads_pairs
 from official_bert.tasks.classification.task import PROBLEMS
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 
 class Classification(NamedTuple):
@@ -41,7 +41,7 @@ class ClassificationServable(Servable):
         self,
         model: ClassificationModel,
         config: BertConfig,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         *,
         problem: str,
         labels: Sequence[str],
@@ -138,7 +138,7 @@ def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
 def servable_of_run(
     config: ClassifierConfig,
     bert_config: BertConfig,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:

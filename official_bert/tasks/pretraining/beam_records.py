@@ -21,7 +21,7 @@ from official_bert.data.records import RecordWriter
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.records import RecordCounts, RecordMaker
 from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 # What is counted, beside the counts of the records.
 NUM_DOCUMENTS, NUM_SINGLE, NUM_IDS, NUM_UNKNOWN = "num_documents", "num_single", "num_ids", "num_unknown"
@@ -49,7 +49,7 @@ class MakeRecords(beam.PTransform):
     def __init__(
         self,
         parts: Sequence[CorpusPart],
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         maker: RecordMaker,
         copies: Copies,
         outputs: Sequence[str],
@@ -95,7 +95,7 @@ class MakeRecords(beam.PTransform):
 
 
 class _Tokenize(beam.DoFn):
-    def __init__(self, tokenizer: FullTokenizer):
+    def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
 
     def process(self, part: tuple) -> Iterator[_Packed]:

@@ -17,7 +17,6 @@ from official_bert.tasks.pretraining.task import EMPTY_WEIGHT, PretrainingTask
 from official_bert.tokenization import Vocabulary
 from official_bert.training.distillation import soft_cross_entropy, weighted
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
-from official_bert.training.run_folder import VOCAB_FILE
 from official_bert.training.task import WeightedSum
 
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that nothing asks
@@ -111,8 +110,8 @@ class DistilledPretrainingTask(PretrainingTask):
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
     """Raises if beside a teacher lies another vocabulary than that of the run."""
-    path = os.path.join(teacher, VOCAB_FILE)
-    if files.exists(path) and Vocabulary.from_file(path).fingerprint != vocabulary.fingerprint:
+    path = os.path.join(teacher, vocabulary.file_name)
+    if files.exists(path) and type(vocabulary).from_file(path).fingerprint != vocabulary.fingerprint:
         raise UserError(
             f"{path}, the vocabulary of the teacher, is not that of {vocabulary.source}: the same ids would be other "
             "words; give a teacher and a student of one vocabulary"

@@ -15,7 +15,7 @@ from official_bert.data.sentence_pairs import Corpus, SentencePair, full_sentenc
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
-from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.joining import JoinedSequence, join_texts
 
 _NO_MASKS = "if it was made with masking=none, use dynamic_masking, which draws masks while training"
@@ -40,7 +40,7 @@ _DUBIOUS_SHARE_UNKNOWN = 0.05
 _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
 
 
-def read_corpus(parts: Sequence[CorpusPart], tokenizer: FullTokenizer) -> Corpus:
+def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
     """Tokenizes the files of a corpus: one sentence per line, blank lines between documents.
 
     As in the reference, a document continues from one file of text into the next unless a blank line ends it.
@@ -109,7 +109,7 @@ def warn_about_corpus(
         )
     if unknown_share > _DUBIOUS_SHARE_UNKNOWN:
         logging.warning(
-            "%.1f%% of the wordpieces are %s; is this the right vocab_file, and does %s fit it?",
+            "%.1f%% of the wordpieces are %s; is this the right vocabulary, and does %s fit it?",
             100 * unknown_share,
             vocab.UNK,
             settings,
@@ -169,7 +169,7 @@ class RecordMaker:
 
     def __init__(
         self,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         *,
         max_seq_length: int,
         max_predictions_per_seq: int,

@@ -13,7 +13,7 @@ from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.servable import Servable, Tensors
-from official_bert.tokenization import FullTokenizer, vocab
+from official_bert.tokenization import Tokenizer, vocab
 
 
 class FilledMask(NamedTuple):
@@ -39,7 +39,7 @@ class PretrainingServable(Servable):
         self,
         model: PretrainingModel,
         config: BertConfig,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         *,
         max_seq_length: int,
         top_k: int = 5,
@@ -113,7 +113,7 @@ class PretrainingServable(Servable):
 def servable_of_run(
     config: PretrainingConfig,
     bert_config: BertConfig,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
@@ -141,7 +141,7 @@ def servable_of_run(
 
 def load_servable(
     bert_config: BertConfig,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     checkpoint: str,
     *,
     max_seq_length: int,

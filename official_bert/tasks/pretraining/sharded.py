@@ -32,7 +32,7 @@ from official_bert.support.locks import exclusive_lock
 from official_bert.support.processes import Workers
 from official_bert.support.progress import Progress
 from official_bert.tasks.pretraining.records import RecordCounts, RecordMaker, warn_about_corpus
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 PART_BYTES = 1 << 24  # of text that a process tokenizes before it takes the next part
 GROUP_IDS = 1 << 22  # wordpieces in a group, some 60 MB of corpus and records
@@ -172,7 +172,7 @@ class ShardedRun:
     def __init__(
         self,
         parts: Sequence[CorpusPart],
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         maker: RecordMaker,
         *,
         seed: int,
@@ -336,7 +336,7 @@ class _Made(NamedTuple):
     num_records: int
 
 
-def _write_part(item: tuple[str, CorpusPart], tokenizer: FullTokenizer) -> None:
+def _write_part(item: tuple[str, CorpusPart], tokenizer: Tokenizer) -> None:
     path, part = item
     write_documents(path, part, tokenizer)
 

@@ -9,7 +9,7 @@ import numpy as np
 from official_bert.support.processes import Workers, available_cores
 from official_bert.support.progress import Progress
 from official_bert.tasks.question_answering.examples import split_words
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 ALIGNMENTS = ("reference", "offsets")
 
@@ -36,7 +36,7 @@ class TokenizedContext(NamedTuple):
 
 
 def tokenize_contexts(
-    contexts: Sequence[str], tokenizer: FullTokenizer, *, answer_alignment: str, num_processes: int | None = None
+    contexts: Sequence[str], tokenizer: Tokenizer, *, answer_alignment: str, num_processes: int | None = None
 ) -> list[TokenizedContext]:
     """Tokenizes contexts.
 
@@ -66,11 +66,11 @@ def tokenize_contexts(
     return tokenized
 
 
-def _tokenize_batch(contexts: Sequence[str], tokenizer: FullTokenizer, answer_alignment: str) -> list[TokenizedContext]:
+def _tokenize_batch(contexts: Sequence[str], tokenizer: Tokenizer, answer_alignment: str) -> list[TokenizedContext]:
     return [tokenize_context(context, tokenizer, answer_alignment) for context in contexts]
 
 
-def tokenize_context(context: str, tokenizer: FullTokenizer, answer_alignment: str) -> TokenizedContext:
+def tokenize_context(context: str, tokenizer: Tokenizer, answer_alignment: str) -> TokenizedContext:
     """Tokenizes one context; the arguments are those of `tokenize_contexts`."""
     words = split_words(context)
     word_starts = _integers(words.starts)

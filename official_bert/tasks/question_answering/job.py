@@ -46,7 +46,7 @@ from official_bert.tasks.question_answering.report import report_sections
 from official_bert.tasks.question_answering.servable import servable_of_run
 from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.finetuning import FinetuningJob
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import predictions
@@ -64,7 +64,7 @@ class QuestionAnsweringJob(FinetuningJob):
 
     model_flags = (*TextSettings._fields, "head", "lstm_units")
 
-    def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
+    def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all questions and checks all answers, before anything is computed.
 
         Args:
@@ -82,7 +82,7 @@ class QuestionAnsweringJob(FinetuningJob):
             max_seq_length=config.max_seq_length,
             doc_stride=config.doc_stride,
             max_query_length=config.max_query_length,
-            answer_alignment=config.answer_alignment,
+            answer_alignment="offsets" if config.spm_model_file else config.answer_alignment,
             drop_out_of_window=config.drop_out_of_window,
         )
         self._version_2 = config.version_2_with_negative

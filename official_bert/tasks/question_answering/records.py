@@ -10,7 +10,7 @@ from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tasks.question_answering.examples import SquadSet
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000  # reference value
 
@@ -32,7 +32,7 @@ TRAINING_SCHEMA = RecordSchema(
 def write_training_records(
     path: str,
     squad: SquadSet,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     options: WindowOptions,
     *,
     version_2: bool,
@@ -61,7 +61,7 @@ def write_training_records(
     return num_records
 
 
-def training_fingerprint(squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, *, version_2: bool) -> str:
+def training_fingerprint(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool) -> str:
     """Hashes all that decides how the records to train on come out; the arguments are those that write them."""
     return _fingerprint(squad, tokenizer, options, TRAINING_SCHEMA, version_2)
 
@@ -105,7 +105,7 @@ def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: Recor
 
 
 def _fingerprint(
-    squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, schema: RecordSchema, *settings: bool
+    squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema, *settings: bool
 ) -> str:
-    vocabulary, text = list(tokenizer.vocabulary.token_to_id.items()), tokenizer.settings.fingerprint
+    vocabulary, text = tokenizer.vocabulary.contents, tokenizer.settings.fingerprint
     return fingerprint(vocabulary, text, dataclasses.astuple(options), schema.names, squad, settings)

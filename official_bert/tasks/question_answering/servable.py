@@ -19,7 +19,7 @@ from official_bert.modeling.span import SpanModel
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import WindowOptions
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_tokenizer import RaggedEncodingWithOffsets
 
 NUM_RANKED = 20  # reference value: the answers of a question that share its probability
@@ -123,7 +123,7 @@ class QuestionAnsweringServable(Servable):
         self,
         model: SpanModel,
         config: BertConfig,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         options: WindowOptions,
         *,
         max_answer_length: int = 30,
@@ -382,7 +382,7 @@ class QuestionAnsweringServable(Servable):
 def servable_of_run(
     config: SquadConfig,
     bert_config: BertConfig,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
@@ -413,7 +413,7 @@ def servable_of_run(
 def load_servable(
     options: AnswerOptions,
     bert_config: BertConfig,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     checkpoint: str,
     *,
     top_k: int,

@@ -10,7 +10,7 @@ from absl import logging
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.contexts import ALIGNMENTS, tokenize_contexts
 from official_bert.tasks.question_answering.examples import Question, SquadSet, words_of_answer
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces_in_range
 from official_bert.tokenization.joining import JoinedSequence, join_pair
 
@@ -111,7 +111,7 @@ class TokenizedSquad:
     """
 
     def __init__(
-        self, squad: SquadSet, tokenizer: FullTokenizer, options: WindowOptions, *, num_processes: int | None = None
+        self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
     ):
         """Tokenizes; for `num_processes` see `tokenize_contexts`."""
         self.squad = squad

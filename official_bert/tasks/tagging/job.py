@@ -36,7 +36,7 @@ from official_bert.tasks.tagging.report import report_sections
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
 from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
 from official_bert.tasks.tagging.windows import Window, make_windows
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.finetuning import FinetuningJob
 from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
@@ -77,7 +77,7 @@ class TaggingJob(FinetuningJob):
 
     model_flags = _MODEL_FLAGS
 
-    def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: FullTokenizer):
+    def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all files and checks all tags, before anything is computed.
 
         Args:
@@ -238,7 +238,7 @@ class TaggingJob(FinetuningJob):
         """Hashes all that decides how the records of a file come out."""
         settings = self.tokenizer.settings.fingerprint, self.config.max_seq_length
         documents = [sentence.document for sentence in split.file.sentences] if self.config.document_context else None
-        vocabulary = list(self.tokenizer.vocabulary.token_to_id.items())
+        vocabulary = self.tokenizer.vocabulary.contents
         return fingerprint(vocabulary, settings, documents, split.words, split.labels, self._tags)
 
     def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
@@ -291,7 +291,7 @@ class _Writer(NamedTuple):
 
     windows: Callable[[], Iterator[Window]]
     labels: list[list[int]]
-    tokenizer: FullTokenizer
+    tokenizer: Tokenizer
     made_from: str
 
     def write_ids(self, file: RecordFile) -> int:

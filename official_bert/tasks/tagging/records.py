@@ -8,7 +8,7 @@ from official_bert.config.tensor_names import FEATURES
 from official_bert.data.records import write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.tasks.tagging.windows import Window
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import join_texts
 from official_bert.tokenization.unknown import warn_of_unknown
 
@@ -30,7 +30,7 @@ def write_records(
     schema: RecordSchema,
     windows: Callable[[], Iterable[Window]],
     labels: Labels,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     *,
     made_from: str,
     compression: str = "none",

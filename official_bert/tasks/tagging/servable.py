@@ -18,7 +18,7 @@ from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_enc
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable, Tensors, with_dimensions
 from official_bert.support.errors import UserError
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
@@ -102,7 +102,7 @@ class TaggingServable(Servable):
         self,
         model: TaggingModel,
         config: BertConfig,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         *,
         tags: Sequence[str],
         max_seq_length: int,
@@ -353,7 +353,7 @@ def _entity_tables(tags: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor
 def servable_of_run(
     config: TaggingConfig,
     bert_config: BertConfig,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> TaggingServable:

@@ -7,7 +7,7 @@ character, is read as [UNK], so that it keeps its place. `servable.py` does the 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import split_windows
 
 
@@ -36,7 +36,7 @@ class _Pieces(NamedTuple):
 
 def make_windows(
     sentences: Sequence[Sequence[str]],
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     *,
     max_seq_length: int,
     documents: Sequence[int] | None = None,
@@ -78,7 +78,7 @@ def make_windows(
             start = end
 
 
-def _split(words: Sequence[str], tokenizer: FullTokenizer) -> _Pieces:
+def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
     ids: list[int] = []
     firsts: list[int] = []
     for word in words:

@@ -1,0 +1,20 @@
+"""Makes the TensorFlow operations that do what a tokenizer does."""
+
+from typing import TYPE_CHECKING
+
+from official_bert.tokenization.graph_tokenizer import GraphTokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceTokenizer
+from official_bert.tokenization.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
+
+
+def make_graph_tokenizer(tokenizer: Tokenizer) -> "GraphTokenizer | GraphSentencePieceTokenizer":
+    """Makes the graph's tokenizer that gives every text the same ids."""
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        return GraphTokenizer(tokenizer)
+    # Others need not import tensorflow_text.
+    from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
+
+    return GraphSentencePieceTokenizer(tokenizer)

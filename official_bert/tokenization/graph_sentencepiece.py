@@ -1,0 +1,271 @@
+"""`SentencePieceTokenizer` as TensorFlow operations, for models that are saved with it and read text themselves.
+
+Text is prepared by TensorFlow's own operations from tables of Python's Unicode data, and split by TensorFlow Text's
+SentencePiece operation: a program that loads the SavedModel imports `tensorflow_text` first; TensorFlow Serving has it.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text
+
+from official_bert.tokenization import characters
+from official_bert.tokenization.characters import SigmaContext
+from official_bert.tokenization.graph_operations import (
+    TEXTS,
+    CodePointLookup,
+    RaggedEncodingWithOffsets,
+    ended,
+    shifted,
+)
+from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
+from official_bert.tokenization.sentencepiece_text import decompose
+from official_bert.tokenization.sentencepiece_tokenizer import PieceParts, SentencePieceTokenizer
+
+# B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B count those of the whole batch.
+_SPACE = ord(" ")
+
+
+class _Prepared(NamedTuple):
+    """Prepared texts.
+
+    Attributes:
+      codes: int32 [B, (characters)], code points.
+      starts: int64 [D], the character, among those of all texts, that each was made from.
+      ends: int64 [D], the one after it and the accents dropped behind it.
+    """
+
+    codes: tf.RaggedTensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+class GraphSentencePieceTokenizer(tf.Module):
+    """Produces the ids that a `SentencePieceTokenizer` produces; otherwise like `GraphTokenizer`."""
+
+    def __init__(self, tokenizer: SentencePieceTokenizer):
+        """Makes the tables, which takes some seconds.
+
+        Args:
+          tokenizer: the tokenizer whose ids are reproduced.
+        """
+        super().__init__(name="graph_tokenizer")
+        with tf.device("CPU:0"):
+            self._text = _TextOps(do_lower_case=tokenizer.settings.do_lower_case)
+            self._op = tensorflow_text.SentencepieceTokenizer(tokenizer.vocabulary.model, out_type=tf.int32)
+            self._parts = _PartOps(tokenizer) if tokenizer.parts_of_piece else None
+
+    @tf.function(input_signature=[TEXTS], autograph=False)
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits texts into pieces.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+
+        Returns:
+          int32 [B, (pieces)], what `SentencePieceTokenizer.encode` returns for each.
+        """
+        with tf.device("CPU:0"):
+            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+            ids = self._op.tokenize(_encoded(self._text.prepare(codes).codes))
+            return self._parts.split(ids) if self._parts else ids
+
+    @tf.function(input_signature=[TEXTS], autograph=False)
+    def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
+        """Splits texts into pieces with their offsets.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+
+        Returns:
+          What `SentencePieceTokenizer.encode_with_offsets` returns for each.
+        """
+        with tf.device("CPU:0"):
+            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+            prepared = self._text.prepare(codes)
+            ids, begins, ends = self._op.tokenize_with_offsets(_encoded(prepared.codes))
+            visible = _Visible(prepared.codes)
+            firsts, afters = visible.number_at(begins), visible.number_at(ends)  # [Q]
+            if self._parts:
+                ids, firsts, afters = self._parts.split_with_places(ids, firsts, afters)
+            rows = ids.value_rowids()
+            firsts = tf.minimum(firsts, tf.gather(visible.row_ends, rows) - 1)
+            lasts = tf.maximum(afters - 1, firsts)
+
+            before_text = tf.gather(codes.row_splits, rows)
+            starts = tf.gather(tf.gather(prepared.starts, visible.characters), firsts) - before_text
+            ends = tf.gather(tf.gather(prepared.ends, visible.characters), lasts) - before_text
+            starts, ends = (ids.with_flat_values(tf.cast(places, tf.int32)) for places in (starts, ends))
+            return RaggedEncodingWithOffsets(ids, starts, ends)
+
+
+class _TextTables(NamedTuple):
+    """Python's Unicode data, as far as `sentencepiece_text` looks at it.
+
+    Attributes:
+      is_space: whether `str.split` splits at a character.
+      replacement_of: the index of what a character is decomposed to; 0 if it stays as it is.
+      replacements: the distinct ones; that with index 0 stands for any single character.
+      distance_to_lower: from a character that decomposition leaves to its lowercase letter.
+      sigma_context: see `characters.SigmaContext`.
+    """
+
+    is_space: PagedTable
+    replacement_of: PagedTable
+    replacements: tuple[str, ...]
+    distance_to_lower: PagedTable
+    sigma_context: PagedTable
+
+
+@functools.cache
+def _text_tables() -> _TextTables:
+    """Makes the tables, seconds of work."""
+    every = list(map(chr, range(NUM_CODE_POINTS)))
+    decomposed = [None if text == character else text for character in every for text in (decompose(character),)]
+    distinct = dict.fromkeys(text for text in decomposed if text is not None)
+    numbers = {None: 0} | {text: number for number, text in enumerate(distinct, start=1)}
+    lowered = [character.lower() for character in every]  # those of several letters are decomposed before
+    distances = [ord(lower) - code if len(lower) == 1 else 0 for code, lower in enumerate(lowered)]
+    return _TextTables(
+        is_space=PagedTable.of([character.isspace() for character in every]),
+        replacement_of=PagedTable.of([numbers[text] for text in decomposed]),
+        replacements=("?", *distinct),
+        distance_to_lower=PagedTable.of(distances),
+        sigma_context=PagedTable.of(list(map(characters.sigma_context, every))),
+    )
+
+
+class _TextOps(tf.Module):
+    """`sentencepiece_text` as TensorFlow operations."""
+
+    def __init__(self, *, do_lower_case: bool):
+        super().__init__()
+        tables = _text_tables()
+        self._is_space = CodePointLookup(tables.is_space)
+        self._replacement_of = CodePointLookup(tables.replacement_of)
+        self._starts = tf.constant(np.cumsum([0, *map(len, tables.replacements)]), tf.int64)
+        self._codes = tf.constant([ord(character) for text in tables.replacements for character in text], tf.int32)
+        self._lowers = do_lower_case
+        if do_lower_case:
+            self._distance_to_lower = CodePointLookup(tables.distance_to_lower)
+            self._sigma_context = CodePointLookup(tables.sigma_context)
+
+    def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
+        """Prepares texts, int32 [B, (characters)], that end in white space."""
+        code, splits = codes.flat_values, codes.row_splits
+        is_space = self._is_space(code) > 0  # [C]
+        # Behind the end of each text is white space, which the roll brings before the first.
+        is_dropped = is_space & shifted(is_space, 1)
+        number = tf.where(is_space, 0, self._replacement_of(code))
+        lengths = tf.gather(self._starts, number + 1) - tf.gather(self._starts, number)
+        lengths = tf.where(is_dropped, tf.constant(0, tf.int64), lengths)
+        starts = tf.gather(self._starts, number)
+        places = tf.ragged.range(starts, starts + lengths)  # [C, (replacement)]
+        origins = places.value_rowids()  # [D]
+        replaced = tf.gather(self._codes, places.flat_values)
+        original = tf.where(is_space, _SPACE, code)
+        prepared = tf.where(tf.gather(number, origins) > 0, replaced, tf.gather(original, origins))
+
+        # An accent is a character that is dropped, but not as white space.
+        is_accent = (lengths == 0) & ~is_space
+        others = tf.where(~is_accent)[:, 0]
+        rank = tf.cumsum(tf.cast(~is_accent, tf.int64)) - 1
+        following = tf.minimum(rank + 1, tf.size(others, tf.int64) - 1)  # the last one is white space
+        ends = tf.gather(others, following)  # [C]
+
+        rows = tf.RaggedTensor.from_row_splits(prepared, tf.gather(places.row_splits, splits), validate=False)
+        if self._lowers:
+            rows = rows.with_flat_values(self._lower(prepared))
+        rows, starts, ends = (
+            rows.with_flat_values(values)[:, :-1]  # without the space behind the last word; an empty row has none
+            for values in (rows.flat_values, origins, tf.gather(ends, origins))
+        )
+        return _Prepared(rows, starts.flat_values, ends.flat_values)
+
+    def _lower(self, codes: tf.Tensor) -> tf.Tensor:
+        lowered = codes + self._distance_to_lower(codes)
+        is_sigma = codes == ord(CAPITAL_SIGMA)
+        return tf.cond(
+            tf.reduce_any(is_sigma), lambda: self._with_final_sigmas(codes, lowered, is_sigma), lambda: lowered
+        )
+
+    def _with_final_sigmas(self, codes: tf.Tensor, lowered: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
+        """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
+        contexts = self._sigma_context(codes)
+        seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
+        is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
+        # The last one is white space, so that the first finds nothing cased before it either.
+        is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
+        places = tf.boolean_mask(seen, is_final)
+        final_sigmas = tf.fill(tf.shape(places), ord(FINAL_SIGMA))
+        return tf.tensor_scatter_nd_update(lowered, places[:, tf.newaxis], final_sigmas)
+
+
+class _Visible:
+    """The characters of prepared texts that are no spaces, or all of a text that has no others.
+
+    Attributes:
+      characters: int64 [V], which of the D characters they are.
+      row_ends: int64 [B], how many of them stand in each text and those before it.
+    """
+
+    def __init__(self, codes: tf.RaggedTensor):
+        code, rows = codes.flat_values, codes.value_rowids()
+        is_visible = tf.cast(code != _SPACE, tf.int32)
+        any_visible = tf.math.unsorted_segment_max(is_visible, rows, codes.nrows())
+        self.characters = tf.where((is_visible > 0) | (tf.gather(any_visible, rows) <= 0))[:, 0]
+        self.row_ends = tf.searchsorted(self.characters, codes.row_splits[1:], out_type=tf.int64)
+
+        num_bytes = 1 + sum(tf.cast(code >= limit, tf.int64) for limit in (0x80, 0x800, 0x10000))
+        byte_starts = tf.concat([tf.zeros(1, tf.int64), tf.cumsum(num_bytes)], axis=0)  # [D + 1]
+        self._text_starts = tf.gather(byte_starts, codes.row_splits)
+        self._byte_starts = tf.gather(byte_starts, self.characters)  # [V]
+
+    def number_at(self, places: tf.RaggedTensor) -> tf.Tensor:
+        """How many visible characters begin before bytes of the texts, [B, (pieces)]; int64 [Q]."""
+        starts = tf.gather(self._text_starts, places.value_rowids())
+        places = tf.cast(places.flat_values, tf.int64) + starts
+        return tf.searchsorted(self._byte_starts, places, out_type=tf.int64)
+
+
+class _PartOps(tf.Module):
+    """`SentencePieceTokenizer.parts_of_piece` as a table: every piece has parts, most of them one."""
+
+    def __init__(self, tokenizer: SentencePieceTokenizer):
+        super().__init__()
+        whole = (tokenizer.parts_of_piece.get(index) for index in range(len(tokenizer)))
+        parts = [piece or PieceParts((index,), (0,)) for index, piece in enumerate(whole)]
+        self._starts = tf.constant(np.cumsum([0, *(len(piece.ids) for piece in parts)]), tf.int64)
+        self._ids = tf.constant([index for piece in parts for index in piece.ids], tf.int32)
+        self._begins = tf.constant([begin for piece in parts for begin in (0, *piece.ends[:-1])], tf.int64)
+        self._ends = tf.constant([end for piece in parts for end in piece.ends], tf.int64)
+
+    def _places(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Where in the table the parts of pieces are, [Q, (parts)], and their ids, [B, (parts)]."""
+        places = tf.ragged.range(tf.gather(self._starts, ids.flat_values), tf.gather(self._starts, ids.flat_values + 1))
+        splits = tf.gather(places.row_splits, ids.row_splits)
+        split = tf.RaggedTensor.from_row_splits(tf.gather(self._ids, places.flat_values), splits, validate=False)
+        return places, split
+
+    def split(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Splits pieces, int32 [B, (pieces)], into their parts."""
+        return self._places(ids)[1]
+
+    def split_with_places(
+        self, ids: tf.RaggedTensor, firsts: tf.Tensor, afters: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+        """Splits pieces and where they stand, [Q], among the visible characters."""
+        places, split = self._places(ids)
+        owners = places.value_rowids()
+        firsts, afters = tf.gather(firsts, owners), tf.gather(afters, owners)
+        last_parts = tf.gather(places.flat_values, tf.gather(places.row_splits, owners + 1) - 1)
+        # If the model rewrote characters, and for pieces of one part, they stand where the piece does.
+        is_known = tf.gather(self._ends, last_parts) == afters - firsts
+        begins, ends = tf.gather(self._begins, places.flat_values), tf.gather(self._ends, places.flat_values)
+        return split, tf.where(is_known, firsts + begins, firsts), tf.where(is_known, firsts + ends, afters)
+
+
+def _encoded(codes: tf.RaggedTensor) -> tf.Tensor:
+    return tf.strings.unicode_encode(codes, "UTF-8")

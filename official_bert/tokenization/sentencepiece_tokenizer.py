@@ -1,0 +1,221 @@
+"""`SentencePieceTokenizer`: from text to the ids of a SentencePiece model, by ALBERT's rules, and back."""
+
+import bisect
+import hashlib
+import itertools
+import os
+from collections.abc import Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.support.extras import require
+from official_bert.tokenization.alignment import EncodingWithOffsets
+from official_bert.tokenization.sentencepiece_text import prepare, prepare_traced
+from official_bert.tokenization.tokenizer import Tokenizer
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
+from official_bert.tokenization.wordpiece import to_unicode
+
+MODEL_FILE = "spiece.model"
+SPACE = "\u2581"  # stands for a space; a piece with it begins a word
+# From 0.2.2 on, of two ways to split a text that are equally likely the other one may be taken.
+_OTHER_VERSIONS = ("0.2.2", "0.2.3")
+_NAMES = {PAD: "<pad>", UNK: "<unk>"}
+_PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~€£')
+_INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """The pieces of a SentencePiece model, which also holds how text is split into them.
+
+    Attributes:
+      model: the content of the file.
+      processor: `sentencepiece.SentencePieceProcessor`.
+    """
+
+    file_name: ClassVar[str] = MODEL_FILE
+
+    def __init__(self, model: bytes, source: str):
+        """Reads a model.
+
+        Args:
+          model: the content of the file.
+          source: the file, for messages.
+
+        Raises:
+          UserError: it is no SentencePiece model, or one that represents unknown characters by bytes; or the package
+            is not installed.
+        """
+        require("sentencepiece", "sentencepiece")
+        import sentencepiece
+
+        if sentencepiece.__version__.startswith(_OTHER_VERSIONS):
+            raise UserError(
+                f"sentencepiece {sentencepiece.__version__} splits some texts in another way than ALBERT's and than "
+                "TensorFlow's; run: pip install 'official-bert[sentencepiece]'"
+            )
+        self.model = model
+        try:
+            self.processor = sentencepiece.SentencePieceProcessor(model_proto=model or b"\0")
+        except RuntimeError as error:
+            raise UserError(f"{source} is not a SentencePiece model; give the file that spm_train wrote") from error
+        pieces = [self.processor.id_to_piece(index) for index in range(self.processor.get_piece_size())]
+        if any(self.processor.is_byte(index) for index in range(len(pieces))):
+            raise UserError(
+                f"{source} represents unknown characters by bytes (byte_fallback), which have no place in the text; "
+                "train it without"
+            )
+        super().__init__({piece: index for index, piece in enumerate(pieces)}, source)
+
+    @classmethod
+    def from_file(cls, vocab_file: str) -> "SentencePieceVocabulary":
+        """Reads a file; for errors see the constructor."""
+        if files.is_folder(vocab_file):
+            raise UserError(f"{vocab_file} is a folder; give the SentencePiece model in it")
+        content = text_files.read_limited(vocab_file, "SentencePiece model", text_files.MAX_VOCAB_BYTES)
+        return cls(content, vocab_file)
+
+    @property
+    def contents(self) -> list:
+        """What decides on the ids of a text: the whole file, with the pieces' scores."""
+        return [hashlib.sha256(self.model).hexdigest()]
+
+    def name_of(self, special: str) -> str:
+        """What a special token is called here."""
+        return _NAMES.get(special, special)
+
+    def continues_word(self, token: str) -> bool:
+        """Whether a token belongs to the word of the token before it, by the rule of ALBERT's whole-word masking.
+
+        A piece with other letters than English ones, or of one punctuation character, is a word of its own.
+        """
+        begins = token.startswith((SPACE, "<")) or token in _PUNCTUATION or token in (CLS, SEP, MASK)
+        return not begins and set(token.lower()) <= _INSIDE_WORDS
+
+    def characters_of(self, token: str) -> str:
+        """A token without the mark that says whether it begins a word."""
+        return token.removeprefix(SPACE)
+
+    def joined(self, tokens: Iterable[str]) -> str:
+        """The text of tokens; special tokens stand between spaces."""
+        specials = {self.name_of(special) for special in (PAD, UNK, CLS, SEP)}
+        marked = (SPACE + token if token in specials else token for token in tokens)
+        return " ".join("".join(marked).replace(SPACE, " ").split())
+
+    def _advice_on(self, missing: str) -> str:
+        return (
+            "is this a model for ALBERT? spm_train makes one with --pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
+            "--control_symbols=[CLS],[SEP],[MASK]"
+        )
+
+
+class PieceParts(NamedTuple):
+    """What becomes of a piece that is split again.
+
+    Attributes:
+      ids: ids of its parts.
+      ends: for each part, how many of the piece's characters, spaces not counted, stand up to its end.
+    """
+
+    ids: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """The whole way from text to the pieces of a SentencePiece model, their ids, and batches that a model reads.
+
+    Text is prepared by `sentencepiece_text` and split by the model; a piece that ends in a digit and a comma is split
+    once more, so that the comma stands alone: `"▁2000,"` becomes `"▁2000"` and `","`.
+    Source: google-research/albert, `tokenization.py`.
+
+    Example:
+      >>> tokenizer = SentencePieceTokenizer("albert_base_v2/30k-clean.model")
+      >>> tokenizer.tokenize("The harbour slept.")
+      ['▁the', '▁harbour', '▁slept', '.']
+    """
+
+    vocabulary: SentencePieceVocabulary
+
+    def __init__(self, spm_model_file: str | os.PathLike | SentencePieceVocabulary, do_lower_case: bool = True):
+        """Reads the model.
+
+        Args:
+          spm_model_file: a file that `spm_train` wrote, or one that has been read already.
+          do_lower_case: whether to lowercase text; true for ALBERT's released models.
+
+        Raises:
+          UserError: the file is missing, is no SentencePiece model, or lacks [CLS] or [SEP]; or the package
+            sentencepiece is not installed.
+        """
+        self.settings = TextSettings(do_lower_case)
+        if not isinstance(spm_model_file, SentencePieceVocabulary):
+            spm_model_file = SentencePieceVocabulary.from_file(os.fspath(spm_model_file))
+        self.vocabulary = spm_model_file
+        self.vocabulary.require(UNK, CLS, SEP)
+        self.parts_of_piece = dict(self._split_pieces())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent to another process: the file, and not what was made of it."""
+        return {"model": self.vocabulary.model, "source": self.vocabulary.source, "settings": self.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vocabulary = SentencePieceVocabulary(state["model"], state["source"])
+        self.__init__(vocabulary, state["settings"].do_lower_case)
+
+    def _split_pieces(self) -> Iterable[tuple[int, PieceParts]]:
+        processor = self.vocabulary.processor
+        for piece, index in self.vocabulary.token_to_id.items():
+            if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+                continue
+            text = piece[:-1].replace(SPACE, "")
+            parts = processor.encode(text, out_type=str)
+            if not piece.startswith(SPACE) and parts[0].startswith(SPACE):
+                parts = parts[1:] if parts[0] == SPACE else [parts[0][1:], *parts[1:]]
+            parts.append(",")
+            ends = itertools.accumulate(len(part.replace(SPACE, "")) for part in parts)
+            yield index, PieceParts(tuple(map(processor.piece_to_id, parts)), tuple(ends))
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """Splits a text into pieces and returns their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
+        prepared = prepare(to_unicode(text), do_lower_case=self.settings.do_lower_case)
+        ids = self.vocabulary.processor.encode(prepared, out_type=int)
+        if self.parts_of_piece.keys().isdisjoint(ids):
+            return ids
+        return [part for index in ids for part in self._parts(index)]
+
+    def _parts(self, index: int) -> tuple[int, ...]:
+        return self.parts_of_piece[index].ids if index in self.parts_of_piece else (index,)
+
+    def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
+        """Splits a text into pieces with their offsets in the text.
+
+        Args:
+          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
+
+        Returns:
+          `ids` are those of `encode`. The range of a piece holds the characters that it was made from without the
+          spaces around them; an accent that is dropped belongs to the character before it. A piece that is only the
+          mark of a word's beginning has the range of the character behind it.
+        """
+        traced = prepare_traced(to_unicode(text), do_lower_case=self.settings.do_lower_case)
+        visible = [index for index, character in enumerate(traced.text) if character != " "]
+        visible = visible or list(range(len(traced.text)))
+
+        ids: list[int] = []
+        firsts: list[int] = []  # numbers of visible characters
+        lasts: list[int] = []
+        for piece in self.vocabulary.processor.encode(traced.text, out_type="immutable_proto").pieces:
+            first, after = (bisect.bisect_left(visible, place) for place in (piece.begin, piece.end))
+            parts = self.parts_of_piece.get(piece.id, PieceParts((piece.id,), (after - first,)))
+            begin = 0
+            for part, end in zip(parts.ids, parts.ends, strict=True):
+                if parts.ends[-1] != after - first:  # the model rewrote characters: their places are not known
+                    begin, end = 0, after - first
+                ids.append(part)
+                firsts.append(min(first + begin, len(visible) - 1))
+                lasts.append(max(first + end - 1, firsts[-1]))
+                begin = end
+        starts = [traced.starts[visible[first]] for first in firsts]
+        ends = [traced.ends[visible[last]] for last in lasts]
+        return EncodingWithOffsets(ids, starts, ends)

@@ -1,0 +1,180 @@
+"""`Tokenizer`: what the ways from text to ids have in common, and what batches of texts become."""
+
+import abc
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.support.errors import UserError
+from official_bert.tokenization.alignment import EncodingWithOffsets
+from official_bert.tokenization.batch import Text, TextOrPair, pad, paired_texts
+from official_bert.tokenization.joining import JoinedSequence, truncate_and_join
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
+
+_MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
+
+
+class Tokenizer(abc.ABC):
+    """The whole way from text to pieces, their ids, and batches of them that a model reads.
+
+    `FullTokenizer` splits words into wordpieces, as BERT does; `SentencePieceTokenizer` has ALBERT's rules.
+
+    Attributes:
+      vocabulary: its pieces and their ids.
+      settings: what is done to text.
+    """
+
+    vocabulary: Vocabulary
+    settings: TextSettings
+
+    @abc.abstractmethod
+    def encode(self, text: str | bytes) -> list[int]:
+        """Splits a text into pieces and returns their ids, without [CLS] and [SEP].
+
+        Raises:
+          TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
+        """
+
+    @abc.abstractmethod
+    def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
+        """Splits a text into pieces with their offsets in the text.
+
+        Args:
+          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
+
+        Returns:
+          `ids` are those of `encode`; for the offsets see the subclass.
+        """
+
+    @property
+    def vocab(self) -> dict[str, int]:
+        """Token to id."""
+        return self.vocabulary.token_to_id
+
+    @property
+    def inv_vocab(self) -> dict[int, str]:
+        """Id to token."""
+        return self.vocabulary.id_to_token
+
+    @property
+    def cls_id(self) -> int:
+        """Id of [CLS]."""
+        return self._special_id(CLS)
+
+    @property
+    def sep_id(self) -> int:
+        """Id of [SEP]."""
+        return self._special_id(SEP)
+
+    @property
+    def unk_id(self) -> int:
+        """Id of [UNK]."""
+        return self._special_id(UNK)
+
+    @property
+    def pad_id(self) -> int:
+        """Id of [PAD]; UserError if the vocabulary lacks it."""
+        return self._special_id(PAD)
+
+    @property
+    def mask_id(self) -> int:
+        """Id of [MASK]; UserError if the vocabulary lacks it."""
+        return self._special_id(MASK)
+
+    def _special_id(self, token: str) -> int:
+        return self.vocabulary.require(token)[0]
+
+    def __len__(self) -> int:
+        """Number of ids."""
+        return self.vocabulary.size
+
+    def __call__(
+        self,
+        texts: Text | Iterable[TextOrPair],
+        text_pairs: Text | Iterable[Text | None] | None = None,
+        *,
+        max_seq_length: int = 512,
+        padding: Literal["longest", "max_length"] = "longest",
+    ) -> dict[str, np.ndarray]:
+        """Turns texts and pairs of texts into the inputs of a model, exactly as for training.
+
+        Args:
+          texts: B texts, each a string or UTF-8 bytes; a tuple `(first, second)` among them is a pair. Or a single
+            string, for which B is 1.
+          text_pairs: a second text (or None) for each text, as another way to give pairs; a single string for a single
+            string.
+          max_seq_length: maximum length of a sequence, including [CLS] and [SEP]. Longer texts are truncated at their
+            end; of a pair, always the one that is longer. The default is that of the released models.
+          padding: "longest" pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, S]: `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`,
+          followed by zeros. The mask is 1 but for the padding, the segment is 1 for the second text with its [SEP].
+
+        Raises:
+          UserError: an argument is not of this kind.
+        """
+        if padding not in ("longest", "max_length"):
+            raise UserError(f"padding={padding!r:.80} must be 'longest' or 'max_length'")
+        sequences = self.sequences(texts, text_pairs, max_seq_length=max_seq_length)
+        return pad(sequences, max_seq_length if padding == "max_length" else None)
+
+    def sequences(
+        self,
+        texts: Text | Iterable[TextOrPair],
+        text_pairs: Text | Iterable[Text | None] | None = None,
+        *,
+        max_seq_length: int = 512,
+    ) -> list[JoinedSequence]:
+        """Makes what a call makes, one by one and not padded; for arguments and errors see there."""
+        if not isinstance(max_seq_length, numbers.Integral) or max_seq_length < _MIN_SEQ_LENGTH:
+            raise UserError(
+                f"max_seq_length={max_seq_length!r:.80} must be a whole number of {_MIN_SEQ_LENGTH} or more"
+            )
+        settings = {"max_seq_length": max_seq_length, "cls_id": self.cls_id, "sep_id": self.sep_id}
+        return [
+            truncate_and_join(self.encode(first), self.encode(second or ""), **settings)
+            for first, second in paired_texts(texts, text_pairs)
+        ]
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """Splits a text into wordpieces; bytes are UTF-8, undecodable ones are dropped."""
+        return self.vocabulary.tokens(self.encode(text))
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Looks up tokens; KeyError if one is not in the vocabulary."""
+        return self.vocabulary.ids(tokens)
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        """Looks up ids; KeyError if one is not in the vocabulary."""
+        return self.vocabulary.tokens(ids)
+
+    def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = True) -> str:
+        """Turns ids into text, though not into exactly the text that they came from.
+
+        Wordpieces of a word are joined, and words are separated by one space each: capital letters and accents that
+        were dropped do not come back, and neither do missing or repeated spaces. `"Don't  stop"` becomes
+        `"don ' t stop"`.
+
+        Args:
+          ids: int [S], those of one sequence.
+          skip_special_tokens: whether to leave out [CLS], [SEP] and [PAD]. [UNK] and [MASK] stand for words and remain.
+
+        Raises:
+          KeyError: an id is not in the vocabulary.
+          UserError: `ids` are those of several sequences, or a single one.
+        """
+        ids = np.asarray(ids)
+        if ids.ndim != 1:
+            raise UserError(
+                f"decode takes the ids of one sequence, not an array of shape {list(ids.shape)}; "
+                "for a batch: [tokenizer.decode(row) for row in ids]"
+            )
+        tokens = self.vocabulary.tokens(ids.tolist())
+        if skip_special_tokens:
+            left_out = {self.vocabulary.name_of(special) for special in (CLS, SEP, PAD)}
+            tokens = [token for token in tokens if token not in left_out]
+        return self.vocabulary.joined(tokens)

@@ -1,0 +1,62 @@
+"""Small SentencePiece models for the tests, trained on the demo's text, numbers and some other scripts."""
+
+import random
+from pathlib import Path
+
+import sentencepiece
+
+SPECIALS = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
+ACROSS_SCRIPTS = {"split_by_number": False, "split_by_unicode_script": False}  # for pieces such as "2000,"
+# ALBERT's, its rival's, and what changes how spaces are written.
+VARIANTS = {
+    "albert": {**ACROSS_SCRIPTS, "user_defined_symbols": ["(", ")", '"', "-", ".", "–", "£", "€"]},
+    "bpe": {**ACROSS_SCRIPTS, "model_type": "bpe"},
+    "spaces_kept": {
+        **ACROSS_SCRIPTS, "normalization_rule_name": "identity", "remove_extra_whitespaces": False,
+    },
+    "space_behind": {"treat_whitespace_as_suffix": True},
+    "no_first_space": {**ACROSS_SCRIPTS, "add_dummy_prefix": False, "split_by_whitespace": False},
+}  # fmt: skip
+VOCAB_SIZE = 500
+
+_TEXT = Path(__file__).parents[2] / "data" / "demo" / "train.txt"
+
+
+def training_lines():
+    """Lowercase lines of the demo, and lines with numbers and other scripts."""
+    rng = random.Random(1)
+    lines = [line for line in _TEXT.read_text().lower().splitlines()[:1500] if line]
+    for _ in range(800):
+        year, count = rng.choice([1999, 2000, 2008]), rng.choice([1, 2, 3, 10, 100])
+        big = f"{rng.randrange(1, 60)},{rng.randrange(100, 1000)}"
+        lines.append(f"in {big} of {year}, we saw {count}, 1,000,000 things ſ ﬁ é σ 한국어 값")
+    return lines
+
+
+def write_model(path, variant="albert", **flags):
+    """Trains a model and writes it to a file; returns its path as a string."""
+    options = {**SPECIALS, **VARIANTS[variant], **flags}
+    with open(path, "wb") as sink:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(training_lines()), model_writer=sink, vocab_size=VOCAB_SIZE, minloglevel=2,
+            hard_vocab_limit=False, num_threads=1, **options,
+        )  # fmt: skip
+    return str(path)
+
+
+def random_texts(rng, count):
+    """Texts of odd characters, and lines of the training text with some in between."""
+    odd = "aAbΣσİé \u0301\u0345¨  \n\t\u00a0\x1c\u2028ﬁﬃ가½ª\u302e\u0327\u2581\u2581,,0123456789\0①²٣,\u3000[CLS]"
+    lines = training_lines()
+    for _ in range(count):
+        if rng.random() < 0.4:
+            ranges = ((1, 0xD800), (0xE000, 0x20000))
+            yield "".join(
+                rng.choice(odd) if rng.random() < 0.8 else chr(rng.randrange(*rng.choice(ranges)))
+                for _ in range(rng.randrange(14))
+            )
+        else:
+            line = list(rng.choice(lines))
+            for _ in range(rng.randrange(4)):
+                line.insert(rng.randrange(len(line) + 1), rng.choice(odd))
+            yield "".join(line)

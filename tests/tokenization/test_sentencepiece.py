@@ -1,0 +1,194 @@
+"""`SentencePieceTokenizer` against ALBERT's rules written down plainly, and the same as TensorFlow operations."""
+
+import pickle
+import random
+import unicodedata
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer, SentencePieceTokenizer, load_tokenizer
+from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
+from official_bert.tokenization.sentencepiece_text import decompose, prepare_traced
+from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
+from tests.tokenization.sentencepiece_models import VARIANTS, random_texts, write_model
+
+SPACE = "\u2581"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Variant to its file."""
+    folder = tmp_path_factory.mktemp("models")
+    return {variant: write_model(folder / variant, variant) for variant in VARIANTS}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(models):
+    return SentencePieceTokenizer(models["albert"])
+
+
+def assert_refused(make, *parts):
+    with pytest.raises(UserError) as caught:
+        make()
+    assert all(part in str(caught.value) for part in parts), str(caught.value)
+
+
+def plainly_prepared(text, lower):
+    """ALBERT's `preprocess_text`."""
+    text = unicodedata.normalize("NFKD", " ".join(text.split()))
+    text = "".join(character for character in text if not unicodedata.combining(character))
+    return text.lower() if lower else text
+
+
+def plain_ids(processor, text):
+    """ALBERT's `encode_ids`."""
+    pieces = []
+    for piece in processor.encode(text, out_type=str):
+        if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+            pieces.append(piece)
+            continue
+        parts = processor.encode(piece[:-1].replace(SPACE, ""), out_type=str)
+        if piece[0] != SPACE and parts[0][0] == SPACE:
+            if parts[0] == SPACE:
+                del parts[0]
+            else:
+                parts[0] = parts[0][1:]
+        pieces += [*parts, ","]
+    return [processor.piece_to_id(piece) for piece in pieces]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(models, variant, lower):
+    tokenizer = SentencePieceTokenizer(models[variant], lower)
+    processor = sentencepiece.SentencePieceProcessor(model_file=models[variant])
+    graph = GraphSentencePieceTokenizer(tokenizer)
+    texts = list(random_texts(random.Random(len(variant)), 600))
+    batch = tf.constant([text.encode() for text in texts])
+    graph_ids, graph_places = graph.encode(batch).to_list(), graph.encode_with_offsets(batch)
+    num_split = 0
+    for number, text in enumerate(texts):
+        expected = plain_ids(processor, plainly_prepared(text, lower))
+        encoding = tokenizer.encode_with_offsets(text)
+        assert tokenizer.encode(text) == expected, text
+        assert encoding.ids == expected, text
+        assert graph_ids[number] == expected, text
+        for found, places in zip(graph_places, encoding, strict=True):
+            assert found[number].numpy().tolist() == places, text
+        assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
+        assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends), text
+        num_split += not tokenizer.parts_of_piece.keys().isdisjoint(processor.encode(plainly_prepared(text, lower)))
+    assert num_split > 50 or variant == "space_behind"
+
+
+def test_places_hold_what_a_piece_was_made_from(tokenizer):
+    text = "The  cafe\u0301s  sold 2,000, ﬁsh."
+    encoding = tokenizer.encode_with_offsets(text)
+    tokens = tokenizer.convert_ids_to_tokens(encoding.ids)
+    found = [text[start:end] for start, end in zip(encoding.starts, encoding.ends, strict=True)]
+    assert (tokens[0], found[0]) == ("▁the", "The")
+    assert "e\u0301" in "".join(found) and " " not in found[0]
+    assert found[tokens.index(",")] == ","
+    whole = "".join(dict.fromkeys(found))  # pieces of one ligature share it, a piece of the mark alone its letter
+    assert "ﬁ" in whole
+
+
+def test_batches_and_text_back(tokenizer):
+    batch = tokenizer(["the smith", ("the smith", "iron")], max_seq_length=16)
+    cls_id, sep_id = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    first, second = tokenizer.encode("the smith"), tokenizer.encode("iron")
+    pair = [cls_id, *first, sep_id, *second, sep_id]
+    assert batch["input_ids"][1].tolist() == pair
+    assert batch["input_ids"][0].tolist() == [cls_id, *first, sep_id] + [0] * (len(pair) - len(first) - 2)
+    assert tokenizer.decode(pair) == "the smith iron"
+    assert tokenizer.decode(pair, skip_special_tokens=False) == "[CLS] the smith [SEP] iron [SEP]"
+    assert (tokenizer.pad_id, tokenizer.unk_id) == (0, 1)
+    # What a text spells out is no special token.
+    assert cls_id not in tokenizer.encode("[CLS] <pad>") and tokenizer.pad_id not in tokenizer.encode("[CLS] <pad>")
+
+
+def test_another_process_gets_the_same_tokenizer(tokenizer):
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.encode("The smith, 2,000, é") == tokenizer.encode("The smith, 2,000, é")
+    assert copy.vocabulary.fingerprint == tokenizer.vocabulary.fingerprint
+    assert copy.vocabulary.source == tokenizer.vocabulary.source
+
+
+def test_the_fingerprint_is_of_the_whole_model(tokenizer, models, tmp_path):
+    other = SentencePieceVocabulary.from_file(write_model(tmp_path / "other", seed_sentencepiece_size=900))
+    assert len({other.fingerprint, tokenizer.vocabulary.fingerprint}) == 2
+    assert SentencePieceVocabulary.from_file(models["albert"]).fingerprint == tokenizer.vocabulary.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("token", "continues"),
+    [("▁the", False), ("ing", True), (",", False), ("€", False), (",000", False), ("'s", False), ("한", False),
+     ("[CLS]", False), ("<unk>", False), ("a-b", True), ("Ab", True)],
+)  # fmt: skip
+def test_words_begin_where_albert_says(tokenizer, token, continues):
+    assert tokenizer.vocabulary.continues_word(token) is continues
+
+
+def test_decomposed_characters_have_one_lowercase_letter_and_no_other_space_than_u0020():
+    for code in range(0x110000):
+        for part in decompose(chr(code)):
+            assert len(part.lower()) == 1
+            assert part == " " or not part.isspace() or chr(code).isspace(), hex(code)
+
+
+def test_lone_surrogates_are_dropped(tokenizer):
+    assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
+    assert prepare_traced("a\ud800b", do_lower_case=True).text == "ab"
+
+
+def test_a_folder_says_which_tokenizer_it_has(models, vocab_file, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "spiece.model").write_bytes(open(models["albert"], "rb").read())
+    assert load_tokenizer(folder).settings.do_lower_case  # the vocabulary has no capital letters
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "keep_accents": false}')
+    assert not load_tokenizer(folder).settings.do_lower_case
+    assert isinstance(load_tokenizer(folder, do_lower_case=True), SentencePieceTokenizer)
+    assert_refused(lambda: load_tokenizer(folder, strip_accents=False), "strip_accents")
+    assert_refused(lambda: FullTokenizer.from_folder(folder), "spiece.model", "load_tokenizer")
+    (folder / "vocab.txt").write_bytes(open(vocab_file, "rb").read())
+    assert isinstance(load_tokenizer(folder, do_lower_case=True), FullTokenizer)
+
+
+def test_what_is_no_model_for_albert_is_named(models, tmp_path, monkeypatch):
+    path = tmp_path / "some.model"
+    content = open(models["albert"], "rb").read()
+    for damaged in (b"", b"hello", b"[PAD]\n[UNK]\n[CLS]\n", content[: len(content) // 2]):
+        path.write_bytes(damaged)
+        assert_refused(lambda: SentencePieceTokenizer(path), str(path), "is not a SentencePiece model")
+    assert_refused(lambda: SentencePieceTokenizer(tmp_path), "is a folder")
+    assert_refused(lambda: SentencePieceTokenizer(tmp_path / "none"), "none")
+    write_model(path, control_symbols=[])
+    assert_refused(lambda: SentencePieceTokenizer(path), "lacks [CLS], [SEP]", "--control_symbols=[CLS],[SEP],[MASK]")
+    write_model(path, byte_fallback=True)
+    assert_refused(lambda: SentencePieceTokenizer(path), "byte_fallback")
+    monkeypatch.setattr(sentencepiece, "__version__", "0.2.3")
+    assert_refused(lambda: SentencePieceTokenizer(models["albert"]), "sentencepiece 0.2.3", "pip install")
+
+
+def test_damaged_models_are_refused_or_read(models, tmp_path):
+    """None ends the process, and what can be read can be used."""
+    content = open(models["albert"], "rb").read()
+    rng = random.Random(0)
+    path = tmp_path / "damaged.model"
+    num_read = 0
+    for _ in range(60):
+        damaged = bytearray(content)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            SentencePieceTokenizer(path).encode("The smith has 2,000, irons")
+        except UserError as error:
+            assert str(path) in str(error)
+        else:
+            num_read += 1
+    assert 0 < num_read < 60

@@ -69,14 +69,11 @@ def check_options(config: Any) -> None:
         ignored since a field that it depends on has another value; the message names the flag.
     """
     _check_required(config)
+    _check_paths(config)
     for field in dataclasses.fields(config):
         value, limits = getattr(config, field.name), field.metadata
         given = f"--{field.name}={value}"
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if limits["is_path"] and value is not None and not value.strip():
-            raise UserError(
-                f"--{field.name} is empty; name a file or folder, or leave the flag out (was a shell variable not set?)"
-            )
         if limits["choices"] is not None and value is not None and value not in limits["choices"]:
             raise UserError(f"{given}: must be one of {', '.join(limits['choices'])}")
         if isinstance(value, float) and not math.isfinite(value):
@@ -103,6 +100,16 @@ def _check_required(config: Any) -> None:
             missing.append(f"--{field.name} ({limits['help'].removesuffix('.')})")
     if missing:
         raise UserError(f"missing: {', '.join(missing)}" if len(missing) > 1 else f"{missing[0]} is missing")
+
+
+def _check_paths(config: Any) -> None:
+    """Raises if a flag that names a file or folder is empty."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.metadata["is_path"] and value is not None and not value.strip():
+            raise UserError(
+                f"--{field.name} is empty; name a file or folder, or leave the flag out (was a shell variable not set?)"
+            )
 
 
 def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any]) -> None:

@@ -105,8 +105,8 @@ class SentencePieceVocabulary(Vocabulary):
 
     def _advice_on(self, missing: str) -> str:
         return (
-            "is this a model for ALBERT? spm_train makes one with --pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
-            "--control_symbols=[CLS],[SEP],[MASK]"
+            "is this a model for ALBERT? spm_train makes one with pad_id=0, unk_id=1, bos_id=-1, eos_id=-1 and "
+            "control_symbols=[CLS],[SEP],[MASK]"
         )
 
 

@@ -167,7 +167,7 @@ def test_what_is_no_model_for_albert_is_named(models, tmp_path, monkeypatch):
     assert_refused(lambda: SentencePieceTokenizer(tmp_path), "is a folder")
     assert_refused(lambda: SentencePieceTokenizer(tmp_path / "none"), "none")
     write_model(path, control_symbols=[])
-    assert_refused(lambda: SentencePieceTokenizer(path), "lacks [CLS], [SEP]", "--control_symbols=[CLS],[SEP],[MASK]")
+    assert_refused(lambda: SentencePieceTokenizer(path), "lacks [CLS], [SEP]", "control_symbols=[CLS],[SEP],[MASK]")
     write_model(path, byte_fallback=True)
     assert_refused(lambda: SentencePieceTokenizer(path), "byte_fallback")
     monkeypatch.setattr(sentencepiece, "__version__", "0.2.3")

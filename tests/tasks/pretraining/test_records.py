@@ -125,7 +125,7 @@ def test_a_wrong_vocabulary_is_warned_of(tmp_path, vocab_file, caplog):
     assert "[UNK]" not in caplog.text
     make_run(tmp_path, vocab_file, text.upper(), do_lower_case=False)
     assert (
-        "% of the wordpieces are [UNK]; is this the right vocab_file, and does do_lower_case=false fit" in caplog.text
+        "% of the wordpieces are [UNK]; is this the right vocabulary, and does do_lower_case=false fit" in caplog.text
     )
 
 

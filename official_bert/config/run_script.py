@@ -25,7 +25,15 @@ flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
 
 _COMMAND = "command"  # the flag that what comes after "--" is the value of, for a script that starts another one
 _NVIDIA_DEVICE = "/dev/nvidiactl"
-_OUT_OF_MEMORY = "not enough memory; use smaller batches, shorter sequences or a smaller model, or a larger machine"
+# The flags that decide how much memory a run takes, each with the one that says whether it matters.
+_SIZES = {
+    "train_batch_size": "do_train",
+    "train_batch_tokens": "do_train",
+    "eval_batch_size": "do_eval",
+    "predict_batch_size": "do_predict",
+    "batch_size": None,
+    "max_seq_length": None,
+}
 
 
 def run_script(script: Script) -> NoReturn:
@@ -114,7 +122,7 @@ def orderly_end(config_class: type | None = None) -> Iterator[None]:
     except OSError as error:
         _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:
-        _exit_with(_OUT_OF_MEMORY)
+        _exit_with(_out_of_memory(config_class))
     except KeyboardInterrupt:
         _exit_with("interrupted", status=130)
     except Exception as error:
@@ -122,9 +130,26 @@ def orderly_end(config_class: type | None = None) -> Iterator[None]:
             _exit_with("interrupted", status=130)
         if not _is_tensorflow_out_of_memory(error):
             raise
-        _exit_with(_OUT_OF_MEMORY)
+        _exit_with(_out_of_memory(config_class))
     finally:
         _drop_broken_streams()
+
+
+def _out_of_memory(config_class: type | None) -> str:
+    """Says what the run's size is, and what makes it smaller."""
+    names = {field.name for field in dataclasses.fields(config_class)} if config_class else set()
+    values = {name: flags.FLAGS[name].value for name in names if name in flags.FLAGS}
+    sizes = [
+        f"--{name}={values[name]}"
+        for name, phase in _SIZES.items()
+        if values.get(name) and (phase is None or values.get(phase, True))
+    ]
+    if not sizes:
+        return "not enough memory; use a smaller model, shorter texts or a larger machine"
+    savings = [f"--{name}" for name in ("gradient_accumulation_steps", "gradient_checkpointing") if name in values]
+    advice = f"use {' or '.join(savings)}, " if savings and values["do_train"] else "use "
+    lowered = "lower it" if len(sizes) == 1 else "lower one of them"
+    return f"not enough memory with {' and '.join(sizes)}; {lowered}, {advice}a smaller model or a larger machine"
 
 
 def _exit_with(message: str, status: int = 1) -> NoReturn:

@@ -24,6 +24,12 @@ from official_bert.config.run_script import run_script
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     size: int = option(1, "How much.")
+    do_train: bool = option(False, "Knead.")
+    do_predict: bool = option(False, "Taste.")
+    train_batch_size: int = option(32, "Loaves.")
+    predict_batch_size: int = option(8, "Slices.")
+    max_seq_length: int = option(128, "Length.")
+    gradient_checkpointing: bool = option(False, "Knead twice.")
 
 def check(config):
     {check}
@@ -180,7 +186,27 @@ def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):
     with pytest.raises(SystemExit) as end, orderly_end():
         take_too_much()
     assert end.value.code == 1
-    assert ": error: not enough memory; use smaller batches" in capsys.readouterr().err
+    assert ": error: not enough memory; use a smaller model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (
+            "--do_train --train_batch_size=640",
+            "not enough memory with --train_batch_size=640 and --max_seq_length=128; lower one of them, "
+            "use --gradient_checkpointing, a smaller model or a larger machine",
+        ),
+        (
+            "--do_predict",
+            "not enough memory with --predict_batch_size=8 and --max_seq_length=128; lower one of them, "
+            "use a smaller model or a larger machine",
+        ),
+    ],
+)
+def test_too_little_memory_is_told_with_the_sizes_that_matter(argument, message):
+    status, _, errors = end_of(bake(run="bytearray(2**60)", argument=argument))
+    assert (status, errors) == (1, f"bake.py: error: {message}\n")
 
 
 def test_an_interruption_that_native_code_made_an_error_of_is_one(capsys):

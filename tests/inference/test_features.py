@@ -76,6 +76,7 @@ def test_poolings(plain, unpadded, tokenizer):
             np.testing.assert_allclose(found.vectors, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_poolings_stand_one_after_the_other(unpadded, tokenizer):
     names = ("cls", "max_no_special", "mean")
     for windows in (False, True):

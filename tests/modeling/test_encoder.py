@@ -172,6 +172,7 @@ print("equal on", keras.backend.backend())
 """
 
 
+@pytest.mark.slow
 def test_the_same_model_runs_on_jax(model, model_dir, tmp_path):
     weights = tmp_path / "weights.npz"
     np.savez(weights, **{variable.path: np.asarray(variable) for variable in model.trainable_variables})

@@ -41,6 +41,7 @@ def loss_and_gradients(encoder, seed, compiled):
     return (tf.function(compute) if compiled else compute)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "compiled"),
     [({}, False), ({}, True), ({"dtype": "mixed_bfloat16"}, True), ({"layout_maker": UnpaddedLayout.of}, True)],

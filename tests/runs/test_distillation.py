@@ -122,6 +122,7 @@ def test_a_teacher_alone_makes_labels_irrelevant_and_one_without_weight_changes_
     assert not np.allclose(weights["labels"]["output_bias"], weights["no teacher"]["output_bias"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_another_teacher_is_asked_anew(base, student, tmp_path):
     run_classifier.run(ClassifierConfig(**student))
     path = f"{student['output_dir']}/train.teacher.tf_record"
@@ -160,6 +161,7 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
             ClassifierConfig(**{**student, **changes})
 
 
+@pytest.mark.slow
 def test_layers_are_learned_through_projections(student, teacher, tmp_path):
     settings = {**student, "soft_target_weight": 0.0, "learning_rate": 3e-3, "log_steps": 1, "num_train_epochs": 6.0}
     folders = {name: str(tmp_path / name) for name in ("layers", "no layers")}
@@ -219,6 +221,7 @@ def made_sentences(path):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["squad", "ner"])
 def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(script, tmp_path, files_of_model, model_dir):
     flags = {

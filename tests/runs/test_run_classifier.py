@@ -163,6 +163,7 @@ def test_two_devices_predict_what_one_does(settings, tmp_path):
     assert results({"output_dir": str(tmp_path / "two")}) == pytest.approx(scores, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
     run(settings, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
     whole = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-12"))

@@ -203,6 +203,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(refuse, tmp_path, model_dir):
     assert [path.name for path in (tmp_path / "out").glob("*.index")] == ["model.ckpt-0.index"]
 
 
+@pytest.mark.slow
 def test_without_the_next_sentence_its_head_and_the_pooler_stay_as_they_are(flags, tmp_path, model_dir):
     initial = CheckpointReader(str(model_dir / "bert_model.ckpt"), "init_checkpoint")
     changes = {"num_train_steps": 3, "init_checkpoint": initial.prefix, "use_next_sentence": False}
@@ -217,6 +218,7 @@ def test_without_the_next_sentence_its_head_and_the_pooler_stay_as_they_are(flag
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model_dir, vocab_file, caplog):
     initial = str(model_dir / "bert_model.ckpt")
     changes = {"num_train_steps": 2, "attention_direction": "left_to_right", "init_checkpoint": initial}

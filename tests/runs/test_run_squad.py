@@ -669,6 +669,7 @@ def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):
     assert not os.path.exists(os.path.join(golden_settings["output_dir"], "predictions.json"))
 
 
+@pytest.mark.slow
 def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(settings, data, tmp_path):
     head = {"head": "bilstm", "lstm_units": 16}  # gives vectors as wide as those of the encoder
     trained = {**settings, "do_train": True, "do_predict": True, "num_train_epochs": 2.0, "init_checkpoint": None}

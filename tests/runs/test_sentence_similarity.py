@@ -137,6 +137,7 @@ def test_an_index_is_used_again(rank, logged, tmp_path, pooling):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -153,6 +154,7 @@ def test_an_index_of_other_settings_is_made_again(rank, logged, tmp_path, change
     assert f"the index in {folder} {reason}; it is made again" in logged
 
 
+@pytest.mark.slow
 def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logged, tmp_path):
     folder = tmp_path / "index"
     rank(query="the town", index_dir=str(folder), pooling="bm25")
@@ -196,6 +198,7 @@ def test_long_sentences_are_truncated_with_a_note(rank, logged, tmp_path):
     assert "1 queries have more than 64 wordpieces and were truncated" in logged
 
 
+@pytest.mark.slow
 def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model, tmp_path, logged):
     rng = np.random.default_rng(1)
     words = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
@@ -219,6 +222,7 @@ def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model,
     assert any(f"has --layers={best['layer']} --pooling={best['pooling']}" in line for line in logged)
 
 
+@pytest.mark.slow
 def test_the_projector_gets_each_sentence_once(flags, files_of_model, tmp_path, rank, capsys):
     folder = tmp_path / "new" / "projector"
     assert rank(query=None, projector_dir=str(folder), output_format="tsv") == []

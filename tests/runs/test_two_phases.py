@@ -27,6 +27,7 @@ def arrays(folder, step):
     return {name: reader.read(name) for name in reader.shapes}
 
 
+@pytest.mark.slow
 def test_the_second_phase_has_the_weights_of_the_first_and_its_own_schedule(
     short_records_file, records_file, one_layer_config_file, tmp_path
 ):

@@ -90,7 +90,8 @@ def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, messa
     assert np.array_equal(list(tmp_path.iterdir()), [])
 
 
-@pytest.mark.parametrize("lstm_units", [None, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lstm_units", [None, 16])
 def test_a_bilstm_is_trained_evaluated_and_served(settings, tmp_path, lstm_units):
     options = {"head": "bilstm", "lstm_units": lstm_units}
     trained = run(settings, tmp_path / "out", **options, do_export=True, export_dir=str(tmp_path / "export"))

@@ -32,6 +32,7 @@ def view(files_of_model):
     return AttentionReader(bert_config, tokenizer, files_of_model["init_checkpoint"], top_k=2)(TEXT, TEXT_B)
 
 
+@pytest.mark.slow
 def test_the_page_starts_where_the_flags_say(flags, view, tmp_path):
     view_attention.run(AttentionConfig(**flags, top_k=2))
     assert (tmp_path / "out").read_text() == page(view, layer=0, head=0, merges_words=False)
@@ -56,6 +57,7 @@ class TestImages:
     def matplotlib(self):
         pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+    @pytest.mark.slow
     def test_flags_choose_what_is_drawn(self, flags, view, tmp_path):
         from official_bert.visualization import attention_image
 

@@ -66,7 +66,7 @@ def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(
     tokenizer = SentencePieceTokenizer(models[variant], lower)
     processor = sentencepiece.SentencePieceProcessor(model_file=models[variant])
     graph = GraphSentencePieceTokenizer(tokenizer)
-    texts = list(random_texts(random.Random(len(variant)), 600))
+    texts = list(random_texts(random.Random(len(variant)), 250))
     batch = tf.constant([text.encode() for text in texts])
     graph_ids, graph_places = graph.encode(batch).to_list(), graph.encode_with_offsets(batch)
     num_split = 0
@@ -81,7 +81,7 @@ def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(
         assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
         assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends), text
         num_split += not tokenizer.parts_of_piece.keys().isdisjoint(processor.encode(plainly_prepared(text, lower)))
-    assert num_split > 50 or variant == "space_behind"
+    assert num_split > 20 or variant == "space_behind"
 
 
 def test_places_hold_what_a_piece_was_made_from(tokenizer):

@@ -41,6 +41,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_a_run_that_the_same_command_resumes(whole, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
     num_starts = 1
@@ -106,6 +107,7 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_with_the_next_batch(tmp_pat
     assert all(np.isfinite(value).all() for value in weights_of(tmp_path / "model.ckpt-14").values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["skip", "rollback"])
 def test_a_run_that_was_stopped_passes_over_the_same_steps(tmp_path, policy):
     assert train(tmp_path / "whole", with_bad_batches, nan_policy=policy)

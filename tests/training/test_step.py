@@ -158,6 +158,7 @@ def test_devices_and_parts_take_the_steps_of_one(model_dir, golden, two_devices,
     check_same_steps(ten_steps, (steps.take(iterator, 10), model, steps))
 
 
+@pytest.mark.slow
 def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
     gradients = []
     for num_parts in (1, 2, 6):

@@ -94,6 +94,7 @@ def test_padding_changes_neither_tags_nor_loss(model_dir, head):
         assert (total, weight) == (pytest.approx(expected_total, rel=1e-5), expected_weight)
 
 
+@pytest.mark.slow
 def test_two_devices_tag_as_one_does(model_dir, two_devices, tmp_path):
     task, path = make_task(model_dir), str(tmp_path / "windows.tf_record")
     batch = batch_of(MAX_SEQ_LENGTH)

@@ -68,8 +68,8 @@ def check_options(config: Any) -> None:
       UserError: a value is missing, too small, too large, not among the choices, contradicts another one, or would be
         ignored since a field that it depends on has another value; the message names the flag.
     """
-    _check_required(config)
     _check_paths(config)
+    _check_required(config)
     for field in dataclasses.fields(config):
         value, limits = getattr(config, field.name), field.metadata
         given = f"--{field.name}={value}"

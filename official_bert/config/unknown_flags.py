@@ -46,6 +46,8 @@ _OTHER_NAMES = {
     "seed": ("random_seed",),
     "test_file": ("predict_file",),
     "tokenizer_name": ("vocab_file",),
+    "sentencepiece_model": ("spm_model_file",),
+    "sentencepiece_model_file": ("spm_model_file",),
     "train_data_path": ("train_file", "input_file"),
     "train_epochs": ("num_train_epochs", "num_train_steps"),
     "train_steps": ("num_train_steps", "num_train_epochs"),

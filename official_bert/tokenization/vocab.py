@@ -13,6 +13,7 @@ from official_bert.support.errors import UserError
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 CONTINUATION = "##"  # begins every wordpiece of a word but the first
+_BYTES_OF_A_PIECE = 64  # the first piece of a SentencePiece model, whose score of 0 is in binary
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
@@ -29,6 +30,8 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
       UserError: the file is missing, empty or not UTF-8.
     """
     content = text_files.read_limited(vocab_file, "vocabulary", text_files.MAX_VOCAB_BYTES)
+    if content.startswith(b"\n") and b"\0" in content[:_BYTES_OF_A_PIECE]:
+        raise UserError(f"{vocab_file} is a SentencePiece model, not a list of wordpieces; give it as spm_model_file")
     return number_tokens(text_files.LineReader(vocab_file, io.BytesIO(content)), vocab_file)
 
 

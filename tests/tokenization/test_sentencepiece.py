@@ -164,6 +164,7 @@ def test_what_is_no_model_for_albert_is_named(models, tmp_path, monkeypatch):
     for damaged in (b"", b"hello", b"[PAD]\n[UNK]\n[CLS]\n", content[: len(content) // 2]):
         path.write_bytes(damaged)
         assert_refused(lambda: SentencePieceTokenizer(path), str(path), "is not a SentencePiece model")
+    assert_refused(lambda: FullTokenizer(models["albert"]), "is a SentencePiece model", "spm_model_file")
     assert_refused(lambda: SentencePieceTokenizer(tmp_path), "is a folder")
     assert_refused(lambda: SentencePieceTokenizer(tmp_path / "none"), "none")
     write_model(path, control_symbols=[])

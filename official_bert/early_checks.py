@@ -32,7 +32,7 @@ from official_bert.config.run_configs.tools import (
 from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.text_inputs import TextSource
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.extras import check_installed, require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
@@ -136,7 +136,7 @@ def check_word_vectors(config: WordVectorConfig) -> None:
     TextSource(config.input_file).check()
     _check_sentence_model(config)
     if config.picture_file is not None:
-        files.check_writable_folder(config.picture_file, name="picture_file")
+        writing.check_writable_folder(config.picture_file, name="picture_file")
         check_installed("matplotlib", extra="plots")
 
 
@@ -169,7 +169,7 @@ def check_plot_metrics(config: CurvesConfig) -> None:
     """Checks the files of `tools/plot_metrics.py`; see `check_classifier`."""
     for name in ("output_file", "picture_file"):
         if getattr(config, name) is not None:
-            files.check_writable_folder(getattr(config, name), name=name)
+            writing.check_writable_folder(getattr(config, name), name=name)
     if config.picture_file is not None:
         check_installed("matplotlib", extra="plots")
 

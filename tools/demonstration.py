@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
     Raises:
       UserError: there are files that the demo did not make.
     """
-    files.make_folders(str(folder))
+    writing.make_folders(str(folder))
     present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
     made = {path for pattern in (MARKER, *made_files) for path in folder.glob(pattern)} & present
     if present and folder / MARKER not in present:

@@ -10,7 +10,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.names import BEST_FOLDER, STATE_FILE, delete_checkpoints
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
 _HISTORY_FILE = "evaluations.json"
@@ -40,7 +40,7 @@ class BestCheckpoint:
     @functools.cached_property
     def folder(self) -> CheckpointFolder:
         """Where to save the best checkpoint; nothing is created before it is asked for."""
-        files.make_folders(self._folder)
+        writing.make_folders(self._folder)
         is_new = not files.exists(self._path) and not files.exists(os.path.join(self._folder, STATE_FILE))
         if is_new:
             delete_checkpoints(self._folder)  # the run was killed while it saved the first one
@@ -68,8 +68,8 @@ class BestCheckpoint:
         return saved
 
     def _write(self) -> None:
-        files.make_folders(self._folder)
-        with files.atomic_write(self._path) as sink:
+        writing.make_folders(self._folder)
+        with writing.atomic_write(self._path) as sink:
             json.dump(self._history, sink)
 
     @property

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.fault_points import fault_point
 
@@ -132,8 +132,8 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
         return
     check_path(prefix)
     _check_files(prefix)
-    files.check_room(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
-    partial = files.partial_name(prefix)
+    writing.check_room(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
+    partial = writing.partial_name(prefix)
     partials, paths = ([name + suffix for suffix in (DATA_SUFFIX, ".index")] for name in (partial, prefix))
     try:
         with tf.device("CPU"):
@@ -149,11 +149,11 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 f"the checkpoint {prefix} was damaged while it was written, as reading it back shows; the one "
                 "before is kept. Check memory and disk"
             )
-        files.publish(partials, paths)
+        writing.publish(partials, paths)
     except tf.errors.OpError as error:
         raise UserError(f"cannot write the checkpoint {prefix}: {plain_message(error)}") from error
     finally:
-        files.discard(partials)  # gone already if all went well
+        writing.discard(partials)  # gone already if all went well
 
 
 def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:

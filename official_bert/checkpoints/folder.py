@@ -15,7 +15,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import is_whole, write_checkpoint
 from official_bert.checkpoints.names import STATE_FILE
 from official_bert.checkpoints.state_file import kept_checkpoints, quoted, read_state
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 
@@ -90,7 +90,7 @@ class CheckpointFolder:
     def tidy(self) -> None:
         """Deletes what a run that was killed while it saved left: half-written files, and checkpoints too many."""
         self._remove_partials()
-        files.remove_abandoned(os.path.join(self._folder, STATE_FILE))
+        writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
         self._prune()
 
     def _prune(self) -> None:
@@ -103,7 +103,7 @@ class CheckpointFolder:
 
     def _write_state(self, kept: list[str]) -> None:
         names = [quoted(path.removeprefix(os.path.join(self._folder, ""))) for path in kept]
-        with files.atomic_write(os.path.join(self._folder, STATE_FILE)) as sink:
+        with writing.atomic_write(os.path.join(self._folder, STATE_FILE)) as sink:
             sink.write(f"model_checkpoint_path: {names[-1]}\n")
             sink.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)
         self._kept = kept
@@ -113,10 +113,10 @@ class CheckpointFolder:
         name = os.path.basename(prefix)
         for entry in files.list_folder(self._folder):
             if re.fullmatch(re.escape(name) + r"\.(index|meta|data-\d+-of-\d+)", entry):
-                files.remove(os.path.join(self._folder, entry))
+                writing.remove(os.path.join(self._folder, entry))
 
     def _remove_partials(self) -> None:
         """Deletes what a killed run left half-written."""
         for entry in files.list_folder(self._folder):
             if entry.startswith(".model.ckpt-") and ".partial-" in entry:
-                files.remove(os.path.join(self._folder, entry))
+                writing.remove(os.path.join(self._folder, entry))

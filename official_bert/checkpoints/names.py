@@ -3,7 +3,7 @@
 import os
 import re
 
-from official_bert.support import files
+from official_bert.support import files, writing
 
 STATE_FILE = "checkpoint"
 BEST_FOLDER = "best"  # in the output folder: where the best checkpoint of a run lies
@@ -18,4 +18,4 @@ def delete_checkpoints(folder: str) -> None:
             if not os.path.islink(path):
                 delete_checkpoints(path)
         elif entry == STATE_FILE or re.match(rf"{CHECKPOINT_NAME.pattern}\.", entry):
-            files.remove(path)
+            writing.remove(path)

@@ -16,7 +16,7 @@ from official_bert.checkpoints.loading import LoadReport, NamedArrays, load_arra
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 _CONFIG_FILE, _HF_CONFIG_FILE = "bert_config.json", "config.json"
@@ -118,11 +118,11 @@ def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Varia
     has_config = files.exists(config_file)
     if has_config and BertConfig.from_json_file(config_file) != config:
         raise UserError(f"{config_file} describes another model than this one; save it in another folder")
-    files.make_folders(folder or ".")
+    writing.make_folders(folder or ".")
     write_checkpoint(
         prefix, {name: np.asarray(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}
     )
     if not has_config:
-        with files.atomic_write(config_file) as sink:
+        with writing.atomic_write(config_file) as sink:
             sink.write(config.to_json_string())
     return prefix

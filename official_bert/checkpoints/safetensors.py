@@ -19,7 +19,7 @@ from official_bert.checkpoints.bundle import is_training_state
 from official_bert.checkpoints.hf_names import EMBEDDING_PROJECTION, Family, Rule, layer_numbers, sizes
 from official_bert.checkpoints.loading import check_kind
 from official_bert.config.bert_config import BertConfig
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
 WEIGHTS_FILE = "model.safetensors"
@@ -307,5 +307,5 @@ def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
     """
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}  # the writer takes bytes as is
     data = safetensors.numpy.save(contiguous, metadata={"format": "pt"})  # without it transformers reads nothing
-    with files.atomic_write(path, "wb") as sink:
+    with writing.atomic_write(path, "wb") as sink:
         sink.write(data)

@@ -31,7 +31,7 @@ from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
 )
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 _SECONDS_BETWEEN_CHECKS = 0.5
@@ -83,7 +83,7 @@ def remove_earlier(outputs: Sequence[str]) -> None:
     """
     if len(outputs) > 1:
         for path in outputs:
-            files.remove(path)
+            writing.remove(path)
 
 
 def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from official_bert.support import files
+from official_bert.support import writing
 
 Items = Sequence[tuple[Any, bytes]]
 
@@ -63,6 +63,6 @@ def shard_paths(path: str, num_shards: int) -> list[str]:
 
 def write_lines(path: str, lines: Iterable[bytes]) -> None:
     """Writes a text file of lines, which have no line ends."""
-    with files.atomic_write(path, "wb") as sink:
+    with writing.atomic_write(path, "wb") as sink:
         for line in lines:
             sink.write(line + b"\n")

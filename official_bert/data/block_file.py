@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 
 _FOOTER = struct.Struct("<Q8s")
@@ -55,7 +55,7 @@ class BlockWriter:
 @contextlib.contextmanager
 def block_writer(path: str) -> Iterator[BlockWriter]:
     """Opens a local file of blocks for writing; it has its name once the block of code has ended without an error."""
-    with files.atomic_write(path, "wb") as sink:
+    with writing.atomic_write(path, "wb") as sink:
         writer = BlockWriter(sink)
         yield writer
         writer.close()

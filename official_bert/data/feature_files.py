@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from official_bert.data.records import RecordWriter
 from official_bert.data.text_inputs import STANDARD_STREAM
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 DECIMALS = 6  # in JSON lines, as in the reference
@@ -87,7 +87,7 @@ def feature_writer(
 def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
     """A JSON object a line, with the reference's keys; pooled features have `layers` in the place of `features`."""
     is_standard = path == STANDARD_STREAM
-    with contextlib.nullcontext(sys.stdout.buffer) if is_standard else files.atomic_write(path, "wb") as sink:
+    with contextlib.nullcontext(sys.stdout.buffer) if is_standard else writing.atomic_write(path, "wb") as sink:
 
         def write(features: TextFeatures) -> None:
             # Of float32 the product with a million is exact in float64, so this rounds as Python's `round`.
@@ -116,7 +116,10 @@ def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
     del tokens_of
     if not layout.is_pooled:
         raise UserError("output_format=npy holds a vector per text; choose a pooling, or output_format=npz")
-    with files.atomic_write(path, "wb") as sink, _Spool(path, (len(layout.layers), layout.width), layout.dtype) as rows:
+    with (
+        writing.atomic_write(path, "wb") as sink,
+        _Spool(path, (len(layout.layers), layout.width), layout.dtype) as rows,
+    ):
         yield lambda features: rows.append(features.vectors[np.newaxis])
         rows.write_npy(sink)
 
@@ -130,7 +133,7 @@ def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
     """
     del tokens_of
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(files.atomic_write(path, "wb"))
+        sink = stack.enter_context(writing.atomic_write(path, "wb"))
 
         def spool(row_shape, dtype):
             return stack.enter_context(_Spool(path, row_shape, dtype))

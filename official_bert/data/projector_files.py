@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from official_bert.support import files
+from official_bert.support import writing
 
 _CONFIG, _VECTORS, _METADATA = "projector_config.pbtxt", "vectors.tsv", "metadata.tsv"
 _ROWS_AT_ONCE = 4096
@@ -27,8 +27,8 @@ def write_projector_files(
       vectors: float32 [N, D]; may be mapped from a file.
       metadata: columns of N values without tabs and line breaks, two of them at least; the first one labels the points.
     """
-    files.make_folders(folder)
-    with files.atomic_writes(projector_files(folder)) as (vectors_sink, metadata_sink, config_sink):
+    writing.make_folders(folder)
+    with writing.atomic_writes(projector_files(folder)) as (vectors_sink, metadata_sink, config_sink):
         for start in range(0, len(vectors), _ROWS_AT_ONCE):
             np.savetxt(vectors_sink, vectors[start : start + _ROWS_AT_ONCE], fmt="%.6g", delimiter="\t")
         for row in (metadata, *zip(*metadata.values(), strict=True)):

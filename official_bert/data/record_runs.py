@@ -13,7 +13,7 @@ import numpy as np
 
 from official_bert.data import tfrecord
 from official_bert.data.block_file import BlockFile, block_writer
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.processes import Workers
 from official_bert.support.progress import Progress
@@ -88,7 +88,7 @@ def merge_runs(
     ranges = list(_key_ranges(len(outputs), num_slices))
     written = [0] * len(outputs)
     with (
-        files.atomic_writes(outputs, "wb") as sinks,
+        writing.atomic_writes(outputs, "wb") as sinks,
         Workers(num_processes, list(runs), compression, name="sorts records", advice=ADVICE) as workers,
         Progress("shuffling", len(ranges), "slices") as progress,
     ):

@@ -17,7 +17,7 @@ from absl import logging
 from official_bert.data import tfrecord
 from official_bert.data.randomness import shuffle
 from official_bert.data.schema import RecordSchema
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
 
@@ -46,7 +46,7 @@ class RecordWriter:
           UserError: one cannot be written, or its name stands for something else than a regular file.
         """
         with contextlib.ExitStack() as stack:
-            self._sinks = stack.enter_context(files.atomic_writes(self._paths, "wb"))
+            self._sinks = stack.enter_context(writing.atomic_writes(self._paths, "wb"))
             if self._compression == tfrecord.GZIP:
                 self._sinks = [stack.enter_context(tfrecord.compressed_sink(sink)) for sink in self._sinks]
             self._stack = stack.pop_all()
@@ -160,7 +160,7 @@ class Sidecar(NamedTuple):
 
     def write(self, path: str) -> None:
         """Writes the sidecar of a file that is complete."""
-        with files.atomic_write(f"{path}.json") as sink:
+        with writing.atomic_write(f"{path}.json") as sink:
             json.dump({"made_from": self.made_from, "num_records": self.num_records, "bytes": self.num_bytes}, sink)
 
 
@@ -189,7 +189,7 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
     if known and known.made_from == fingerprint and known.fits(path):
         logging.info("%s is up to date: %d records", path, known.num_records)
         return known.num_records
-    files.remove(f"{path}.json")
+    writing.remove(f"{path}.json")
     num_records = 0
     with RecordWriter([path], compression) as writer:
         for record in records():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 BM25 = "bm25"  # as a pooling
@@ -81,7 +81,7 @@ class Bm25Weights(NamedTuple):
         Raises:
           UserError: it cannot be written.
         """
-        with files.atomic_write(path, "wb") as sink:
+        with writing.atomic_write(path, "wb") as sink:
             np.savez(sink, idf=self.idf, average_length=self.average_length)
 
     @classmethod

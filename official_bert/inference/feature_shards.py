@@ -18,7 +18,7 @@ from official_bert.data.feature_files import Write
 from official_bert.data.records import Sidecar
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.features import FeatureExtractor
-from official_bert.support import files
+from official_bert.support import files, writing
 
 
 def shard_path(path: str, number: int) -> str:
@@ -67,7 +67,7 @@ def write_shards(
                 num_kept += 1
                 report(number_of_texts)
                 continue
-        files.remove(f"{name}.json")
+        writing.remove(f"{name}.json")
         digest = _Digest(made_from)
         num_before = number_of_texts
         with open_writer(name) as write:

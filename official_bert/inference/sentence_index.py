@@ -17,7 +17,7 @@ from official_bert.data.text_inputs import TextOrPair, TextSource
 from official_bert.inference.bm25 import Bm25Weights
 from official_bert.inference.features import FeatureExtractor
 from official_bert.inference.similarity import normalized
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
 
@@ -153,10 +153,10 @@ class SentenceIndex:
         Raises:
           UserError: the folder cannot be written to.
         """
-        files.make_folders(self._folder)
+        writing.make_folders(self._folder)
         path = os.path.join(self._folder, _VECTORS)
         description = os.path.join(self._folder, _DESCRIPTION)
-        files.remove(description)
+        writing.remove(description)
         written = [_VECTORS]
         if bm25 is not None:
             bm25.save(self.weights_path)
@@ -167,5 +167,5 @@ class SentenceIndex:
                 write(TextFeatures(number, (), vector[np.newaxis]))
                 report(number + 1)
         num_bytes = {name: files.size(os.path.join(self._folder, name)) for name in written}
-        with files.atomic_write(description) as sink:
+        with writing.atomic_write(description) as sink:
             json.dump({_MADE_FROM: self._made_from, _NUM_BYTES: num_bytes}, sink, indent=2)

@@ -19,7 +19,7 @@ from official_bert.config.run_configs.ablation import AblationConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.runs.trials import Trial, advice, run_script
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.text_tables import format_table, mean_and_deviation
 from official_bert.tasks.classification.datasets.published import named_dataset
@@ -154,14 +154,14 @@ def run(config: AblationConfig) -> None:
     trials = list({trial.config.output_dir: trial for of_run in runs.values() for trial in of_run}.values())
     for trial in trials:
         trial.check_folder()
-    files.make_folders(config.output_dir)
-    with files.atomic_write(os.path.join(config.output_dir, _SETTINGS_FILE)) as sink:
+    writing.make_folders(config.output_dir)
+    with writing.atomic_write(os.path.join(config.output_dir, _SETTINGS_FILE)) as sink:
         sink.write(json.dumps(settings, indent=2) + "\n")
     for variant in variants.values():
         _write_architecture(config, bert_config, variant)
     _run_all(config, trials)
     rows = {name: _rows(_TABLES[name], tables[name], runs, config, metric) for name in tables}
-    with files.atomic_write(os.path.join(config.output_dir, _TABLE_FILE)) as sink:
+    with writing.atomic_write(os.path.join(config.output_dir, _TABLE_FILE)) as sink:
         sink.write(format_table(_all_scores(runs, metric), "tsv"))
     for name, table in rows.items():
         sys.stdout.write(f"{_TABLES[name].title}\n\n{format_table(table, config.table_format)}\n")
@@ -260,7 +260,7 @@ def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
         path = _records(config, split, has_pairs, file_seed)
         if files.exists(path):
             continue
-        files.make_folders(os.path.dirname(path))
+        writing.make_folders(os.path.dirname(path))
         flags = PretrainingDataConfig(
             input_file=given,
             input_format=config.input_format,
@@ -286,8 +286,8 @@ def _architecture_file(config: AblationConfig, name: str) -> str:
 
 def _write_architecture(config: AblationConfig, bert_config: BertConfig, variant: _Variant) -> None:
     path = _architecture_file(config, variant.name)
-    files.make_folders(os.path.dirname(path))
-    with files.atomic_write(path) as sink:
+    writing.make_folders(os.path.dirname(path))
+    with writing.atomic_write(path) as sink:
         sink.write(dataclasses.replace(bert_config, **variant.architecture).to_json_string())
 
 

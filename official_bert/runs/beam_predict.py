@@ -7,7 +7,7 @@ from absl import logging
 from official_bert.config.run_configs.beam import BeamPredictionConfig
 from official_bert.data.text_inputs import TextSource
 from official_bert.inference import exports
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.extras import require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.support.progress import format_seconds
@@ -35,8 +35,8 @@ def run(config: BeamPredictionConfig) -> None:
             TextSource(name, *text_format).check()
     output_files = shard_paths(config.output_file, config.num_shards)
     for path in output_files:
-        files.check_writable_folder(path, name="output_file")
-    files.check_no_overwriting(output_files, names, name="output_file")
+        writing.check_writable_folder(path, name="output_file")
+    writing.check_no_overwriting(output_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # One version for all workers, even if another is exported meanwhile.
         model_dir=files.absolute(exports.find_version(config.model_dir) or config.model_dir),

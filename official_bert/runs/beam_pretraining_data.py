@@ -7,7 +7,7 @@ from absl import logging
 from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig
 from official_bert.data.corpus_files import corpus_parts
 from official_bert.runs.create_pretraining_data import record_maker
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.extras import require
 from official_bert.support.input_files import find_inputs
 from official_bert.tasks.pretraining.records import RecordCounts, warn_about_corpus
@@ -29,8 +29,8 @@ def run(config: BeamPretrainingDataConfig) -> None:
     options = beam_jobs.pipeline_options(config.beam_arguments)
     input_files = find_inputs(config.input_file)
     for path in config.output_files:
-        files.check_writable_folder(path, name="output_file")
-    files.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
+        writing.check_writable_folder(path, name="output_file")
+    writing.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
     tokenizer = read_tokenizer(config)
     parts = corpus_parts(
         [files.absolute(path) for path in input_files],

@@ -13,7 +13,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.tokenization import Vocabulary, hf_tokenizer
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
 
@@ -43,12 +43,12 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
 
-    files.make_folders(output_dir)
+    writing.make_folders(output_dir)
     vocab_file, config_file, prefix = (
         os.path.join(output_dir, name) for name in (vocabulary.name, _CONFIG_FILE, _CHECKPOINT)
     )
     sources = [os.path.join(hf_dir, name) for name in files.list_folder(hf_dir)]
-    files.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
+    writing.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
     _write(vocab_file, vocabulary.content)
     _write(config_file, bert_config.to_json_string().encode())
     write_checkpoint(prefix, weights.arrays)
@@ -111,14 +111,14 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         is_albert=config.spm_model_file is not None,
     )
 
-    files.make_folders(config.output_dir)
+    writing.make_folders(config.output_dir)
     contents = {
         vocabulary.name: vocabulary.content,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
         _HF_CONFIG_FILE: _json(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
     }
     paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
-    files.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")
+    writing.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")
     safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
     for path, content in zip(paths, contents.values(), strict=False):
         _write(path, content)
@@ -136,5 +136,5 @@ def _json(values: dict[str, Any]) -> bytes:
 
 
 def _write(path: str, content: bytes) -> None:
-    with files.atomic_write(path, "wb") as sink:
+    with writing.atomic_write(path, "wb") as sink:
         sink.write(content)

@@ -10,7 +10,7 @@ from official_bert.config.run_configs.pretraining import PretrainingDataConfig, 
 from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.masking import Replacements
 from official_bert.data.records import RecordSpool, RecordWriter, fingerprint
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
 from official_bert.support.processes import available_cores
@@ -29,8 +29,8 @@ def run(config: PretrainingDataConfig) -> None:
     """
     input_files = find_inputs(config.input_file)
     for path in config.output_files:
-        files.check_writable_folder(path, name="output_file")
-    files.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
+        writing.check_writable_folder(path, name="output_file")
+    writing.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     tokenizer = read_tokenizer(config)
     maker = record_maker(config, tokenizer)

@@ -12,7 +12,7 @@ from official_bert.inference.feature_shards import shard_path, write_shards
 from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.model import model_fingerprint
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.progress import Progress
 from official_bert.tokenization import Tokenizer
 from official_bert.training.model_files import read_model_files
@@ -84,9 +84,9 @@ def _check_output(config: FeatureConfig) -> None:
     if config.output_file == STANDARD_STREAM:
         return
     path = shard_path(config.output_file, 0) if config.shard_size else config.output_file
-    files.check_writable_folder(path, name="output_file")
+    writing.check_writable_folder(path, name="output_file")
     inputs = [] if config.input_file == STANDARD_STREAM else [config.input_file]
-    files.check_no_overwriting([path], inputs, name="output_file")
+    writing.check_no_overwriting([path], inputs, name="output_file")
 
 
 def _fingerprint(config: FeatureConfig, tokenizer: Tokenizer, encoder: BertEncoder) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES
 
@@ -40,12 +40,12 @@ def write_model(
     Returns:
       The checkpoint's prefix.
     """
-    files.make_folders(folder)
+    writing.make_folders(folder)
     contents = dict(vocabulary)
     if bert_config is not None:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
-        with files.atomic_write(os.path.join(folder, name), "wb") as sink:
+        with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
     prefix = os.path.join(folder, _CHECKPOINT)
     write_checkpoint(prefix, arrays)  # last: where it is, the folder is complete

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from official_bert.config.run_configs.tools import CurvesConfig
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
 from official_bert.support.metrics_file import METRICS_FILE, Metrics, read_metrics
@@ -30,13 +30,13 @@ def run(config: CurvesConfig) -> None:
     curves.check_comparable(runs)
     outputs = [path for path in (config.output_file, config.picture_file) if path is not None]
     inputs = [os.path.join(folder, METRICS_FILE) for folder in metrics]
-    files.check_no_overwriting(outputs, inputs, "output_file")
+    writing.check_no_overwriting(outputs, inputs, "output_file")
     num_panels = len(curves.panels(runs))
     if config.output_file is not None:
-        with files.atomic_write(config.output_file, "wb") as sink:
+        with writing.atomic_write(config.output_file, "wb") as sink:
             sink.write(curves.page(runs, smoothing=config.smoothing, notes=notes).encode())
     if config.picture_file is not None:
-        with files.atomic_write(config.picture_file, "wb") as sink:
+        with writing.atomic_write(config.picture_file, "wb") as sink:
             curves_image.draw(runs, sink, smoothing=config.smoothing)
     logging.info("wrote %s: %d metrics of %d run(s)", " and ".join(outputs), num_panels, len(runs))
 

@@ -27,7 +27,7 @@ from official_bert.inference.sentence_index import (
 from official_bert.inference.similarity import nearest
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.model import model_fingerprint
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tokenization import Tokenizer
@@ -55,8 +55,8 @@ def run(config: SimilarityConfig) -> None:
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: Tokenizer) -> None:
     if config.projector_dir is not None:
         outputs = projector_files(config.projector_dir)
-        files.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
-        files.make_folders(config.projector_dir)  # if it cannot be, that shows before the vectors are computed
+        writing.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
+        writing.make_folders(config.projector_dir)  # if it cannot be, that shows before the vectors are computed
     candidates = _lines_of_texts(config)
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)

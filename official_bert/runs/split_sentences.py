@@ -11,7 +11,7 @@ from official_bert.config.run_configs.corpus import SplitSentencesConfig
 from official_bert.data import tfrecord
 from official_bert.data.corpus_files import CorpusPart, CorpusReader, corpus_parts
 from official_bert.data.sentence_splitter import load_splitter, split_sentences
-from official_bert.support import compression, files
+from official_bert.support import compression, files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
 from official_bert.support.processes import Workers, available_cores
@@ -30,8 +30,8 @@ def run(config: SplitSentencesConfig) -> None:
     """
     load_splitter()
     paths = find_inputs(config.input_file)
-    files.check_writable_folder(config.output_file, name="output_file")
-    files.check_no_overwriting([config.output_file], paths, name="output_file")
+    writing.check_writable_folder(config.output_file, name="output_file")
+    writing.check_no_overwriting([config.output_file], paths, name="output_file")
     parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=_PART_BYTES)
     if config.one_document_per_file and all(part.file_format != "text" for part in parts):
         raise UserError(
@@ -76,7 +76,7 @@ def run(config: SplitSentencesConfig) -> None:
 @contextlib.contextmanager
 def _open_output(path: str) -> Iterator[IO[bytes]]:
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(files.atomic_write(path, "wb"))
+        sink = stack.enter_context(writing.atomic_write(path, "wb"))
         yield stack.enter_context(tfrecord.compressed_sink(sink)) if path.endswith(".gz") else sink
 
 

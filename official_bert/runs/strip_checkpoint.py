@@ -6,7 +6,7 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
 from official_bert.config.run_configs.tools import StripCheckpointConfig
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 _FILE_NAME = "bert_model.ckpt"
@@ -24,10 +24,10 @@ def run(config: StripCheckpointConfig) -> None:
     reader = CheckpointReader(source, source_flag)
     if config.output is None:
         target, target_flag = os.path.join(config.output_dir, _FILE_NAME), "output_dir"
-        files.make_folders(config.output_dir)
+        writing.make_folders(config.output_dir)
     else:
         target, target_flag = config.output, "output"
-    files.check_writable_folder(target, name=target_flag)
+    writing.check_writable_folder(target, name=target_flag)
     if files.exists(target + ".index"):
         given = getattr(config, target_flag)
         raise UserError(f"{target_flag}={given}: the checkpoint {target} exists already; give another name")

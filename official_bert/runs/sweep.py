@@ -14,7 +14,7 @@ from absl import logging
 from official_bert.checkpoints.names import delete_checkpoints
 from official_bert.config.run_configs.sweeps import NerSweepConfig, SweepOptions
 from official_bert.runs.trials import Trial
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 from official_bert.support.text_tables import format_table, mean_and_deviation
@@ -38,7 +38,7 @@ def run(config: SweepOptions) -> None:
         trial.check_folder()
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
-    files.make_folders(config.output_dir)
+    writing.make_folders(config.output_dir)
     _record_progress(config, combinations)
     clock = _Clock(sum(trial.config.num_train_epochs for trial in pending))
     for trial in pending:
@@ -135,7 +135,7 @@ class _Clock:
 
 def _record_progress(config: SweepOptions, combinations: Sequence[_Combination]) -> None:
     """Writes `sweep.tsv`; if asked to, deletes the checkpoints of combinations that can no longer win."""
-    with files.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
+    with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
         sink.write(format_table(_rows(combinations), "tsv"))
     finished = [combination for combination in combinations if combination.is_finished]
     if config.keep_only_winner and finished:

@@ -8,7 +8,7 @@ from absl import logging
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import AttentionConfig
 from official_bert.inference.attention import AttentionReader
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.training.model_files import read_model_files
 from official_bert.visualization import attention, attention_image
 
@@ -22,7 +22,7 @@ def run(config: AttentionConfig) -> None:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     inputs = (config.bert_config_file, config.vocab_file)
-    files.check_no_overwriting([config.output_file], inputs, "output_file")
+    writing.check_no_overwriting([config.output_file], inputs, "output_file")
     length = min(config.max_seq_length, bert_config.max_position_embeddings)  # longer texts are truncated
     bert_config, tokenizer = read_model_files(dataclasses.replace(config, max_seq_length=length))
     read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k)
@@ -33,7 +33,7 @@ def run(config: AttentionConfig) -> None:
             "layer": config.layer % bert_config.num_layers,
             "head": config.head % bert_config.num_attention_heads,
         }
-    with files.atomic_write(config.output_file, "wb") as sink:
+    with writing.atomic_write(config.output_file, "wb") as sink:
         if config.format == "json":
             sink.write(json.dumps(attention.as_json(view, merges_words=config.merge_words)).encode())
         elif config.format == "html":

@@ -10,7 +10,7 @@ from official_bert.inference.features import ExtractionSettings, create_extracto
 from official_bert.inference.sentence_index import read_sentences
 from official_bert.inference.similarity import cosine_table, principal_components
 from official_bert.inference.word_occurrences import Occurrence, find_occurrences
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
 from official_bert.training.model_files import read_model_files
@@ -82,5 +82,5 @@ def _draw(config: WordVectorConfig, occurrences: list[Occurrence], points: np.nd
     axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
     axes.set_ylabel(f"second principal component ({shares[1]:.0%})")
     axes.set_title(config.word)
-    with files.atomic_write(config.picture_file, "wb") as sink:
+    with writing.atomic_write(config.picture_file, "wb") as sink:
         figure.savefig(sink, format="png", dpi=120)

@@ -11,7 +11,7 @@ from official_bert.config.batching import BatchingSettings
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
 from official_bert.serving.versions import made, only_errors_logged, write_version
 from official_bert.serving.warmup import prediction_log, write_warmup
-from official_bert.support import files
+from official_bert.support import files, writing
 
 WARMUP_FILE = "tf_serving_warmup_requests"
 MODELS_FILE, BATCHING_FILE = "models.config", "batching_parameters.txt"
@@ -103,7 +103,7 @@ def _write_settings(export_dir: str, name: str) -> None:
     for file_name, content in settings.items():
         path = os.path.join(export_dir, file_name)
         if not files.exists(path):
-            with files.atomic_write(path) as sink:
+            with writing.atomic_write(path) as sink:
                 sink.write(content)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.serving.servable import Servable
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.fault_points import fault_point
 from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
@@ -130,9 +130,9 @@ def write_version(
     check_export_dir(export_dir)
     vocabulary = servable.vocabulary
     files.check_regular(vocabulary.source)
-    files.make_folders(export_dir)
+    writing.make_folders(export_dir)
     try:
-        with files.new_folder(os.path.join(export_dir, "version")) as partial:
+        with writing.new_folder(os.path.join(export_dir, "version")) as partial:
             save(partial)
             fault_point("describe")
             description = {"task": servable.task, **servable.text_settings._asdict()}
@@ -215,7 +215,7 @@ def _copy(source: str, target: str) -> None:
 def made(folder: str, *names: str) -> str:
     """A path below a folder; the folders between are made."""
     path = os.path.join(folder, *names)
-    files.make_folders(os.path.dirname(path))
+    writing.make_folders(os.path.dirname(path))
     return path
 
 
@@ -224,7 +224,7 @@ def _publish(partial: str, export_dir: str) -> str:
     while True:
         path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
         try:
-            files.rename_folder(partial, path)
+            writing.rename_folder(partial, path)
         except FileExistsError:  # another process was faster
             continue
         return path

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 _CHIEF = 0
@@ -114,11 +114,11 @@ class Cluster:
             return
         path = os.path.join(folder, f".workers-{self.of_chief(secrets.randbits(48))}")
         if self.is_chief:
-            with files.atomic_write(path) as sink:
+            with writing.atomic_write(path) as sink:
                 sink.write("All workers of a run look for this file, to see whether they share the folder.\n")
         self.wait()
         is_missing = self.is_any(not files.exists(path))
-        files.remove(path)
+        writing.remove(path)
         if is_missing:
             raise UserError(
                 f"the {self.num_workers} workers do not share output_dir={folder}: all machines must see the same "

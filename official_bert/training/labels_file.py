@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, listed
 
 LABELS_FILE = "labels.json"
@@ -12,7 +12,7 @@ LABELS_FILE = "labels.json"
 
 def write_labels(output_dir: str, labels: Iterable[str]) -> None:
     """Writes `labels.json`, the names of the labels in the order of the model's outputs."""
-    with files.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
+    with writing.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
         json.dump(list(labels), sink, ensure_ascii=False)
 
 

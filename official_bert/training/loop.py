@@ -12,7 +12,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP, UNLOGGED_STEPS, Checkp
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import LoadReport, load_initial, restore, restore_present
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
@@ -97,7 +97,7 @@ class Trainer:
         Raises:
           UserError: a checkpoint does not fit, or a loss is not finite.
         """
-        files.make_folders(output_dir)
+        writing.make_folders(output_dir)
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
         # Workers stop together, between two steps: none may leave the others alone at something else.
         requests = SaveRequests(save_seconds=plan.save_checkpoints_secs, max_seconds=plan.max_train_seconds)

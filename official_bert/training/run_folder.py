@@ -19,7 +19,7 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import FinetuningOptions, TrainingOptions
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 from official_bert.tokenization.vocab import Vocabulary
@@ -97,7 +97,7 @@ def write_run_config(
       vocabulary: the run's, where it has one.
       num_devices: how many devices share each batch, if it trains.
     """
-    files.make_folders(folder)
+    writing.make_folders(folder)
     packages = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras")}
     settings = {
         "task": config.task,
@@ -107,7 +107,7 @@ def write_run_config(
         "num_devices": num_devices,
         "versions": {"python": sys.version.split()[0], **packages},
     }
-    with files.atomic_write(os.path.join(folder, RUN_CONFIG_FILE)) as sink:
+    with writing.atomic_write(os.path.join(folder, RUN_CONFIG_FILE)) as sink:
         sink.write(json.dumps(settings, indent=2) + "\n")
 
 
@@ -179,7 +179,7 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
     for name, content in contents.items():
         target = os.path.join(folder, name)
         if not (files.exists(target) and _content(target) == content):
-            with files.atomic_write(target, "wb") as sink:
+            with writing.atomic_write(target, "wb") as sink:
                 sink.write(content)
 
 

@@ -16,7 +16,7 @@ from official_bert.data.token_budget import TokenBudget
 from official_bert.modeling.encoders import EncoderOptions
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.unpadding import UnpaddedLayout
-from official_bert.support import files, locks
+from official_bert.support import files, locks, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan
@@ -167,7 +167,7 @@ def training_folder(config: TrainingOptions) -> Iterator[None]:
     Raises:
       UserError: the folder cannot be created, or another process trains into it.
     """
-    files.make_folders(config.output_dir)
+    writing.make_folders(config.output_dir)
     if not config.do_train:
         yield
         return

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.metrics_file import METRICS_FILE, parse_line
 from official_bert.training.hyperparameters import hyperparameters_summary
 from official_bert.training.run_folder import read_run_config, training_settings
@@ -44,7 +44,7 @@ class ScalarLog:
         whole = [(line, scalars) for line in lines if (scalars := parse_line(line))]
         if len(whole) < len(lines):
             logging.warning("%s: dropped %d damaged lines", self._path, len(lines) - len(whole))
-        with files.atomic_write(self._path, "wb") as sink:
+        with writing.atomic_write(self._path, "wb") as sink:
             sink.writelines(line for line, scalars in whole if not is_dropped(scalars))
 
     def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
@@ -65,7 +65,7 @@ class ScalarLog:
         writer.flush()
         with files.open_file(self._path, "a") as sink:
             sink.write(json.dumps({"split": split, "step": step, **scalars}) + "\n")
-        files.flush(self._path)  # a checkpoint that is saved later vouches for the line
+        writing.flush(self._path)  # a checkpoint that is saved later vouches for the line
 
     def _writer(self, split: str) -> tf.summary.SummaryWriter:
         if split not in self._writers:
@@ -84,5 +84,5 @@ def write_results(path: str, results: Mapping[str, Any]) -> None:
     lines = [f"{key} = {results[key]!s}" for key in sorted(results)]
     for line in lines:
         logging.info("%s", line)
-    with files.atomic_write(path) as sink:
+    with writing.atomic_write(path) as sink:
         sink.writelines(f"{line}\n" for line in lines)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.visualization.page import filled
 
 REPORT_FILE = "report.html"
@@ -198,7 +198,7 @@ def write_report(path: str, title: str, sections: Sequence[Section], *, notes: S
       notes: sentences that the reader should know first.
     """
     page = report_page(title, sections, notes=notes)
-    with files.atomic_write(path) as sink:
+    with writing.atomic_write(path) as sink:
         sink.write(page)
     logging.info("wrote %s", path)
 

@@ -15,7 +15,7 @@ import pytest
 from official_bert.checkpoints.bundle import is_whole
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.support import files, locks
+from official_bert.support import locks, writing
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT
 from tests.training.sum_runs import assert_same, saved_steps, train
@@ -76,7 +76,7 @@ def test_a_folder_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, ca
         pass
     assert f"{tmp_path} is on a file system without locks ({os.strerror(number)})" in caplog.messages[0]
     assert "that no other process trains into it" in caplog.messages[0]
-    with files.atomic_write(str(tmp_path / "notes")) as sink:  # and what is written there appears as ever
+    with writing.atomic_write(str(tmp_path / "notes")) as sink:  # and what is written there appears as ever
         sink.write("words")
     assert (tmp_path / "notes").read_text() == "words"
 

@@ -26,7 +26,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.runs import run_classifier, run_pretraining
 from official_bert.serving import saved_model, versions
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, run_script
@@ -362,7 +362,7 @@ def test_a_race_for_a_number_is_settled(tmp_path, monkeypatch):
     monkeypatch.setattr(versions, "versions", lambda _: next(seen))
     assert versions._publish(str(tmp_path / ".version.partial"), str(tmp_path)) == str(tmp_path / "2")
     with pytest.raises(FileExistsError):
-        files.rename_folder(str(tmp_path / "2"), str(tmp_path / "1"))
+        writing.rename_folder(str(tmp_path / "2"), str(tmp_path / "1"))
 
 
 def test_mistakes(reviews, files_of_model, records_file, tmp_path):

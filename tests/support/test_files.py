@@ -11,14 +11,14 @@ import threading
 
 import pytest
 
-from official_bert.support import files, locks, text_files
+from official_bert.support import files, locks, text_files, writing
 from official_bert.support.errors import UserError
 from tests.conftest import script_environment
 from tests.recording import recorded
 
 
 def write(path):
-    with files.atomic_write(path):
+    with writing.atomic_write(path):
         pass
 
 
@@ -84,7 +84,7 @@ def test_find_takes_a_name_with_brackets_literally(tmp_path):
 def test_atomic_write_replaces_only_at_the_end(tmp_path):
     path = tmp_path / "result"
     path.write_text("old")
-    with files.atomic_write(str(path)) as sink:
+    with writing.atomic_write(str(path)) as sink:
         sink.write("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -93,7 +93,7 @@ def test_atomic_write_replaces_only_at_the_end(tmp_path):
 def test_atomic_write_leaves_the_old_file_after_an_error(tmp_path):
     path = tmp_path / "result"
     path.write_text("old")
-    with pytest.raises(RuntimeError), files.atomic_write(str(path)) as sink:
+    with pytest.raises(RuntimeError), writing.atomic_write(str(path)) as sink:
         sink.write("half")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -102,9 +102,9 @@ def test_atomic_write_leaves_the_old_file_after_an_error(tmp_path):
 
 def test_output_folder_is_checked(tmp_path):
     with pytest.raises(UserError, match="output_file.*does not exist"):
-        files.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
+        writing.check_writable_folder(str(tmp_path / "absent" / "x"), "output_file")
     with pytest.raises(UserError, match="is a folder"):
-        files.check_writable_folder(str(tmp_path), "output_file")
+        writing.check_writable_folder(str(tmp_path), "output_file")
 
 
 def test_remote_paths_go_through_tensorflow():
@@ -115,12 +115,12 @@ def test_remote_paths_go_through_tensorflow():
     assert files.exists("ram://folder/b.txt")
     assert files.size("ram://folder/b.txt") == 8
     assert list(text_files.LineReader("ram://folder/b.txt")) == ["one", "two"]
-    with files.atomic_write("ram://folder/c.txt") as sink:
+    with writing.atomic_write("ram://folder/c.txt") as sink:
         sink.write("three")
     with files.open_file("ram://folder/c.txt") as source:
         assert source.read() == "three"
     assert files.find("ram://folder/*.txt") == ["ram://folder/b.txt", "ram://folder/c.txt"]
-    files.remove("ram://folder/c.txt")
+    writing.remove("ram://folder/c.txt")
     assert not files.exists("ram://folder/c.txt")
 
 
@@ -142,11 +142,11 @@ def test_an_output_that_is_an_input_is_found_behind_links(tmp_path):
     source.write_text("words")
     link.symlink_to(source)
     other.write_text("words")
-    files.check_no_overwriting([str(other), str(tmp_path / "new")], [str(source)], name="out")
+    writing.check_no_overwriting([str(other), str(tmp_path / "new")], [str(source)], name="out")
     with pytest.raises(UserError, match=r"out: .*link is also an input; it would be overwritten"):
-        files.check_no_overwriting([str(other), str(link)], [str(source)], name="out")
+        writing.check_no_overwriting([str(other), str(link)], [str(source)], name="out")
     with pytest.raises(UserError, match=r"out lists .*other twice"):
-        files.check_no_overwriting([str(other), f"{tmp_path}/./other"], [], name="out")
+        writing.check_no_overwriting([str(other), f"{tmp_path}/./other"], [], name="out")
 
 
 def test_what_is_no_text_is_named(tmp_path):
@@ -168,7 +168,7 @@ def test_folders_and_files_in_the_place_of_each_other(tmp_path):
         files.find(str(tmp_path))
     (tmp_path / "file").write_text("words")
     with pytest.raises(UserError, match="file is a file, not a folder"):
-        files.make_folders(str(tmp_path / "file"))
+        writing.make_folders(str(tmp_path / "file"))
 
 
 def test_a_folder_has_one_user(tmp_path):
@@ -204,10 +204,10 @@ def test_what_is_no_regular_file_is_not_replaced(special):
     kinds = [os.stat(path).st_mode for path in special]
     for path in special:
         message = r"is (a device|a pipe \(FIFO\)|a socket), not a regular file; name a"
-        with pytest.raises(UserError, match=message), files.atomic_write(str(path)) as sink:
+        with pytest.raises(UserError, match=message), writing.atomic_write(str(path)) as sink:
             sink.write("words")
         with pytest.raises(UserError, match=f"output_file={path} is a"):
-            files.check_writable_folder(str(path), "output_file")
+            writing.check_writable_folder(str(path), "output_file")
     assert [os.stat(path).st_mode for path in special] == kinds
     assert sorted(os.listdir(special[0].parent)) == ["device", "link", "pipe", "socket"]
 
@@ -215,7 +215,7 @@ def test_what_is_no_regular_file_is_not_replaced(special):
 def test_a_link_to_itself_is_not_replaced(tmp_path):
     (tmp_path / "link").symlink_to("link")
     with pytest.raises(UserError, match="link is a symbolic link that leads back to itself"):
-        files.check_writable_folder(str(tmp_path / "link"), "output_file")
+        writing.check_writable_folder(str(tmp_path / "link"), "output_file")
     assert (tmp_path / "link").is_symlink()
 
 
@@ -248,7 +248,7 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     target.write_text("old")
     target.chmod(0o640)
     link.symlink_to("disk/target")
-    with files.atomic_write(str(link)) as sink:
+    with writing.atomic_write(str(link)) as sink:
         sink.write("new")
         assert [name for name in os.listdir(tmp_path / "disk") if "partial" in name]  # on the disk of the target
     assert link.is_symlink()
@@ -256,14 +256,14 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     link.unlink()
     link.symlink_to("disk/absent")
-    with files.atomic_write(str(link)) as sink:
+    with writing.atomic_write(str(link)) as sink:
         sink.write("first")
     assert (tmp_path / "disk" / "absent").read_text() == "first"
 
 
 def test_two_writers_of_one_file_do_not_mix(tmp_path):
     path = str(tmp_path / "file")
-    with files.atomic_write(path) as first, files.atomic_write(path) as second:
+    with writing.atomic_write(path) as first, writing.atomic_write(path) as second:
         first.write("first")
         second.write("second")
     assert (tmp_path / "file").read_text() == "first"  # its block ended last
@@ -298,15 +298,15 @@ def test_a_lock_leaves_other_files_alone(tmp_path):
 
 def test_bytes_are_on_the_disk_before_the_name_and_the_name_before_what_follows(tmp_path, monkeypatch):
     calls = recorded(monkeypatch, "fsync", "replace", "rename")
-    with files.atomic_write(str(tmp_path / "a.json")) as sink:
+    with writing.atomic_write(str(tmp_path / "a.json")) as sink:
         sink.write("{}")
     assert calls == [("fsync", "a.json"), ("replace", "a.json"), ("fsync", tmp_path.name)]
     calls.clear()
-    files.make_folders(str(tmp_path / "x" / "y"))
+    writing.make_folders(str(tmp_path / "x" / "y"))
     assert calls == [("fsync", "x"), ("fsync", tmp_path.name)]
     calls.clear()
     (tmp_path / "x" / "y" / "file").write_text("words")
-    files.rename_folder(str(tmp_path / "x"), str(tmp_path / "1"))
+    writing.rename_folder(str(tmp_path / "x"), str(tmp_path / "1"))
     assert calls[-2:] == [("rename", "1"), ("fsync", tmp_path.name)]
     assert sorted(calls[:-2]) == [("fsync", "file"), ("fsync", "x"), ("fsync", "y")]
 
@@ -319,7 +319,7 @@ def test_a_file_system_that_cannot_flush_is_no_mistake():
         finally:
             os.close(descriptor)
     assert caught.value.errno == errno.EINVAL
-    files._flush("/proc")
+    writing._flush("/proc")
 
 
 @pytest.mark.parametrize(
@@ -337,8 +337,8 @@ def test_names_that_cannot_be(tmp_path, name, message):
         text_files.read_text,
         lambda path: text_files.read_json(path, "model config"),
         files.find,
-        files.make_folders,
-        lambda path: files.check_writable_folder(path, "output_file"),
+        writing.make_folders,
+        lambda path: writing.check_writable_folder(path, "output_file"),
         write,
     ):
         with pytest.raises(UserError, match=message):
@@ -348,7 +348,7 @@ def test_names_that_cannot_be(tmp_path, name, message):
 
 def test_the_longest_names_can_be_written(tmp_path):
     for name in ("a" * 255, "\u00e9" * 127, "\u4e2d" * 85):
-        with files.atomic_write(str(tmp_path / name)) as sink:
+        with writing.atomic_write(str(tmp_path / name)) as sink:
             sink.write(name)
         assert (tmp_path / name).read_text() == name
 
@@ -366,14 +366,14 @@ def test_what_the_disk_reports_names_the_file(tmp_path):
     for use, message in (
         (files.open_file(str(tmp_path / "folder")), "cannot read .*folder: Is a directory"),
         (files.open_file(str(tmp_path / "absent" / "x"), "w"), "cannot write .*absent/x: No such file"),
-        (files.atomic_write(str(tmp_path / "absent" / "x")), "cannot write .*absent/x: No such file"),
-        (files.atomic_write(str(tmp_path / "folder")), "cannot write .*folder: it is a folder"),
+        (writing.atomic_write(str(tmp_path / "absent" / "x")), "cannot write .*absent/x: No such file"),
+        (writing.atomic_write(str(tmp_path / "folder")), "cannot write .*folder: it is a folder"),
     ):
         with pytest.raises(UserError, match=message), use:
             pass
     with (
         pytest.raises(UserError, match=r"cannot write .*/full: No space left on device"),
-        files.atomic_write(str(tmp_path / "full")) as sink,
+        writing.atomic_write(str(tmp_path / "full")) as sink,
         open("/dev/full", "w") as full,
     ):
         os.dup2(full.fileno(), sink.fileno())
@@ -418,8 +418,8 @@ def test_a_file_system_that_tensorflow_lacks_is_named(scheme):
         files.find,
         files.is_folder,
         files.exists,
-        files.make_folders,
-        lambda path: files.check_writable_folder(path, "output_file"),
+        writing.make_folders,
+        lambda path: writing.check_writable_folder(path, "output_file"),
         write,
     ):
         with pytest.raises(UserError, match=rf"TensorFlow has no file system for {scheme}:// \(it has .*\); copy the"):
@@ -466,13 +466,13 @@ def test_a_process_that_drops_its_changes_changes_nothing(tmp_path, monkeypatch)
     files.drop_changes()
     for path in (old, new):
         for mode, content in (("w", "new"), ("wb", b"new")):
-            with files.atomic_write(str(path), mode) as sink:
+            with writing.atomic_write(str(path), mode) as sink:
                 sink.write(content)
         with files.open_file(str(path), "a") as sink:
             sink.write("more")
-    files.remove(str(old))
-    files.remove_folder(str(folder))
-    files.rename_folder(str(folder), str(tmp_path / "other"))
+    writing.remove(str(old))
+    writing.remove_folder(str(folder))
+    writing.rename_folder(str(folder), str(tmp_path / "other"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "old"]
     assert old.read_text() == "old"
     with files.open_file(str(old)) as source:
@@ -498,14 +498,14 @@ def test_a_settings_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_pa
 def test_a_file_or_link_that_somebody_planted_is_not_written_to(tmp_path, monkeypatch):
     precious = tmp_path / "precious"
     precious.write_text("the only copy")
-    monkeypatch.setattr(files.secrets, "token_hex", lambda num_bytes: "guessed")
+    monkeypatch.setattr(writing.secrets, "token_hex", lambda num_bytes: "guessed")
     planted = tmp_path / ".out.partial-guessed"
     for plant in (lambda: planted.symlink_to(precious), lambda: planted.write_text("planted")):
         plant()
-        monkeypatch.setattr(files, "remove_abandoned", lambda path: None)
+        monkeypatch.setattr(writing, "remove_abandoned", lambda path: None)
         with (
             pytest.raises(UserError, match="cannot write .*out: File exists"),
-            files.atomic_write(str(tmp_path / "out")),
+            writing.atomic_write(str(tmp_path / "out")),
         ):
             pass
         planted.unlink(missing_ok=True)
@@ -517,9 +517,9 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_
     for path in (abandoned, other):
         path.write_text("half")
     (tmp_path / ".out.partial-34").mkdir()
-    with files.atomic_write(str(tmp_path / "out")) as living:
+    with writing.atomic_write(str(tmp_path / "out")) as living:
         living.write("whole")
-        with files.atomic_write(str(tmp_path / "out")) as second:
+        with writing.atomic_write(str(tmp_path / "out")) as second:
             second.write("first")
         assert not abandoned.exists() and not (tmp_path / ".out.partial-34").exists()
     assert (tmp_path / "out").read_text() == "whole"
@@ -530,7 +530,7 @@ def test_nobody_else_may_read_what_is_not_complete(tmp_path):
     path = tmp_path / "out.txt"
     previous = os.umask(0o027)
     try:
-        with files.atomic_write(str(path)) as sink:
+        with writing.atomic_write(str(path)) as sink:
             (partial,) = tmp_path.iterdir()
             assert partial.stat().st_mode & 0o777 == 0o600
             sink.write("complete")

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 
@@ -110,7 +110,7 @@ def test_sidecars_of_records_are_left_out_of_folders_alone(folder):
 
 def test_remote_folders_and_lists():
     for name in ("c/b.txt", "a.txt", ".hidden", ".git/x"):
-        files.make_folders(os.path.dirname(f"ram://inputs/{name}"))
+        writing.make_folders(os.path.dirname(f"ram://inputs/{name}"))
         with files.open_file(f"ram://inputs/{name}", "w") as sink:
             sink.write("words")
     with files.open_file("ram://list", "w") as sink:

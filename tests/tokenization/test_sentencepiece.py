@@ -118,8 +118,13 @@ def test_another_process_gets_the_same_tokenizer(tokenizer):
 
 
 def test_the_fingerprint_is_of_the_whole_model(tokenizer, models, tmp_path):
-    other = SentencePieceVocabulary.from_file(write_model(tmp_path / "other", seed_sentencepiece_size=900))
-    assert len({other.fingerprint, tokenizer.vocabulary.fingerprint}) == 2
+    content = bytearray(open(models["albert"], "rb").read())
+    piece = "▁the".encode() + b"\x15"  # behind it, the four bytes of its score
+    content[content.index(piece) + len(piece)] ^= 1
+    (tmp_path / "other.model").write_bytes(content)
+    other = SentencePieceVocabulary.from_file(str(tmp_path / "other.model"))
+    assert other.token_to_id == tokenizer.vocabulary.token_to_id
+    assert other.fingerprint != tokenizer.vocabulary.fingerprint
     assert SentencePieceVocabulary.from_file(models["albert"]).fingerprint == tokenizer.vocabulary.fingerprint
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from absl import logging
 
 from official_bert.metrics.classification import confusion_matrix
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample
@@ -136,5 +136,5 @@ def _predicted_cells(dataset: Dataset, probabilities: np.ndarray) -> list[str]:
 
 
 def _write_rows(path: str, rows: Iterable[Iterable[str]]) -> None:
-    with files.atomic_write(path) as sink:
+    with writing.atomic_write(path) as sink:
         sink.writelines("\t".join(cell.translate(_ESCAPES) for cell in row) + "\n" for row in rows)

@@ -26,7 +26,7 @@ from official_bert.data.corpus_files import CorpusPart
 from official_bert.data.documents import Document, DocumentSpools, DocumentTable, read_documents, write_documents
 from official_bert.data.record_runs import ADVICE, KEY_BITS, merge_runs, write_run
 from official_bert.data.sentence_pairs import Corpus
-from official_bert.support import files, text_files
+from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.locks import exclusive_lock
 from official_bert.support.processes import Workers
@@ -366,7 +366,7 @@ def work_folder(path: str, made_from: str) -> Iterator[None]:
     Raises:
       UserError: there are other files in it, or another process uses it.
     """
-    files.make_folders(path)
+    writing.make_folders(path)
     note = os.path.join(path, _NOTE)
     if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:
         raise UserError(f"work_dir={path} contains other files; choose a folder that is empty or does not exist")
@@ -376,8 +376,8 @@ def work_folder(path: str, made_from: str) -> Iterator[None]:
             logging.info("%s: its files were made from other text or with other flags; starting again", path)
         for name in os.listdir(path):
             if name != ".lock" and (known != made_from or ".partial-" in name):
-                files.remove(os.path.join(path, name))
-        with files.atomic_write(note) as sink:
+                writing.remove(os.path.join(path, name))
+        with writing.atomic_write(note) as sink:
             json.dump({"made_from": made_from}, sink)
         yield
-        files.remove_folder(path)
+        writing.remove_folder(path)

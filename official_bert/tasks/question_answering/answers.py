@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.support.progress import Progress
 from official_bert.tasks.question_answering.examples import split_words
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window
@@ -317,5 +317,5 @@ def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictio
 
 
 def _write_json(output_dir: str, name: str, content: Mapping[str, Any]) -> None:
-    with files.atomic_write(os.path.join(output_dir, name)) as sink:
+    with writing.atomic_write(os.path.join(output_dir, name)) as sink:
         sink.write(json.dumps(content, indent=4) + "\n")

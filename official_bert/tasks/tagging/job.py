@@ -26,7 +26,7 @@ from official_bert.metrics.tagging import (
 from official_bert.modeling.pooling import num_vectors
 from official_bert.serving.run_export import export_options, write_run_export
 from official_bert.serving.versions import check_export_dir
-from official_bert.support import files
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
@@ -273,7 +273,7 @@ class TaggingJob(FinetuningJob):
         if self._has_entities:
             report = conlleval_report(tagging_scores)
             logging.info("%s:\n%s", report_file, report)
-            with files.atomic_write(os.path.join(output_dir, report_file)) as sink:
+            with writing.atomic_write(os.path.join(output_dir, report_file)) as sink:
                 sink.write(report)
 
     def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:

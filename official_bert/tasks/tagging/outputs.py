@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.tasks.tagging.examples import TaggedFile, is_document_start, split_columns, with_suffix
 
 PREDICTIONS_FILE = "predictions.conll"
@@ -27,7 +27,7 @@ def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequenc
     """
     if list(map(len, tags)) != [len(sentence.words) for sentence in tagged_file.sentences]:
         raise ValueError(f"the predicted tags are not one for each word of {tagged_file.path}")
-    with files.atomic_write(path) as sink:
+    with writing.atomic_write(path) as sink:
         sink.writelines(line + "\n" for line in _lines(tagged_file, tags))
 
 

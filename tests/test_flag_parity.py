@@ -94,9 +94,9 @@ def test_a_config_becomes_the_command_line_that_gives_it():
     arguments = to_arguments(config)
     assert arguments == [
         "--nodo_lower_case",
+        "--vocab_file=v",
         "--input_file=a b",
         "--output_file=c=d",
-        "--vocab_file=v",
         "--do_whole_word_mask",
         "--dupe_factor=5",
     ]

@@ -28,12 +28,12 @@ test: install
 	$(BIN)/python -m pytest
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not endurance"
 
-# Kills, signals and damaged files: the long tests of docs/reliability.md.
+# Kills, signals, damaged files and minutes of load: the long tests of docs/reliability.md.
 faults: install
 	$(BIN)/python -m pytest -m "slow or not slow" tests/faults tests/training/test_interruptions.py \
-	  tests/training/test_save_and_stop.py tests/training/test_runs.py
+	  tests/training/test_save_and_stop.py tests/training/test_runs.py tests/serving/test_server.py
 
 lint: install
 	$(BIN)/ruff check .

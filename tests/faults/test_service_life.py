@@ -23,8 +23,8 @@ def export(tmp_path_factory, vocab_file, one_layer_config_file):
     [
         ("signature", 1000),
         ("predictor", 1000),
-        pytest.param("signature", 100_000, marks=pytest.mark.slow),
-        pytest.param("predictor", 20_000, marks=pytest.mark.slow),
+        pytest.param("signature", 100_000, marks=[pytest.mark.slow, pytest.mark.endurance]),
+        pytest.param("predictor", 20_000, marks=[pytest.mark.slow, pytest.mark.endurance]),
     ],
 )
 def test_answers_and_memory_stay_the_same(export, way, num_requests):

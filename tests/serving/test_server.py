@@ -358,7 +358,9 @@ def resident_kilobytes(pid):
 
 
 @pytest.mark.parametrize(
-    ("num_connections", "seconds"), [(8, 3), pytest.param(64, 300, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("num_connections", "seconds"),
+    [(8, 3), pytest.param(64, 300, marks=[pytest.mark.slow, pytest.mark.endurance])],
+    ids=["short", "long"],
 )
 def test_a_new_version_replaces_the_old_one_under_load(
     num_connections, seconds, server, export_dir, write_export, tmp_path

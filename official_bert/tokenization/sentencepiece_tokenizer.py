@@ -4,6 +4,7 @@ import bisect
 import hashlib
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -19,8 +20,8 @@ from official_bert.tokenization.wordpiece import to_unicode
 
 MODEL_FILE = "spiece.model"
 SPACE = "\u2581"  # stands for a space; a piece with it begins a word
-# From 0.2.2 on, of two ways to split a text that are equally likely the other one may be taken.
-_OTHER_VERSIONS = ("0.2.2", "0.2.3")
+# From this version of the package on, of two ways to split a text that are equally likely the other one may be taken.
+_FIRST_OTHER_VERSION = (0, 2, 2)
 _NAMES = {PAD: "<pad>", UNK: "<unk>"}
 _PUNCTUATION = frozenset('!"#$%&"()*+,-./:;?@[\\]^_`{|}~€£')
 _INSIDE_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz") | _PUNCTUATION
@@ -50,7 +51,7 @@ class SentencePieceVocabulary(Vocabulary):
         require("sentencepiece", "sentencepiece")
         import sentencepiece
 
-        if sentencepiece.__version__.startswith(_OTHER_VERSIONS):
+        if tuple(map(int, re.findall(r"\d+", sentencepiece.__version__)[:3])) >= _FIRST_OTHER_VERSION:
             raise UserError(
                 f"sentencepiece {sentencepiece.__version__} splits some texts in another way than ALBERT's and than "
                 "TensorFlow's; run: pip install 'official-bert[sentencepiece]'"

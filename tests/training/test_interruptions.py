@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
-from official_bert.support import files
+from official_bert.support import writing
 from official_bert.training.sigterm import SigtermNotice, Terminated
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
 
@@ -35,7 +35,7 @@ def whole(tmp_path_factory):
 
     states.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((os, "replace"), (files, "remove")):
+        for module, name in ((os, "replace"), (writing, "remove")):
             patch.setattr(module, name, change(getattr(module, name)))
         assert train(whole) == (True, [2, 4, 6])
     return whole, states

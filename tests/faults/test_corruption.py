@@ -198,7 +198,9 @@ def is_refused(found):
     return isinstance(found, str)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 7))])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.endurance]) for seed in range(2, 7))]
+)
 @pytest.mark.parametrize("name", TARGETS)
 def test_damaged_files_are_refused_or_change_nothing(folders, tmp_path, name, seed):
     target, intact = TARGETS[name], folders / name

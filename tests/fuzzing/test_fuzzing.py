@@ -1,6 +1,6 @@
 """Odd values of flags, odd bytes in files and odd texts: one message or a result, never a traceback.
 
-Hypothesis makes them up; the default tests try few, from a fixed seed, and the slow ones many.
+Hypothesis makes them up; the default tests try few, from a fixed seed, and `make faults` many.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from official_bert.tokenization import BasicTokenizer, FullTokenizer
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
 
-HOW_MANY = [20, pytest.param(150, marks=pytest.mark.slow)]
+HOW_MANY = [20, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
 EVERY_SCRIPT = [*SCRIPTS]
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
 
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
@@ -45,3 +46,20 @@ def shifted(values: tf.Tensor, places: int) -> tf.Tensor:
 def ended(texts: tf.Tensor) -> tf.Tensor:
     """Ends each text with a separator, so that no rule looks from one text into the next."""
     return tf.strings.join([texts, "\n"])
+
+
+def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
+    """Finds the capital sigmas at the end of a word.
+
+    Args:
+      contexts: int32 [C], the `SigmaContext` of each character; the last one is white space.
+      is_sigma: bool [C], which are capital sigmas.
+
+    Returns:
+      int64 [sigmas], which of the characters they are.
+    """
+    seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
+    is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
+    # As the last one is white space, the first finds nothing cased before it either.
+    is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
+    return tf.boolean_mask(seen, is_final)

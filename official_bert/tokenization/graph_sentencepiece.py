@@ -12,12 +12,12 @@ import tensorflow as tf
 import tensorflow_text
 
 from official_bert.tokenization import characters
-from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.graph_operations import (
     TEXTS,
     CodePointLookup,
     RaggedEncodingWithOffsets,
     ended,
+    final_sigmas_in,
     shifted,
 )
 from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
@@ -193,12 +193,7 @@ class _TextOps(tf.Module):
 
     def _with_final_sigmas(self, codes: tf.Tensor, lowered: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
         """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
-        contexts = self._sigma_context(codes)
-        seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
-        is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
-        # The last one is white space, so that the first finds nothing cased before it either.
-        is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
-        places = tf.boolean_mask(seen, is_final)
+        places = final_sigmas_in(self._sigma_context(codes), is_sigma)
         final_sigmas = tf.fill(tf.shape(places), ord(FINAL_SIGMA))
         return tf.tensor_scatter_nd_update(lowered, places[:, tf.newaxis], final_sigmas)
 

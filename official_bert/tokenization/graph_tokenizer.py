@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import graph_tables
-from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 from official_bert.tokenization.graph_operations import (
     TEXTS,
     CodePointLookup,
     RaggedEncodingWithOffsets,
     ended,
+    final_sigmas_in,
     shifted,
 )
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER
@@ -166,12 +166,8 @@ class _CharacterOps(tf.Module):
 
     def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
-        contexts = tf.gather(self._sigma_contexts, rules)
-        seen = tf.where(contexts != SigmaContext.SKIPPED)[:, 0]
-        is_cased = tf.gather(contexts, seen) == SigmaContext.CASED
-        # The last one is white space, so that the first finds nothing cased before it either.
-        is_final = (tf.gather(rules, seen) == self._sigma_rule) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
-        places = tf.gather(starts, tf.boolean_mask(seen, is_final))
+        final = final_sigmas_in(tf.gather(self._sigma_contexts, rules), rules == self._sigma_rule)
+        places = tf.gather(starts, final)
         final_sigmas = tf.fill(tf.shape(places), tf.constant(self._final_sigma, tf.int64))
         return tf.tensor_scatter_nd_update(letters, places[:, tf.newaxis], final_sigmas)
 

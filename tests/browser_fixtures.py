@@ -10,13 +10,20 @@ import pytest
 def browser():
     """A headless Chromium; skips where it or playwright is not installed."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
+    if not find_chromium():
         pytest.skip("neither chromium nor google-chrome is on the PATH")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = launch_browser(driver)
         yield browser
         browser.close()
+
+
+def find_chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
+def launch_browser(driver):
+    return driver.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
 
 
 class OpenedPage:

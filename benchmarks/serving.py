@@ -3,10 +3,11 @@ r"""Raw pairs of sentences in, probabilities out: an exported classifier against
   python benchmarks/serving.py --hf_dir all-MiniLM-L6-v2 --data_dir MRPC
 
 All engines have the encoder of --hf_dir and one random head; before anything is timed, their probabilities must agree.
-The peers tokenize with `tokenizers`, pad to the longest of the batch and cut at 128 wordpieces, as the export does.
-Each engine has a new process in each round, since thread pools disturb each other, and is timed on what it has answered
-before. The machine must be idle: PyTorch's threads spin as they wait, so other work slows it down more than the others.
-Needs the `bench` extra.
+Ours takes part twice: as a SavedModel, and exported for LiteRT, which reads one pair at a time. The peers tokenize with
+`tokenizers`, pad to the longest of the batch and cut at 128 wordpieces, as the export does. Each engine has a new
+process in each round, since thread pools disturb each other, and is timed on what it has answered before. The machine
+must be idle: PyTorch's threads spin as they wait, so other work slows it down more than the others. Needs the `bench`
+extra.
 """
 
 import argparse
@@ -34,7 +35,7 @@ BATCH_SIZE, MAX_SEQ_LENGTH = 32, 128
 NUM_PARTS = 2  # of each layer of ours, as by default
 TOLERANCE = 1e-5  # of a probability
 TIME_LIMIT = 900  # seconds of a process; a compiler may hang
-OURS, COMPILED = "ours", "torch.compile"
+OURS, LITE, ONNX, COMPILED = "ours", "ours, LiteRT", "ONNX Runtime", "torch.compile"
 INPUT_NAMES = ["input_ids", "attention_mask", "token_type_ids"]
 
 Pairs = list[tuple[str, str]]
@@ -84,14 +85,14 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def prepare_ours(flags: argparse.Namespace) -> None:
-    """Converts and exports the peers' model."""
+    """Converts the peers' model, and exports it twice."""
     from official_bert.checkpoints.loading import load_whole
     from official_bert.config.bert_config import BertConfig
     from official_bert.config.run_configs.tools import HfConversionConfig
     from official_bert.modeling.classifier import ClassificationModel
-    from official_bert.modeling.encoder import BertEncoder
-    from official_bert.modeling.unpadding import UnpaddedLayout
+    from official_bert.modeling.encoders import FLAT, UNPADDED, create_encoder
     from official_bert.runs import convert_hf_checkpoint
+    from official_bert.serving.lite import write_lite
     from official_bert.serving.saved_model import write_export
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
@@ -99,19 +100,18 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     hf_dir, converted = str(flags.folder / "hf"), str(flags.folder / "converted")
     convert_hf_checkpoint.run(HfConversionConfig(hf_dir=hf_dir, output_dir=converted))
     config = BertConfig.from_json_file(f"{converted}/bert_config.json")
-    model = ClassificationModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=2)
-    load_whole(f"{converted}/bert_model.ckpt", model.trainable_variables, "--hf_dir")
-    servable = ClassificationServable(
-        model,
-        config,
-        FullTokenizer(f"{converted}/vocab.txt"),
-        problem="single_label",
-        labels=("0", "1"),
-        is_pair=True,
-        max_seq_length=MAX_SEQ_LENGTH,
-    )
+    tokenizer = FullTokenizer(f"{converted}/vocab.txt")
+    task = {"problem": "single_label", "labels": ("0", "1"), "is_pair": True, "max_seq_length": MAX_SEQ_LENGTH}
+
+    def make_servable(options):
+        model = ClassificationModel(create_encoder(config, options), num_outputs=2)
+        load_whole(f"{converted}/bert_model.ckpt", model.trainable_variables, "--hf_dir")
+        return ClassificationServable(model, config, tokenizer, **task)
+
+    servable = make_servable(UNPADDED)
     servable.split_layers(NUM_PARTS)
     write_export(str(flags.folder / "export"), servable)
+    write_lite(str(flags.folder / "lite"), make_servable(FLAT))
 
 
 def load_export(folder: pathlib.Path):
@@ -131,6 +131,22 @@ def text_engine(export) -> Engine:
     def run(pairs: Pairs) -> np.ndarray:
         first, second = map(tf.constant, zip(*pairs, strict=True))
         return export.signatures["text"](text_a=first, text_b=second)["probabilities"].numpy()
+
+    return run
+
+
+def lite_engine(folder: pathlib.Path) -> Engine:
+    from ai_edge_litert.interpreter import Interpreter
+
+    import official_bert
+
+    tokenizer = official_bert.load_tokenizer(folder / "lite" / "1" / "assets", do_lower_case=True)
+    interpreter = Interpreter(str(folder / "lite" / "1" / "model.tflite"), num_threads=os.cpu_count())
+    classify = interpreter.get_signature_runner("serving_default")
+
+    def run(pairs: Pairs) -> np.ndarray:
+        rows = [classify(**tokenizer(*pair, max_seq_length=MAX_SEQ_LENGTH)) for pair in pairs]
+        return np.concatenate([row["probabilities"] for row in rows])
 
     return run
 
@@ -181,7 +197,13 @@ def onnx_engine(folder: pathlib.Path) -> Engine:
     return run
 
 
-ENGINES = {OURS: our_engine, "PyTorch": torch_engine, COMPILED: compiled_engine, "ONNX Runtime": onnx_engine}
+ENGINES = {
+    OURS: our_engine,
+    LITE: lite_engine,
+    "PyTorch": torch_engine,
+    COMPILED: compiled_engine,
+    ONNX: onnx_engine,
+}
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -270,6 +292,7 @@ def report(measured: dict[str, list[dict[str, float]]]) -> None:
             f"  {engine:<13}{median(rows, 'p50'):>8.2f}{median(rows, 'p99'):>8.2f}{ratios[0]:>26}"
             f"{median(rows, 'rate'):>13.1f}{ratios[1]:>26}"
         )
+    print(f"  p50 of {ONNX} / LiteRT: {ratio(measured[ONNX], measured[LITE], 'p50')}")
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.layout import LayoutMaker, padded_sequences
+from official_bert.modeling.layout import FlatSequences, LayoutMaker, padded_sequences
 from official_bert.modeling.model import Encoder
 from official_bert.modeling.unpadding import UnpaddedLayout
 
@@ -33,6 +33,7 @@ class EncoderOptions:
 
 PLAIN = EncoderOptions()
 UNPADDED = EncoderOptions(layout_maker=UnpaddedLayout.of)
+FLAT = EncoderOptions(layout_maker=FlatSequences.of)
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> Encoder:

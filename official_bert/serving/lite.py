@@ -14,13 +14,14 @@ from official_bert.support.standard_error import notes_left_out
 def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
     """Writes the next version of a model, as `model.tflite`.
 
-    Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, `max_seq_length`], and gives
-    the numbers that `Servable.predict` gives; LiteRT has neither the tokenizer nor outputs of text.
+    Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the most
+    positions of the model, and gives the numbers that `Servable.predict` gives; LiteRT has neither the tokenizer nor
+    outputs of text. A classifier that reads several windows takes S = `max_seq_length` times their number.
 
     Args:
       export_dir: folder of the versions.
-      servable: what to convert; its encoder computes padding, too, as shapes must not depend on the ids. The
-        file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
+      servable: what to convert; its encoder computes padding, too, as shapes must not depend on the ids; `FLAT` is
+        fastest. The file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
       precision: of the weights: "float32", "float16", which halves the size, or "int8", which quarters it. With int8
         the largest products are computed in integers, too.
 

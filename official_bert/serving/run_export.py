@@ -4,7 +4,7 @@ import dataclasses
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import TrainingOptions
-from official_bert.modeling.encoders import PLAIN, UNPADDED, EncoderOptions
+from official_bert.modeling.encoders import FLAT, UNPADDED, EncoderOptions
 from official_bert.serving.lite import write_lite
 from official_bert.serving.saved_model import write_export
 from official_bert.serving.servable import Servable
@@ -16,7 +16,7 @@ def export_options(config: TrainingOptions) -> EncoderOptions:
     A SavedModel in bfloat16 has its weights in that format; what LiteRT runs is converted afterwards.
     """
     if config.export_format == "tflite":
-        return dataclasses.replace(PLAIN, dtype="float32")
+        return dataclasses.replace(FLAT, dtype="float32")
     return dataclasses.replace(UNPADDED, dtype=config.export_precision)
 
 

@@ -150,12 +150,12 @@ class Servable(tf.Module):
         return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
     def numeric_signature(self) -> tuple[Callable[..., Tensors], tf.Module]:
-        """`predict` of one example with all its positions, int32 [1, S], less what it gives as text.
+        """`predict` of one example, int32 [1, S], less what it gives as text.
 
         Returns:
           The concrete function, and what holds the weights that it needs and nothing else.
         """
-        shape = [1, self._num_example_positions]
+        shape = [1, self._num_numeric_positions]
         ids = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in IDS_SCHEMA.names}
 
         def numbers(**inputs: tf.Tensor) -> Tensors:
@@ -188,6 +188,11 @@ class Servable(tf.Module):
     @property
     def _num_example_positions(self) -> int:
         return self.max_seq_length
+
+    @property
+    def _num_numeric_positions(self) -> int | None:
+        """S of `numeric_signature`; None if it is any number of positions that the model reads."""
+        return None
 
     def _checks(self, inputs: Tensors) -> list[tf.Operation]:
         """Operations that fail where a request cannot be right; otherwise a GPU would answer with some number."""

@@ -6,14 +6,14 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.layout import padded_sequences
+from official_bert.modeling.layout import FlatSequences, padded_sequences
 from official_bert.modeling.unpadding import UnpaddedLayout
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
     max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
 )  # fmt: skip
-LAYOUTS = {"padded": padded_sequences, "unpadded": UnpaddedLayout.of}
+LAYOUTS = {"padded": padded_sequences, "flat": FlatSequences.of, "unpadded": UnpaddedLayout.of}
 MASK = np.array([[1] * 12, [1] * 3 + [0] * 9, [1] + [0] * 11])
 IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)
 SEGMENTS = np.random.default_rng(3).integers(0, 2, MASK.shape)

@@ -12,12 +12,14 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.bilstm import BILSTM
-from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoders import FLAT, create_encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.runs import run_classifier
 from official_bert.serving.lite import write_lite
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tasks.tagging.servable import TaggingServable
@@ -46,6 +48,16 @@ def padded(ids, length):
     return {name: np.pad(values, [[0, 0], [0, length - values.shape[1]]]) for name, values in ids.items()}
 
 
+def answers_without_padding(path, ids):
+    """What the interpreter gives for each row of ids, less its padding: a list of name to array, [1, ...]."""
+    run = tf.lite.Interpreter(str(path), num_threads=1).get_signature_runner("serving_default")
+    lengths = ids["input_mask"].sum(axis=1)
+    return [
+        run(**{name: values[row : row + 1, :length] for name, values in ids.items()})
+        for row, length in enumerate(lengths)
+    ]
+
+
 @pytest.mark.parametrize("precision", TOLERANCES)
 def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, version, tmp_path, precision):
     export = {"export_dir": str(tmp_path / "lite"), "export_format": "tflite", "export_precision": precision}
@@ -59,6 +71,11 @@ def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, versio
     difference = np.abs(found["probabilities"] - expected["probabilities"]).max()
     assert difference < TOLERANCES[precision]
     assert (difference > 1e-7) == (precision != "float32")
+    without_padding = answers_without_padding(tmp_path / "lite" / "1" / "model.tflite", ids)
+    for number, row in enumerate(without_padding):
+        np.testing.assert_allclose(
+            row["probabilities"][0], expected["probabilities"][number], atol=TOLERANCES[precision]
+        )
     files = {path.relative_to(tmp_path / "lite" / "1").as_posix() for path in tmp_path.glob("lite/1/**/*")}
     assert files == {"model.tflite", "official_bert.json", "checksums.json", "assets", "assets/vocab.txt"}
     assert json.loads((tmp_path / "lite" / "1" / "checksums.json").read_text()).keys() >= {"model.tflite"}
@@ -79,7 +96,7 @@ def random_ids(length):
 @pytest.mark.parametrize("task", ["question answering", "tagging", pytest.param("LSTM", marks=pytest.mark.slow)])
 def test_other_tasks(task, vocab_file, tmp_path):
     keras.utils.set_random_seed(1)
-    encoder, tokenizer = BertEncoder(CONFIG), FullTokenizer(vocab_file)
+    encoder, tokenizer = create_encoder(CONFIG, FLAT), FullTokenizer(vocab_file)
     if task == "question answering":
         servable = QuestionAnsweringServable(SpanModel(encoder), CONFIG, tokenizer, OPTIONS)
     else:
@@ -94,6 +111,24 @@ def test_other_tasks(task, vocab_file, tmp_path):
     for name, values in found.items():
         real = ids["input_mask"] == 1
         np.testing.assert_allclose(values[real], expected[name].numpy()[real], atol=1e-4, err_msg=name)
+    for number, row in enumerate(answers_without_padding(f"{path}/model.tflite", ids)):
+        for name, values in row.items():
+            same = expected[name].numpy()[number, : values.shape[1]]
+            np.testing.assert_allclose(values[0], same, atol=1e-4, err_msg=name)
+
+
+def test_a_classifier_of_windows_reads_all_of_them(vocab_file, tmp_path):
+    keras.utils.set_random_seed(1)
+    model = ClassificationModel(create_encoder(CONFIG, FLAT), num_outputs=2, window_length=12)
+    servable = ClassificationServable(
+        model, CONFIG, FullTokenizer(vocab_file), problem="single_label", labels=("0", "1"), is_pair=False,
+        max_seq_length=12, max_windows=2, doc_stride=4,
+    )  # fmt: skip
+    path = write_lite(str(tmp_path), servable)
+    ids = random_ids(24)
+    expected = servable.predict({name: tf.constant(values) for name, values in ids.items()})
+    found = answers(f"{path}/model.tflite", ids)
+    np.testing.assert_allclose(found["probabilities"], expected["probabilities"], atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
     """Writes the next version of a model, as `model.tflite`.
 
     Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the most
-    positions of the model, and gives the numbers that `Servable.predict` gives; LiteRT has neither the tokenizer nor
-    outputs of text. A classifier that reads several windows takes S = `max_seq_length` times their number.
+    positions that the model reads, and gives the numbers of `Servable.predict`; LiteRT has neither the tokenizer nor
+    outputs of text.
 
     Args:
       export_dir: folder of the versions.

@@ -155,8 +155,7 @@ class Servable(tf.Module):
         Returns:
           The concrete function, and what holds the weights that it needs and nothing else.
         """
-        shape = [1, self._num_numeric_positions]
-        ids = {name: tf.TensorSpec(shape, tf.int32, name=name) for name in IDS_SCHEMA.names}
+        ids = {name: tf.TensorSpec([1, None], tf.int32, name=name) for name in IDS_SCHEMA.names}
 
         def numbers(**inputs: tf.Tensor) -> Tensors:
             return {name: value for name, value in self.predict(inputs).items() if value.dtype != tf.string}
@@ -188,11 +187,6 @@ class Servable(tf.Module):
     @property
     def _num_example_positions(self) -> int:
         return self.max_seq_length
-
-    @property
-    def _num_numeric_positions(self) -> int | None:
-        """S of `numeric_signature`; None if it is any number of positions that the model reads."""
-        return None
 
     def _checks(self, inputs: Tensors) -> list[tf.Operation]:
         """Operations that fail where a request cannot be right; otherwise a GPU would answer with some number."""

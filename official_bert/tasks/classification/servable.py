@@ -81,10 +81,6 @@ class ClassificationServable(Servable):
     def _num_example_positions(self) -> int:
         return self._max_windows * self.max_seq_length
 
-    @property
-    def _num_numeric_positions(self) -> int | None:
-        return self._num_example_positions if self._max_windows > 1 else None
-
     def tokenize(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> Tensors:
         """Turns texts into what the model reads.
 

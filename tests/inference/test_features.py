@@ -59,6 +59,7 @@ def test_vectors_are_those_of_each_text_alone_in_order(plain, unpadded, tokenize
         np.testing.assert_allclose(found.vectors, alone(plain, tokenizer, text), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_poolings(plain, unpadded, tokenizer):
     expected = {
         "cls": lambda vectors: vectors[0],

@@ -35,13 +35,9 @@ KINDS = {
 }
 
 
-# Each is trained, exported and asked in a process of its own; the others are of the same parts.
-IN_EVERY_RUN = ("windows of even strides",)
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in IN_EVERY_RUN else pytest.mark.slow) for kind in KINDS]
-)
+# Each is trained, exported and asked in a process of its own.
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_classifier(files_of_model, tmp_path, kind):
     rng = random.Random(2)
     for split, count in (("train", 24), ("test", 7)):

@@ -30,6 +30,8 @@ VARIANTS = (
     "BertEncoder, ALBERT",
     "ClassificationModel, weighted sum",
     "ClassificationModel, windows",
+    "ClassificationModel, BiLSTM",
+    "SpanModel, BiLSTM",
     "TaggingModel, BiLSTM on a weighted sum",
 )  # of models that are checked in every run
 
@@ -218,7 +220,8 @@ def test_an_export_takes_the_inputs_by_name(model, batch, labels, tmp_path):
     )
 
 
-@pytest.mark.parametrize("model_class", [SpanModel, pytest.param(PretrainingModel, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model_class", [SpanModel, PretrainingModel])
 def test_every_model_is_fitted_with_losses_of_keras(batch, labels, model_class):
     positions = np.array([[1, 2]] * NUM_EXAMPLES)
     cases = {

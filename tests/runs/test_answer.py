@@ -60,6 +60,7 @@ def test_answers_stand_on_one_line_with_their_place(flags, capsys):
     assert any("\n" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_may_be_the_folder_of_a_run(flags, tmp_path, capsys):
     for suffix in ("index", "data-00000-of-00001"):
         content = (GOLDEN / "squad" / f"model.ckpt.{suffix}").read_bytes()

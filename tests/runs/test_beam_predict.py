@@ -81,6 +81,7 @@ def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, ver
     assert not list(tmp_path.glob(".*partial*"))
 
 
+@pytest.mark.slow
 def test_records_give_what_their_texts_give(reviews, tmp_path):
     records = os.path.join(reviews["output_dir"], "predict.tf_record")
     flags = {"model_dir": reviews["export_dir"], "input_file": records, "input_format": "tfrecord"}
@@ -124,6 +125,7 @@ def test_vectors_are_those_of_predictor(reviews, tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
 def test_a_process_loads_the_model_once(reviews, texts, tmp_path, monkeypatch, mode):
     counted = []

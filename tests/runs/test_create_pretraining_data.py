@@ -136,6 +136,7 @@ def corpora(folder, text):
     yield {"input_file": f"{folder}/half.txt,{folder}/half.parquet", "text_field": "body"}
 
 
+@pytest.mark.slow
 def test_the_same_corpus_in_every_format_gives_the_same(corpus_file, vocab_file, tmp_path):
     text = open(corpus_file).read()
     settings = {"vocab_file": vocab_file, "max_seq_length": 64, "max_predictions_per_seq": 10, "dupe_factor": 2}

@@ -75,6 +75,7 @@ def stored_logits(path):
     return np.array([record["teacher_logits"].float_list.value for record in records]), records
 
 
+@pytest.mark.slow
 def test_the_teacher_s_logits_lie_beside_each_record(student, teacher, tmp_path):
     result = run_script("run_classifier.py", "--do_eval", **{**student, "do_train": "true"})
     assert result.code == 0, result
@@ -266,6 +267,7 @@ def first_losses(folder):
     return json.loads(open(f"{folder}/metrics.jsonl").readline())
 
 
+@pytest.mark.slow
 def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, model_dir, tmp_path):
     run_pretraining.run(PretrainingConfig(**pretraining, init_checkpoint=str(model_dir / "bert_model.ckpt")))
     copy = first_losses(pretraining["output_dir"])

@@ -191,6 +191,7 @@ class TestShards:
         for shard, other in zip(first, again, strict=True):
             np.testing.assert_array_equal(shard["vectors"], other["vectors"])
 
+    @pytest.mark.slow
     def test_other_texts_or_settings_make_them_again(self, run, tmp_path):
         run()
         texts = tmp_path / "texts.txt"

@@ -44,7 +44,8 @@ def run(settings, folder, **more):
     return read_results(str(folder / "eval_results.txt"))
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, precision):
     scores = run(settings, tmp_path, do_train=True, num_train_epochs=2.0, mixed_precision=precision)
     reader = CheckpointReader(str(tmp_path / "model.ckpt-24"))
@@ -71,6 +72,7 @@ def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, prec
     assert 0 < np.abs(exact - near).max() < 0.1
 
 
+@pytest.mark.slow
 def test_what_a_frozen_encoder_computed_in_one_precision_is_not_used_in_another(settings, tmp_path):
     losses, records = [], []
     for precision in ("none", "bfloat16", "none"):

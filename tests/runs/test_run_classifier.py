@@ -155,6 +155,7 @@ def test_padding_only_as_far_as_needed_changes_no_result(settings):
     assert len(set(map(tuple, dynamic.round(5)))) > 5  # the examples differ, so their order matters
 
 
+@pytest.mark.slow
 def test_two_devices_predict_what_one_does(settings, tmp_path):
     run(settings, do_eval=True, do_predict=True)
     one, scores = probabilities(settings), results(settings)
@@ -273,7 +274,8 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
     assert_reported(settings, "_mismatched")
 
 
-@pytest.mark.parametrize("problem", [pytest.param("single_label", marks=pytest.mark.slow), "multi_label", "regression"])
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
 def test_data_of_ones_own(settings, problem):
     settings |= {"task_name": "custom", "text_a_column": "text"}
     settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
@@ -384,6 +386,7 @@ def records(settings):
     return content
 
 
+@pytest.mark.slow
 def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_model):
     scores = []
     settings |= {**files_of_model, "trainable_encoder": False, "do_eval": True}

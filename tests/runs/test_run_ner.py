@@ -176,6 +176,7 @@ def test_training_evaluation_and_prediction(trained, data_dir, corpus):
     assert [row[0] for row in sections_of(page)["By entity type"]["rows"]] == ["LOC", "PER"]
 
 
+@pytest.mark.slow
 def test_evaluation_and_prediction_alone_give_the_same(trained, copied, data_dir):
     assert run_script("run_ner.py", "--do_eval", **copied).code == 0
     assert results(copied) == results(trained[0])
@@ -190,6 +191,7 @@ def test_evaluation_and_prediction_alone_give_the_same(trained, copied, data_dir
     assert results(copied, "test_results.txt")["test_loss"] == pytest.approx(results(copied)["eval_loss"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_padding_and_devices_change_no_prediction(trained, copied):
     for change in ({"dynamic_padding": False}, {"num_replicas": 2}):
         run(copied, do_eval=True, do_predict=True, **change)
@@ -231,10 +233,8 @@ def with_suffixes(tags):
     return [tag if tag == "O" else "-".join(reversed(tag.split("-"))) for tag in tags]
 
 
-@pytest.mark.parametrize(
-    "notation",
-    [pytest.param(in_iob1, marks=pytest.mark.slow), pytest.param(in_iobes, marks=pytest.mark.slow), with_suffixes],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("notation", [in_iob1, in_iobes, with_suffixes])
 def test_other_notations_are_learned_and_written(settings, corpus, tmp_path, caplog, notation):
     for split, sentences in corpus.items():
         (tmp_path / CONLL_NAMES[split]).write_text(columns(sentences, notation))

@@ -141,6 +141,7 @@ def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, t
     assert not list(tmp_path.glob("out/*.index"))
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, vocab_file, tmp_path, caplog):
     """It has the vocabulary; the masks of an evaluation stay; what changes the masks of a resumed run is warned of."""
     out = tmp_path / "out"

@@ -463,6 +463,7 @@ def test_korquad_is_scored_by_its_own_rules(golden_settings):
     assert scores[0] != scores[1]
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, data):
     settings |= {"init_checkpoint": str(trained[0]["output_dir"]), "train_file": str(data / "dev.json")}
     run(settings, do_train=True, do_predict=True, num_train_epochs=1.0, learning_rate=0.0, dynamic_padding=False)
@@ -644,6 +645,7 @@ def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog)
         assert f"{name} is from an earlier prediction" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
     run(golden_settings)
     folder = golden_settings["output_dir"]

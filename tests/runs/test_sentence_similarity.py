@@ -123,6 +123,7 @@ def test_queries_come_through_a_pipe(flags):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "bm25"])
 def test_an_index_is_used_again(rank, logged, tmp_path, pooling):
     folder = str(tmp_path / "index")

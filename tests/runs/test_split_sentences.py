@@ -248,6 +248,7 @@ def test_memory_depends_on_no_compressed_file(tmp_path):
     assert int(process.stdout) / 1024 < 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_an_interrupted_run_leaves_nothing_behind(num_processes, tmp_path):
     folder = tmp_path / "out"

@@ -83,15 +83,13 @@ def test_a_classifier_is_the_same_in_a_moved_folder_and_in_an_export(classifier,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
         "import official_bert; print(official_bert.Predictor(folder)(('the smith', 'iron')).label)",
-        pytest.param(
-            "import tensorflow as tf, tensorflow_text; text = tf.constant(['the smith']); "
-            "print(tf.saved_model.load(folder + '/1').signatures['text'](text_a=text, text_b=tf.constant([''])))",
-            marks=pytest.mark.slow,
-        ),
+        "import tensorflow as tf, tensorflow_text; text = tf.constant(['the smith']); "
+        "print(tf.saved_model.load(folder + '/1').signatures['text'](text_a=text, text_b=tf.constant([''])))",
     ],
     ids=["Predictor", "TensorFlow alone"],
 )
@@ -181,6 +179,7 @@ def squad_file(path):
     ]
 
 
+@pytest.mark.slow
 def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert, tmp_path):
     questions = squad_file(tmp_path / "squad.json")
     flags = {

@@ -132,7 +132,8 @@ def test_parts_of_a_batch_are_computed_one_after_another(settings, tmp_path):
     assert all(np.isfinite(loss) for _, loss, _ in metrics(tmp_path))
 
 
-@pytest.mark.parametrize("is_masked_while_training", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_masked_while_training", [False, True])
 def test_pretraining_within_a_budget_resumes_exactly(
     is_masked_while_training, one_layer_config_file, records_file, unmasked_records_file, vocab_file, tmp_path
 ):
@@ -185,6 +186,7 @@ def test_a_sweep_tries_batch_sizes(settings):
         SweepConfig(**flags, output_dir="out")
 
 
+@pytest.mark.slow
 def test_a_resume_in_another_order_is_refused(whole, settings, tmp_path):
     folder = broken_off(whole, tmp_path / "out", 3)
     flags = {**settings, "output_dir": str(folder)}

@@ -50,12 +50,13 @@ def plain_results(settings, tmp_path_factory):
     return run(settings, tmp_path_factory.mktemp("plain"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
         {"unpad": True, "gradient_checkpointing": True},
-        pytest.param({"unpad": True, "trainable_encoder": False}, marks=pytest.mark.slow),
-        pytest.param({"use_xla": True}, marks=pytest.mark.slow),
+        {"unpad": True, "trainable_encoder": False},
+        {"use_xla": True},
     ],
     ids=lambda options: "-".join(options),
 )

@@ -260,6 +260,7 @@ def exported(reviews, **changes):
     run_classifier.run(ClassifierConfig(**flags, do_export=True))
 
 
+@pytest.mark.slow
 def test_an_export_in_bfloat16(reviews, version, signatures, tmp_path):
     exported(reviews, export_dir=str(tmp_path / "models"), export_precision="bfloat16")
     narrow = tmp_path / "models" / "1"

@@ -357,9 +357,10 @@ def resident_kilobytes(pid):
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_connections", "seconds"),
-    [(8, 3), pytest.param(64, 300, marks=[pytest.mark.slow, pytest.mark.endurance])],
+    [(8, 3), pytest.param(64, 300, marks=pytest.mark.endurance)],
     ids=["short", "long"],
 )
 def test_a_new_version_replaces_the_old_one_under_load(

@@ -46,6 +46,7 @@ def test_predictions_keep_the_order_and_the_number_of_records_on_any_devices(mod
             np.testing.assert_allclose(other[name], predictions[0][name], atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "records_at_once"), [("_RECORDS_AT_ONCE", 8), ("_BYTES_AT_ONCE", 10)])
 def test_what_is_computed_record_by_record_comes_in_their_order(
     model_dir, records_file, two_devices, monkeypatch, limit, records_at_once

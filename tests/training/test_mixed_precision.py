@@ -49,7 +49,8 @@ def test_steps_stay_near_the_reference(model_dir, golden, dtype, num_parts):
     )
 
 
-@pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_step_that_overflows_changes_only_the_scale_and_the_count(model_dir, golden, two_devices, num_devices):
     strategy = two_devices if num_devices == 2 else tf.distribute.get_strategy()
     model, steps = make_steps(model_dir, {**golden, "num_train_steps": 1000}, "mixed_float16", strategy)

@@ -141,6 +141,7 @@ def check_same_results(one_folder, other_folder):
         np.testing.assert_allclose(tables[1], tables[0], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_two_workers_do_as_one(alone, together, task):
     check_same_training(alone / task, together[0] / task)
@@ -154,6 +155,7 @@ def test_two_devices_do_as_one(alone, two_devices_folder, task):
     check_same_results(alone / task, two_devices_folder / task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_one_worker_writes_what_one_process_writes(alone, together, task):
     def files_in(folder):

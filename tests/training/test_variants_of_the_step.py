@@ -57,12 +57,14 @@ def test_padding_left_out_changes_neither_losses_nor_gradients(name):
         np.testing.assert_allclose(found[path], value, atol=tolerance, err_msg=path)
 
 
+@pytest.mark.slow
 def test_padding_competes_in_the_loss_of_question_answering_only_where_it_is_computed():
     batch = batch_of("question answering")
     losses = [gradients(TASKS["question answering"](options), batch)[1]["loss"] for options in (PLAIN, UNPADDED)]
     assert losses[0] > losses[1] + 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [PLAIN, UNPADDED], ids=["padded", "unpadded"])
 @pytest.mark.parametrize("name", slow_but("classification"))
 def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
@@ -96,18 +98,13 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices, accumul
 
 
 # The stand-in of a TPU, which compiles everything for fixed shapes: the same compiler, on the CPU.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        pytest.param("question answering", EncoderOptions(use_one_hot_embeddings=True), id="question answering"),
-        *(
-            pytest.param(name, options, id=id_, marks=pytest.mark.slow)
-            for name, options, id_ in (
-                *((name, EncoderOptions(use_one_hot_embeddings=True), name) for name in TASKS if name[0] != "q"),
-                ("pretraining", EncoderOptions(recompute_layers=True), "recomputed layers"),
-                ("pretraining", EncoderOptions(dtype="mixed_float16"), "float16"),
-            )
-        ),
+        *(pytest.param(name, EncoderOptions(use_one_hot_embeddings=True), id=name) for name in TASKS),
+        pytest.param("pretraining", EncoderOptions(recompute_layers=True), id="recomputed layers"),
+        pytest.param("pretraining", EncoderOptions(dtype="mixed_float16"), id="float16"),
     ],
 )
 def test_xla_compiles_the_step_of_every_task(name, options):

@@ -66,6 +66,7 @@ def assert_filled(found, expected):
         assert [found.probability for found in candidates] == pytest.approx([p for _, p in wanted], abs=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_path):
     flags = {
         **files_of_model, "output_dir": str(tmp_path / "out"), "max_seq_length": 64,

@@ -262,6 +262,7 @@ class TestInterrupted:
         assert process.returncode == 0, errors
         return errors
 
+    @pytest.mark.slow
     def test_a_killed_run_continues(self, start, tmp_path):
         self.finish(start())
         expected = (tmp_path / "out").read_bytes()

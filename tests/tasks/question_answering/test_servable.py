@@ -109,7 +109,10 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
 
 
 @pytest.mark.parametrize("version_2", [False, True])
-@pytest.mark.parametrize(("max_seq_length", "doc_stride", "max_query_length"), [(64, 24, 16), (40, 30, 5), (64, 1, 20)])
+@pytest.mark.parametrize(
+    ("max_seq_length", "doc_stride", "max_query_length"),
+    [(64, 24, 16), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((40, 30, 5), (64, 1, 20)))],
+)
 def test_answers_are_those_of_the_python_path(
     model, config, tokenizer, max_seq_length, doc_stride, max_query_length, version_2
 ):

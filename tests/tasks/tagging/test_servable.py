@@ -381,6 +381,7 @@ def predicted_tags(run_flags, sentences):
     return tags
 
 
+@pytest.mark.slow
 def test_an_export_tags_as_the_script_does(run_flags, predicted_tags, sentences, tmp_path):
     version = f"{run_flags['export_dir']}/1"
     texts = [" ".join(words) for words in sentences]

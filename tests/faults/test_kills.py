@@ -25,7 +25,6 @@ VARIANTS = {
     "question answering": {"mixed_precision": "bfloat16"},
     "tagging": {"mixed_precision": "bfloat16"},
 }
-KILLS_BY_TIME = 3  # of those of a task
 STARTS_IN_A_FOLDER = 5  # after which a run may come to its end
 
 
@@ -113,10 +112,11 @@ def test_a_short_run_killed_at_each_kind_of_place(runs, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("num_kills", "num_by_time"), [(3, 1), pytest.param(12, 3, marks=pytest.mark.endurance)])
 @pytest.mark.parametrize("task", VARIANTS)
-def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, task):
-    killed_at = kill_and_resume(*runs[task], tmp_path, seed=2, num_kills=12, num_by_time=KILLS_BY_TIME)
-    assert len(killed_at) == 12
+def test_runs_killed_at_any_place_or_moment_end_as_whole_ones(runs, tmp_path, task, num_kills, num_by_time):
+    killed_at = kill_and_resume(*runs[task], tmp_path, seed=2, num_kills=num_kills, num_by_time=num_by_time)
+    assert len(killed_at) == num_kills
     print(task, sorted(killed_at))
 
 

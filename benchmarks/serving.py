@@ -109,7 +109,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
         return ClassificationServable(model, config, tokenizer, **task)
 
     servable = make_servable(UNPADDED)
-    servable.split_layers(NUM_PARTS)
+    servable.compute_in_parts(NUM_PARTS)
     write_export(str(flags.folder / "export"), servable)
     write_lite(str(flags.folder / "lite"), make_servable(FLAT))
 

@@ -34,6 +34,26 @@ class AttentionOutput(NamedTuple):
         return AttentionOutput(keras.KerasTensor(self.context, dtype), keras.KerasTensor(self.probabilities, "float32"))
 
 
+def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities):
+    """Scaled dot-product attention of heads.
+
+    Args:
+      query: float [B, N, F, H].
+      key: float [B, N, T, H].
+      value: float [B, N, T, H].
+      bias: float, added to the scores [B, N, F, T]; see `masks`. None adds nothing.
+      drop_out: what is done to the probabilities before they weigh the values.
+
+    Returns:
+      float [B, N, F, H]; and the probabilities before `drop_out`, float32 [B, N, F, T].
+    """
+    scale = 1 / math.sqrt(query.shape[-1])
+    scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
+    probabilities = ops.softmax(scores if bias is None else scores + ops.cast(bias, "float32"))
+    weights = ops.cast(drop_out(probabilities), value.dtype)
+    return ops.einsum("bnft,bnth->bnfh", weights, value), probabilities
+
+
 @keras.saving.register_keras_serializable(package="official_bert")
 class SelfAttention(Configured, keras.layers.Layer):
     """Scaled dot-product attention of sequences to themselves.
@@ -78,12 +98,8 @@ class SelfAttention(Configured, keras.layers.Layer):
         num_heads = self.config.num_attention_heads
         query = attending_layout.split_heads(self.query(attending), num_heads)  # [B, N, F, H]
         key, value = (layout.split_heads(projection(x), num_heads) for projection in (self.key, self.value))
-        scale = 1 / math.sqrt(self.config.hidden_size // num_heads)
-        scores = ops.cast(ops.einsum("bnfh,bnth->bnft", query, key), "float32") * scale  # [B, N, F, T]
-        probabilities = ops.softmax(scores if bias is None else scores + ops.cast(bias, "float32"))
         # Whole positions are dropped out of the view of others; unusual, but it is the original Transformer's way.
-        dropped = self.dropout(probabilities, training=training)
-        context = ops.einsum("bnft,bnth->bnfh", dropped, value)  # [B, N, F, H]
+        context, probabilities = attend(query, key, value, bias, lambda x: self.dropout(x, training=training))
         return AttentionOutput(attending_layout.join_heads(context), probabilities)
 
 

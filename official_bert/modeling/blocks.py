@@ -80,9 +80,45 @@ def dense(
     )
 
 
-def layer_norm(dtype: keras.DTypePolicy, name: str = LAYER_NORM_NAME) -> keras.layers.LayerNormalization:
-    """Layer normalization under the name that checkpoints and weight decay know; it computes in float32."""
-    return keras.layers.LayerNormalization(epsilon=LAYER_NORM_EPSILON, dtype=dtype, name=name)
+def normalize(x, gamma, beta):
+    """Layer normalization of vectors: x float [..., D], scale and shift float [D]; gives float32 [..., D].
+
+    `keras.ops.layer_normalization` multiplies the scale with the inverse deviation first, which makes as many numbers
+    as x has; here less is computed, in both directions.
+    """
+    x, gamma, beta = (ops.cast(tensor, "float32") for tensor in (x, gamma, beta))
+    centered = x - ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+    return centered * ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class LayerNorm(keras.layers.Layer):
+    """Layer normalization, which computes in float32 under every policy; see `normalize`.
+
+    Attributes:
+      gamma: variable [D], the scale.
+      beta: variable [D], the shift.
+    """
+
+    def __init__(self, *, name: str = LAYER_NORM_NAME, **kwargs):
+        """Has the name that checkpoints and weight decay know; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(name=name, **kwargs)
+        self.supports_masking = True  # no position depends on another
+
+    def build(self, input_shape):
+        """Creates the variables for vectors of this shape."""
+        width = (input_shape[-1],)
+        self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
+        self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
+
+    def compute_output_shape(self, input_shape):
+        """That of x."""
+        return tuple(input_shape)
+
+    def call(self, x):
+        """Normalizes float [..., D]."""
+        return ops.cast(normalize(x, self.gamma, self.beta), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -141,7 +177,7 @@ class ResidualOutput(keras.layers.Layer):
         self._input_width, self._hidden_size = input_width, hidden_size
         self.dense = dense(hidden_size, initializer_range, dtype=self.dtype_policy)
         self.dropout = Dropout(dropout, dtype=self.dtype_policy)
-        self.layer_norm = layer_norm(self.dtype_policy, norm_name)
+        self.layer_norm = LayerNorm(dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
         """Creates the variables; their shapes need no input."""

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import Configured, Dropout, initializer, layer_norm
+from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, initializer
 from official_bert.support.errors import UserError
 
 
@@ -30,7 +30,7 @@ class Embeddings(Configured, keras.layers.Layer):
         """
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings = use_one_hot_embeddings
-        self.layer_norm = layer_norm(self.dtype_policy)
+        self.layer_norm = LayerNorm(dtype=self.dtype_policy)
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
@@ -78,8 +78,10 @@ class Embeddings(Configured, keras.layers.Layer):
             words = _one_hot_lookup(self.word_embeddings, input_ids)
         else:
             words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, E]
-        # A handful of rows: multiplying is faster than gathering, and far faster in the backward pass.
-        segments = _one_hot_lookup(self.token_type_embeddings, segment_ids)
+        if training or self._use_one_hot_embeddings:  # a handful of rows, to which gradients come faster by multiplying
+            segments = _one_hot_lookup(self.token_type_embeddings, segment_ids)
+        else:
+            segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)  # [B, S, E]
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, E]
         return self.dropout(self.layer_norm(words + segments + positions), training=training)
 

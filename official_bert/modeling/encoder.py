@@ -13,7 +13,6 @@ from official_bert.modeling.inputs import completed, named_inputs
 from official_bert.modeling.layout import LayoutMaker, padded_sequences
 from official_bert.modeling.masks import attention_bias, last_real_position
 from official_bert.modeling.model import TokenModel
-from official_bert.modeling.split_layers import SplitStack
 from official_bert.modeling.transformer import TransformerStack
 
 _SCOPE = "bert"  # what the names of an encoder's variables begin with in a checkpoint
@@ -87,7 +86,7 @@ class BertEncoder(Configured, TokenModel):
         stack = SharedStack if config.is_albert else TransformerStack
         self.transformer = stack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
         self.pooler = Pooler(config, dtype=self.dtype_policy)
-        self._split_stack: SplitStack | None = None
+        self._at_inference: tuple[Any, LayoutMaker] | None = None
         self.build_for_any_length()
         self.trainable = trainable  # only when the parts are there does it reach them
 
@@ -153,16 +152,16 @@ class BertEncoder(Configured, TokenModel):
         """The arguments of the constructor, but for what concerns speed and memory alone."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
-    def split_layers(self, num_parts: int) -> None:
-        """Computes inference in parts from now on, for which several cores need not wait for each other.
+    def replace_at_inference(self, stack: Any, layout_maker: LayoutMaker) -> None:
+        """Lets something else compute the layers at inference; training, and what Keras stores, stay as they are.
 
-        The layers' weights are copied: what is assigned to them later changes training alone. Attention probabilities
-        are no longer returned at inference. See `split_layers`, the module.
+        Attention probabilities may then be missing from the results.
 
         Args:
-          num_parts: number of parts; see `BertConfig.export_parts`.
+          stack: called as `TransformerStack`, of which it has `num_heads`.
+          layout_maker: makes the layouts that it works in.
         """
-        self._split_stack = SplitStack(self.transformer, num_parts)
+        self._at_inference = (stack, layout_maker)
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
@@ -188,14 +187,13 @@ class BertEncoder(Configured, TokenModel):
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], what enters the first layer.
             attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`, and
-              after `split_layers`.
+              where `replace_at_inference` was given a stack without them.
 
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are not these.
         """
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
-        stack = self._stack(training)
-        embedding_output, bias, layout = self._embed(inputs, training, stack.num_heads)
+        stack, embedding_output, bias, layout = self._begin(inputs, training)
         layers = stack(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
         last = layers[-1].context
@@ -231,18 +229,16 @@ class BertEncoder(Configured, TokenModel):
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         if self.config.is_left_to_right:
             return self(**inputs, training=training)["pooled_output"]
-        stack = self._stack(training)
-        embedding_output, bias, layout = self._embed(inputs, training, stack.num_heads)
+        stack, embedding_output, bias, layout = self._begin(inputs, training)
         layers = stack(layout.pack(embedding_output), bias, layout=layout, first_only=True, training=training)
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
-    def _stack(self, training) -> TransformerStack | SplitStack:
-        return self.transformer if training or self._split_stack is None else self._split_stack
-
-    def _embed(self, inputs, training, num_heads):
-        """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout to work in."""
+    def _begin(self, inputs, training):
+        """Gives the layers, what enters the first of them, float [B, S, D], the attention bias, and the layout."""
+        stack, layout_maker = self.transformer, self._layout_maker
+        if self._at_inference and not training:
+            stack, layout_maker = self._at_inference
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)  # [B, S, E]
-        embedding_output = self.transformer.project(embedded)
-        layout = self._layout_maker(inputs["input_mask"], num_heads)
+        layout = layout_maker(inputs["input_mask"], stack.num_heads)
         bias = attention_bias(inputs["input_mask"], is_left_to_right=self.config.is_left_to_right)
-        return embedding_output, bias, layout
+        return stack, self.transformer.project(embedded), bias, layout

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.modeling.blocks import ACTIVATIONS, dense, layer_norm
+from official_bert.modeling.blocks import ACTIVATIONS, LayerNorm, dense
 
 
 def gather_positions(sequence, positions):
@@ -66,7 +66,7 @@ class MaskedLmHead(keras.layers.Layer):
         self.dense = dense(
             embedding_size, initializer_range, dtype=self.dtype_policy, activation=ACTIVATIONS[hidden_act]
         )
-        self.layer_norm = layer_norm(self.dtype_policy)
+        self.layer_norm = LayerNorm(dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Creates the transformation and the output bias."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import ENCODER_INPUTS
+from official_bert.modeling.layout import LayoutMaker
 
 
 class Encoder(Protocol):
@@ -36,8 +37,12 @@ class Encoder(Protocol):
     def pool(self, input_ids, input_mask=None, segment_ids=None, training=False) -> Any:
         """Gives `pooled_output` alone, float [B, D]."""
 
-    def split_layers(self, num_parts: int) -> None:
-        """Computes inference in parts: see `BertEncoder.split_layers`."""
+    @property
+    def transformer(self) -> Any:
+        """The `TransformerStack`."""
+
+    def replace_at_inference(self, stack: Any, layout_maker: LayoutMaker) -> None:
+        """Lets something else compute the layers at inference: see `BertEncoder.replace_at_inference`."""
 
 
 class TokenModel(keras.Model):

@@ -41,6 +41,11 @@ class UnpaddedLayout(NamedTuple):
         tokens = ops.reshape(ops.cumsum(ops.reshape(is_token, (-1,))) - 1, ops.shape(input_mask))
         return cls._with_heads(ops.cast(positions, "int32"), tokens, num_heads)
 
+    @staticmethod
+    def take(x, indices):
+        """Gathers rows of x; none of the indices is negative."""
+        return ops.take(x, indices, axis=0)
+
     @classmethod
     def _with_heads(cls, positions, tokens, num_heads: int) -> "UnpaddedLayout":
         heads, length = ops.arange(num_heads, dtype="int32"), ops.shape(tokens)[1]
@@ -50,26 +55,26 @@ class UnpaddedLayout(NamedTuple):
 
     def pack(self, sequences):
         """Leaves the padding of sequences out: float [B, S, D] to [T, D]."""
-        return ops.take(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions, axis=0)
+        return self.take(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions)
 
     def unpack(self, x):
         """Puts the padding back: float [T, D] to [B, S, D]."""
-        return ops.take(x, self.tokens, axis=0)
+        return self.take(x, self.tokens)
 
     def first(self, x) -> tuple[Any, "UnpaddedLayout"]:
         """Selects the first token of each sequence: float [T, D] to [B, D], and their layout."""
         rows = self.tokens[:, 0]
         numbers = ops.arange(ops.shape(rows)[0], dtype="int32")
-        return ops.take(x, rows, axis=0), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
+        return self.take(x, rows), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
 
     # Gathering single heads instead of whole vectors also brings them into the order that attention needs.
 
     def split_heads(self, x, num_heads: int):
         """Splits vectors into heads: float [T, D] to [B, N, S, H]."""
-        return ops.take(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split, axis=0)
+        return self.take(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split)
 
     def join_heads(self, heads):
         """Joins heads into vectors: float [B, N, S, H] to [T, D]."""
         num_heads, head_width = heads.shape[1], heads.shape[3]
-        joined = ops.take(ops.reshape(heads, (-1, head_width)), self.join, axis=0)  # [T, N, H]
+        joined = self.take(ops.reshape(heads, (-1, head_width)), self.join)  # [T, N, H]
         return ops.reshape(joined, (-1, num_heads * head_width))

@@ -28,7 +28,5 @@ def write_run_export(config: TrainingOptions, bert_config: BertConfig, servable:
     """
     if config.export_format == "tflite":
         return write_lite(config.export_dir, servable, config.export_precision)
-    num_parts = bert_config.export_parts(config.export_parallelism, config.bert_config_file)
-    if num_parts > 1:
-        servable.split_layers(num_parts)
+    servable.compute_in_parts(bert_config.export_parts(config.export_parallelism, config.bert_config_file))
     return write_export(config.export_dir, servable)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
+from official_bert.serving.export_stack import ExportStack, ServedLayout
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph import make_graph_tokenizer
 
@@ -39,8 +40,8 @@ class Servable(tf.Module):
         """Joins a model with its tokenizer.
 
         Args:
-          model: its weights are used as they are when the signatures are called or saved; after `split_layers` those
-            of its layers as they were then.
+          model: its weights are used as they are when the signatures are called or saved; after `compute_in_parts`
+            those of its layers as they were then.
           config: the model's architecture.
           tokenizer: the one that the model was trained with.
           max_seq_length: positions of a sequence, and of what the signature `examples` reads.
@@ -55,7 +56,7 @@ class Servable(tf.Module):
         self.text_settings = tokenizer.settings
         self._config = config
         self._run_model = lambda inputs: model(inputs, training=False)  # a model as an attribute would be saved twice
-        self._split_layers = lambda num_parts: model.encoder.split_layers(num_parts)
+        self._encoder = lambda: model.encoder
         self._variables: Sequence[tf.Variable] = ()  # to save
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         # Traced and saved once, whichever signatures call it.
@@ -81,9 +82,14 @@ class Servable(tf.Module):
         """Turns texts, string [B], into predictions, each [B, ...]."""
         return self._predict(self.tokenize(**texts))
 
-    def split_layers(self, num_parts: int) -> None:
-        """Lets signatures that are made afterwards compute in parts; see `BertEncoder.split_layers`."""
-        self._split_layers(num_parts)
+    def compute_in_parts(self, num_parts: int) -> None:
+        """Lets signatures that are made afterwards compute with an `ExportStack`.
+
+        Args:
+          num_parts: number of parts of each layer; see `BertConfig.export_parts`.
+        """
+        encoder = self._encoder()
+        encoder.replace_at_inference(ExportStack(encoder.transformer, num_parts), ServedLayout.of)
 
     def sample_texts(self, num_pieces: int) -> Sequence[str]:
         """Makes texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""

@@ -13,7 +13,7 @@ import numpy as np
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.albert import SharedLayer, SharedStack
 from official_bert.modeling.attention import AttentionBlock, SelfAttention
-from official_bert.modeling.blocks import OutputProjection, ResidualOutput
+from official_bert.modeling.blocks import LayerNorm, OutputProjection, ResidualOutput
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.embeddings import Embeddings
 from official_bert.modeling.encoder import BertEncoder, Pooler
@@ -69,6 +69,7 @@ def _on_encoder(model_class, **options):
 CASES = {
     "Embeddings": Case(lambda **o: Embeddings(CONFIG, **o), (IDS, ("mask", B, S))),
     "Embeddings, one-hot": Case(lambda **o: Embeddings(CONFIG, use_one_hot_embeddings=True, **o), (IDS, IDS)),
+    "LayerNorm": Case(lambda **o: LayerNorm(**o), (VECTORS,)),
     "SelfAttention": Case(lambda **o: SelfAttention(CONFIG, **o), (("vectors", B, 5, D), VECTORS), (1,)),
     "AttentionBlock": Case(lambda **o: AttentionBlock(CONFIG, **o), (VECTORS,), (1,)),
     "ResidualOutput": Case(

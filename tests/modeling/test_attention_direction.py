@@ -9,6 +9,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.serving.export_stack import ExportStack, ServedLayout
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
@@ -72,7 +73,7 @@ def test_the_pooler_reads_the_last_real_position(encoder, encoded):
 def test_other_ways_of_computing_give_the_same_numbers(encoded, num_parts):
     other = random_encoder(layout_maker=UnpaddedLayout.of)
     if num_parts > 1:
-        other.split_layers(num_parts)
+        other.replace_at_inference(ExportStack(other.transformer, num_parts), ServedLayout.of)
     found = other(IDS, MASK)
     np.testing.assert_allclose(found["pooled_output"], encoded["pooled_output"], atol=1e-5)
     np.testing.assert_allclose(other.pool(IDS, MASK), encoded["pooled_output"], atol=1e-5)

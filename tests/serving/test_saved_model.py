@@ -287,8 +287,8 @@ def test_layers_are_in_two_parts_unless_one_is_asked_for(reviews, version, signa
     config = BertConfig.from_json_file(reviews["bert_config_file"])
     for folder, num_parts in ((version, 2), (tmp_path / "models" / "1", 1)):
         shapes = [tuple(shape) for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
-        halves = shapes.count((config.hidden_size, config.hidden_size // 2))
-        assert halves == (6 * config.num_hidden_layers if num_parts == 2 else 0)  # of queries, keys and values
+        projections = (num_parts * config.num_hidden_layers, config.hidden_size, 3 * config.hidden_size // num_parts)
+        assert shapes.count(projections) == 1  # of queries, keys and values
         assert sum(map(np.prod, shapes)) < 1.01 * config.num_parameters
 
 

@@ -91,13 +91,10 @@ class ClassificationServable(Servable):
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S], or [B, W * S] with windows.
         """
-        first, second = self._graph_tokenizer.encode(text_a), None
-        if text_b is not None:
-            same_number = tf.debugging.assert_equal(
-                tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
-            )
-            with tf.control_dependencies([same_number]):
-                second = self._graph_tokenizer.encode(text_b)
+        if text_b is None:
+            first, second = self._graph_tokenizer.encode(text_a), None
+        else:
+            first, second = self._encode_pairs(text_a, text_b)
         if self._max_windows == 1:
             return truncate_and_join(first, second, max_seq_length=self.max_seq_length, **self._specials)
         return join_windows(
@@ -108,6 +105,22 @@ class ClassificationServable(Servable):
             doc_stride=self._doc_stride,
             **self._specials,
         )
+
+    def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Encodes both texts of all pairs at once: two rounds of so many small operations would take twice as long."""
+        same_number = tf.debugging.assert_equal(
+            tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
+        )
+        with tf.device("CPU:0"), tf.control_dependencies([same_number]):
+            encoded = self._graph_tokenizer.encode(tf.concat([text_a, text_b], axis=0))
+            num_pairs = tf.size(text_a)
+            start = encoded.row_splits[num_pairs]  # of the second texts
+            halves = (
+                (encoded.flat_values[:start], encoded.row_splits[: num_pairs + 1]),
+                (encoded.flat_values[start:], encoded.row_splits[num_pairs:] - start),
+            )
+            first, second = (tf.RaggedTensor.from_row_splits(*half, validate=False) for half in halves)
+            return first, second
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Classifies.

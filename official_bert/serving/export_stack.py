@@ -1,0 +1,212 @@
+"""The transformer layers as an exported model computes them: in parts, so that several cores answer one request.
+
+TensorFlow can let all cores share each matrix product. One short text has some forty products of a tenth of a
+millisecond, and waiting for each other costs the cores as much again. Parts of a layer are independent for longer: the
+products, the attention and the activation of one part need nothing of another, and only their results are added up.
+With one thread for each operation, TensorFlow gives each part to a core of its own.
+
+This is tensor parallelism between cores (Megatron-LM, section 3): each part adds up and normalizes the results of all
+parts for itself, as every device does there, rather than wait until another core has done so.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from official_bert.modeling.attention import AttentionOutput, attend
+from official_bert.modeling.blocks import ResidualOutput, normalize
+from official_bert.modeling.transformer import TransformerLayer, TransformerStack
+from official_bert.modeling.unpadding import UnpaddedLayout
+
+# B: sequences, S: positions, T: tokens, D = N * H, n = N / parts heads of a part, d = n * H, i = I / parts.
+
+
+class ServedLayout(UnpaddedLayout):
+    """An `UnpaddedLayout` with TensorFlow's own gathering; Keras's looks for negative indices first."""
+
+    @staticmethod
+    def take(x, indices):
+        """Gathers rows of x."""
+        return tf.gather(x, indices)
+
+    def places_of_heads(self, num_projections: int) -> tf.Tensor:
+        """Tells where the heads of several projections of a position stand, which lie side by side for each token.
+
+        Returns:
+          int32 [projections, B, n, S], which of the T * projections * n heads of all tokens.
+        """
+        num_heads = self.split.shape[1]
+        heads = tf.reshape(tf.range(num_projections * num_heads), [num_projections, 1, num_heads, 1])
+        return self.tokens[:, tf.newaxis] * (num_projections * num_heads) + heads
+
+
+class _Kernels(NamedTuple):
+    """What a part of a layer multiplies with; or those of all parts and layers, with one more dimension before.
+
+    Attributes:
+      projections: float [D, 3 * d], of query, key and value side by side.
+      attention_output: float [d, D].
+      intermediate: float [D, i].
+      output: float [i, D].
+    """
+
+    projections: Any
+    attention_output: Any
+    intermediate: Any
+    output: Any
+
+
+class _Vectors(NamedTuple):
+    """What a layer adds and scales by: constants of the graph, as a small variable costs as much as a large one.
+
+    Attributes:
+      projections: [3 * d] for each part.
+      intermediate: [i] for each part.
+      attention_output: [D].
+      output: [D].
+      attention_norm: scale and shift, [D] each.
+      output_norm: scale and shift, [D] each.
+    """
+
+    projections: list[np.ndarray]
+    intermediate: list[np.ndarray]
+    attention_output: np.ndarray
+    output: np.ndarray
+    attention_norm: tuple[np.ndarray, np.ndarray]
+    output_norm: tuple[np.ndarray, np.ndarray]
+
+
+class ExportStack:
+    """Computes what a `TransformerStack` computes at inference.
+
+    It has copies of the weights: four variables, since each one costs every request some time. With weights in bfloat16
+    the products are in bfloat16, too, and what they are added to is float32.
+
+    Attributes:
+      num_heads: n.
+    """
+
+    def __init__(self, stack: TransformerStack, num_parts: int):
+        """Copies the weights.
+
+        Args:
+          stack: the layers.
+          num_parts: number of parts, which divides the heads and the width of the feed-forward layers.
+        """
+        self.num_heads = stack.num_heads // num_parts
+        self._num_parts = num_parts
+        layers = list(dict.fromkeys(stack.layers))
+        self._numbers = [layers.index(layer) for layer in stack.layers]  # those that share weights are one
+        self._vectors = [_vectors(layer, num_parts) for layer in layers]
+        self._activation = layers[0].intermediate.dense.activation
+        parts = zip(*(part for layer in layers for part in _kernels(layer, num_parts)), strict=True)
+        self._kernels = _Kernels(*(tf.Variable(np.stack(arrays), trainable=False) for arrays in parts))
+
+    def __call__(self, x, bias, *, layout: ServedLayout, first_only=False, training=False):
+        """Transforms sequences; see `TransformerStack.call`. The outputs have no probabilities, and none drops out."""
+        del training
+        kernels = [_Kernels(*part) for part in zip(*map(tf.unstack, self._kernels), strict=True)]  # without copying
+        places_of_heads = layout.places_of_heads(3)
+        compute_dtype = x.dtype
+        copies = [ops.cast(x, "float32")]  # of the vectors, one for each part
+        for _ in range(self._num_parts - 1):
+            # TensorFlow's optimizer must not see that these are the same, or it would compute but one of them.
+            copies.append(tf.raw_ops.PlaceholderWithDefault(input=copies[-1], shape=[None, x.shape[-1]]))
+        outputs = []
+        for place, number in enumerate(self._numbers):
+            parts = kernels[number * self._num_parts : (number + 1) * self._num_parts]
+            vectors = self._vectors[number]
+            attends_first = first_only and place == len(self._numbers) - 1
+            contexts = [
+                self._context(*part, bias, layout, places_of_heads, attends_first)
+                for part in zip(copies, parts, vectors.projections, strict=True)
+            ]
+            if attends_first:
+                copies = [layout.first(x)[0] for x in copies]
+            copies = self._feed_forward(self._attended(copies, contexts, parts, vectors), parts, vectors)
+            outputs.append(AttentionOutput(ops.cast(copies[0], compute_dtype), None))
+        return outputs
+
+    def _context(self, x, kernels, projection_bias, bias, layout, places_of_heads, attends_first):
+        """Lets the heads of a part attend: float [T, D] to [T, d], or to [B, d] if the first positions alone attend."""
+        projected = _linear(x, kernels.projections, projection_bias)  # [T, 3 * d]
+        heads = ops.reshape(projected, (-1, projected.shape[-1] // (3 * self.num_heads)))  # [T * 3 * n, H]
+        query, key, value = tf.unstack(layout.take(heads, places_of_heads))  # [B, n, S, H]
+        if not attends_first:
+            return layout.join_heads(attend(query, key, value, bias)[0])
+        context = attend(query[:, :, :1], key, value, bias)[0]  # [B, n, 1, H]
+        return ops.reshape(context, (-1, self.num_heads * context.shape[-1]))
+
+    def _attended(self, copies, contexts, parts, vectors):
+        """Projects what the parts attended to, and adds it to the copies: each float [..., D]."""
+        results = [
+            _linear(context, kernels.attention_output, None if number else vectors.attention_output)
+            for number, (context, kernels) in enumerate(zip(contexts, parts, strict=True))
+        ]
+        return [_added_and_normalized(x, results, vectors.attention_norm) for x in copies]
+
+    def _feed_forward(self, copies, parts, vectors):
+        """Computes the feed-forward half, and adds it to the copies: each float [..., D]."""
+        results = []
+        for number, (x, kernels) in enumerate(zip(copies, parts, strict=True)):
+            wide = self._activation(_linear(x, kernels.intermediate, vectors.intermediate[number]))  # [..., i]
+            results.append(_linear(wide, kernels.output, None if number else vectors.output))
+        return [_added_and_normalized(x, results, vectors.output_norm) for x in copies]
+
+
+def _linear(x, kernel, bias):
+    """A product, with a bias where there is one: one operation for TensorFlow's optimizer, with an activation, too."""
+    product = ops.matmul(ops.cast(x, kernel.dtype), kernel)
+    return product if bias is None else tf.nn.bias_add(product, bias)
+
+
+def _added_and_normalized(x, results, norm):
+    """Adds the results of all parts, each float [..., D], and normalizes: float32 [..., D]."""
+    return normalize(tf.add_n([x, *(ops.cast(result, "float32") for result in results)]), *norm)
+
+
+def _kernels(layer: TransformerLayer, num_parts: int) -> list[_Kernels]:
+    """Those of each part."""
+    attention = layer.attention.self_attention
+    arrays = (
+        _columns([attention.query.kernel, attention.key.kernel, attention.value.kernel], num_parts),
+        _rows(layer.attention.residual_output.dense.kernel, num_parts),
+        _columns([layer.intermediate.dense.kernel], num_parts),
+        _rows(layer.residual_output.dense.kernel, num_parts),
+    )
+    return [_Kernels(*of_part) for of_part in zip(*arrays, strict=True)]
+
+
+def _vectors(layer: TransformerLayer, num_parts: int) -> _Vectors:
+    attention = layer.attention.self_attention
+    attention_output, output = layer.attention.residual_output, layer.residual_output
+    return _Vectors(
+        _columns([attention.query.bias, attention.key.bias, attention.value.bias], num_parts),
+        _columns([layer.intermediate.dense.bias], num_parts),
+        _array(attention_output.dense.bias),
+        _array(output.dense.bias),
+        _norm(attention_output),
+        _norm(output),
+    )
+
+
+def _norm(block: ResidualOutput) -> tuple[np.ndarray, np.ndarray]:
+    return _array(block.layer_norm.gamma), _array(block.layer_norm.beta)
+
+
+def _columns(variables: Sequence[Any], num_parts: int) -> list[np.ndarray]:
+    """The columns of each part, of all variables side by side."""
+    split = (np.split(_array(variable), num_parts, axis=-1) for variable in variables)
+    return [np.concatenate(of_part, axis=-1) for of_part in zip(*split, strict=True)]
+
+
+def _rows(variable: Any, num_parts: int) -> list[np.ndarray]:
+    """The rows of each part."""
+    return np.split(_array(variable), num_parts)
+
+
+def _array(variable: Any) -> np.ndarray:
+    return ops.convert_to_numpy(variable)

@@ -10,6 +10,7 @@ from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.serving.export_stack import ExportStack, ServedLayout
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph import make_graph_tokenizer
+from official_bert.tokenization.graph_operations import Unsaved
 
 Tensors = dict[str, tf.Tensor]
 
@@ -59,8 +60,10 @@ class Servable(tf.Module):
         self._encoder = lambda: model.encoder
         self._variables: Sequence[tf.Variable] = ()  # to save
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
-        # Traced and saved once, whichever signatures call it.
-        self._predict = tf.function(self.predict, input_signature=[ids], autograph=False)
+        # Traced once, whichever signatures call it.
+        predict = tf.function(self.predict, input_signature=[ids], autograph=False)
+        self._predict = Unsaved(predict)
+        self._variables_in_use = lambda: predict.get_concrete_function().variables
         self.vocabulary = tokenizer.vocabulary
         self._graph_tokenizer = make_graph_tokenizer(tokenizer)
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
@@ -173,7 +176,7 @@ class Servable(tf.Module):
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """All functions to save, by name; what they need is saved with the module."""
-        self._variables = self._predict.get_concrete_function().variables
+        self._variables = self._variables_in_use()
         return {name: self.signature(name) for name in SIGNATURES}
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:

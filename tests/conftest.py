@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,8 @@ LONG_FILES = (  # the longest first
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell script; scripts inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     is_parallel = config.getoption("dist", "no") != "no"
     if not hasattr(config, "workerinput"):
         if is_parallel:  # the workers keep the cores busy: threads that wait for each other cost a tenth of the time

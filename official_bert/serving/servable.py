@@ -10,7 +10,6 @@ from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.serving.export_stack import ExportStack, ServedLayout
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph import make_graph_tokenizer
-from official_bert.tokenization.graph_operations import Unsaved
 
 Tensors = dict[str, tf.Tensor]
 
@@ -56,16 +55,19 @@ class Servable(tf.Module):
         self.max_seq_length = max_seq_length
         self.text_settings = tokenizer.settings
         self._config = config
-        self._run_model = lambda inputs: model(inputs, training=False)  # a model as an attribute would be saved twice
-        self._encoder = lambda: model.encoder
-        self._variables: Sequence[tf.Variable] = ()  # to save
-        ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
-        # Traced once, whichever signatures call it.
-        predict = tf.function(self.predict, input_signature=[ids], autograph=False)
-        self._predict = Unsaved(predict)
-        self._variables_in_use = lambda: predict.get_concrete_function().variables
         self.vocabulary = tokenizer.vocabulary
-        self._graph_tokenizer = make_graph_tokenizer(tokenizer)
+        ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
+        predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
+        graph_tokenizer = make_graph_tokenizer(tokenizer)
+        # Behind lambdas: saving would trace and save each function of an attribute again, whether a signature calls it
+        # or not. What the signatures call is saved with them, but for the variables and tables.
+        self._run_model = lambda inputs: model(inputs, training=False)
+        self._encoder = lambda: model.encoder
+        self._predict = lambda inputs: predict(inputs)
+        self._variables_in_use = lambda: predict.get_concrete_function().variables
+        self._graph_tokenizer = lambda: graph_tokenizer
+        self._variables: Sequence[tf.Variable] = ()  # to save
+        self._tables = graph_tokenizer.submodules  # to save
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
 
     @property

@@ -1,8 +1,6 @@
 """Small operations that both tokenizers of the graph are made of, and what they read and return."""
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -24,36 +22,6 @@ class RaggedEncodingWithOffsets(NamedTuple):
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
     ends: tf.RaggedTensor
-
-
-class Unsaved:
-    """Hides a `tf.function` from the module whose attribute it is.
-
-    Saving a module traces and saves each `tf.function` among its attributes once more, whether anything calls it or
-    not; what the saved signatures call they bring along.
-    """
-
-    def __init__(self, function: Callable[..., Any]):
-        """Hides a function."""
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Calls it."""
-        return self._function(*arguments)
-
-
-def traced_once(method: Callable[[Any, tf.Tensor], Any]) -> Callable[[Any, tf.Tensor], Any]:
-    """Makes a method of texts, string [B], a graph that is traced once for each object, whatever calls it."""
-    attribute = f"_traced_{method.__name__}"
-
-    @functools.wraps(method)
-    def call(self, texts):
-        if not hasattr(self, attribute):
-            function = tf.function(method.__get__(self), input_signature=[TEXTS], autograph=False)
-            setattr(self, attribute, Unsaved(function))
-        return getattr(self, attribute)(texts)
-
-    return call
 
 
 class CodePointLookup(tf.Module):

@@ -13,12 +13,12 @@ import tensorflow_text
 
 from official_bert.tokenization import characters
 from official_bert.tokenization.graph_operations import (
+    TEXTS,
     CodePointLookup,
     RaggedEncodingWithOffsets,
     ended,
     final_sigmas_in,
     shifted,
-    traced_once,
 )
 from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
 from official_bert.tokenization.sentencepiece_text import decompose
@@ -57,7 +57,7 @@ class GraphSentencePieceTokenizer(tf.Module):
             self._op = tensorflow_text.SentencepieceTokenizer(tokenizer.vocabulary.model, out_type=tf.int32)
             self._parts = _PartOps(tokenizer) if tokenizer.parts_of_piece else None
 
-    @traced_once
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into pieces.
 
@@ -72,7 +72,7 @@ class GraphSentencePieceTokenizer(tf.Module):
             ids = self._op.tokenize(_encoded(self._text.prepare(codes).codes))
             return self._parts.split(ids) if self._parts else ids
 
-    @traced_once
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
         """Splits texts into pieces with their offsets.
 

@@ -14,12 +14,12 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import graph_tables
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 from official_bert.tokenization.graph_operations import (
+    TEXTS,
     CodePointLookup,
     RaggedEncodingWithOffsets,
     ended,
     final_sigmas_in,
     shifted,
-    traced_once,
 )
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER
 
@@ -63,7 +63,8 @@ class _Pieces(NamedTuple):
 class GraphTokenizer(tf.Module):
     """Produces the ids that a `FullTokenizer` produces.
 
-    Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it.
+    Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it. Like all
+    functions of a `tf.Module`, `encode` alone does not keep its tables alive: hold on to the object.
     """
 
     def __init__(self, tokenizer: FullTokenizer):
@@ -78,7 +79,7 @@ class GraphTokenizer(tf.Module):
             self._characters = _CharacterOps(letters, tokenizer.settings)
             self._pieces = _PieceOps(letters, tokenizer)
 
-    @traced_once
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits texts into wordpieces.
 
@@ -94,7 +95,7 @@ class GraphTokenizer(tf.Module):
             pieces = self._pieces.split(letters.letters, letters.text_starts)
             return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
 
-    @traced_once
+    @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
         """Splits texts into wordpieces with their offsets.
 

@@ -92,7 +92,7 @@ class ClassificationServable(Servable):
           input_ids, input_mask and segment_ids, int32 [B, S], or [B, W * S] with windows.
         """
         if text_b is None:
-            first, second = self._graph_tokenizer.encode(text_a), None
+            first, second = self._graph_tokenizer().encode(text_a), None
         else:
             first, second = self._encode_pairs(text_a, text_b)
         if self._max_windows == 1:
@@ -112,7 +112,7 @@ class ClassificationServable(Servable):
             tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
         )
         with tf.device("CPU:0"), tf.control_dependencies([same_number]):
-            encoded = self._graph_tokenizer.encode(tf.concat([text_a, text_b], axis=0))
+            encoded = self._graph_tokenizer().encode(tf.concat([text_a, text_b], axis=0))
             num_pairs = tf.size(text_a)
             start = encoded.row_splits[num_pairs]  # of the second texts
             halves = (

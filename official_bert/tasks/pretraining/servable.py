@@ -77,7 +77,7 @@ class PretrainingServable(Servable):
           input_ids, input_mask and segment_ids, int32 [B, S].
         """
         parts = tf.strings.split(text, vocab.MASK)  # [B, (masks + 1)]
-        ids = self._graph_tokenizer.encode(parts.flat_values)  # [parts, (pieces)]
+        ids = self._graph_tokenizer().encode(parts.flat_values)  # [parts, (pieces)]
         # A mask follows each part, so that a piece moves on by one for each part before its own.
         splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
         places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()

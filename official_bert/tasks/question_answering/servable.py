@@ -213,8 +213,8 @@ class QuestionAnsweringServable(Servable):
         )
         with tf.device("CPU:0"), tf.control_dependencies([same_number]):
             characters = tf.strings.unicode_decode(context, "UTF-8", errors="ignore")
-            queries = self._graph_tokenizer.encode(question)
-            pieces = self._graph_tokenizer.encode_with_offsets(context)
+            queries = self._graph_tokenizer().encode(question)
+            pieces = self._graph_tokenizer().encode_with_offsets(context)
             num_query_pieces = tf.minimum(queries.row_lengths(), self._options.max_query_length)
             cuts = self._cuts(num_query_pieces, pieces.ids.row_lengths())
             windows = self._windows(cuts, num_query_pieces)

@@ -237,7 +237,7 @@ class TaggingServable(Servable):
 
     def _windows(self, words: _Words) -> _Windows:
         """Cuts sentences into windows, as `windows.make_windows` does without documents."""
-        pieces = self._graph_tokenizer.encode(words.texts)  # [W, (pieces)]
+        pieces = self._graph_tokenizer().encode(words.texts)  # [W, (pieces)]
         nothing_left = pieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.math.count_nonzero(nothing_left)], self._unk_id),

@@ -62,8 +62,11 @@ class PagedTable(NamedTuple):
     @classmethod
     def of(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
         """Makes the table of int32 [1114112], a number for every code point."""
-        pages, page_of = np.unique(np.asarray(numbers, np.int32).reshape(-1, PAGE_SIZE), axis=0, return_inverse=True)
-        return cls(page_of.astype(np.int32).ravel(), pages)
+        number_of_page: dict[bytes, int] = {}
+        rows = np.asarray(numbers, np.int32).reshape(-1, PAGE_SIZE)
+        page_of = [number_of_page.setdefault(row.tobytes(), len(number_of_page)) for row in rows]
+        pages = np.frombuffer(b"".join(number_of_page), np.int32)
+        return cls(np.array(page_of, np.int32), pages.reshape(-1, PAGE_SIZE))
 
 
 class CharacterTable(NamedTuple):
@@ -105,23 +108,21 @@ def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], setting
 @functools.cache
 def _characters_with_rules() -> Sequence[str]:
     """The characters that rewriting may change, an eighth of all."""
-    every = map(chr, range(NUM_CODE_POINTS))
     without_rules = _CATEGORIES_WITHOUT_RULES
-    return [char for char in every if unicodedata.category(char) not in without_rules or characters.is_cjk(char)]
+    assigned = [char for char in map(chr, range(NUM_CODE_POINTS)) if unicodedata.category(char) not in without_rules]
+    return list(dict.fromkeys(itertools.chain(assigned, characters.cjk_characters())))
 
 
 def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> CharacterRule:
-    rewritten = characters.rewrite(character, settings)
-    is_accent = not rewritten and characters.clean(character) != ""
-    rule = CharacterRule(
-        tuple(SEPARATOR if part.isspace() else letters.get(part, UNKNOWN_LETTER) for part in rewritten),
+    rewritten, cleaned = characters.rewrite(character, settings), characters.clean(character)
+    is_accent = not rewritten and cleaned != ""
+    return CharacterRule(
+        tuple([SEPARATOR if part.isspace() else letters.get(part, UNKNOWN_LETTER) for part in rewritten]),
+        sigma_context=characters.sigma_context(cleaned) if settings.do_lower_case else SigmaContext.OTHER,
+        is_sigma=settings.do_lower_case and character == CAPITAL_SIGMA,
         is_accent=is_accent,
         ends_sorting=is_accent and characters.ends_sorting(character),
     )
-    if settings.do_lower_case:
-        context = characters.sigma_context(characters.clean(character))
-        rule = rule._replace(sigma_context=context, is_sigma=character == CAPITAL_SIGMA)
-    return rule
 
 
 class PieceTable(NamedTuple):

@@ -69,6 +69,7 @@ class Cluster:
         """Waits until all workers are here: what the chief wrote before is there for all."""
         self.sums(0)
 
+    @tf.autograph.experimental.do_not_convert
     def distribute(self, batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
         """Deals out the batches to the replicas of all workers: equal parts of each, in order.
 

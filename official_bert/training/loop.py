@@ -344,7 +344,7 @@ class Trainer:
         def on_replica(part):
             return {**function(part), **{name: part[name] for name in (IS_REAL_EXAMPLE, RECORD_INDEX)}}
 
-        @tf.function
+        @tf.function(autograph=False)
         def on_batch(batch):
             results = self._strategy.run(on_replica, args=(batch,))
             return {name: self.cluster.gather(value) for name, value in results.items()}

@@ -139,6 +139,7 @@ class TrainingSteps:
         self._scalar_names = list(scalars)
         return tf.stack(list(scalars.values()))
 
+    @tf.autograph.experimental.do_not_convert
     def _is_passed_over(self, row: tf.Tensor) -> tf.Tensor:
         """Whether a step with these scalars changed nothing, and the next one may do better."""
         name = next((name for name in (OVERFLOW_STEPS, SKIPPED_STEPS) if name in self._scalar_names), None)

@@ -71,6 +71,7 @@ class DynamicMasking:
                     f"{self._vocabulary.source}; give the vocabulary with which the records were made"
                 )
 
+    @tf.autograph.experimental.do_not_convert
     def training_batches(
         self,
         paths: Sequence[str],
@@ -104,6 +105,7 @@ class DynamicMasking:
         counted = batches.scan(tf.constant(start_record, tf.int64), count)
         return counted.map(mask, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
+    @tf.autograph.experimental.do_not_convert
     def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
         """Reads and masks batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
 

@@ -1,15 +1,18 @@
 """Made attention, for tests of what shows it."""
 
 import numpy as np
+import pytest
 
 from official_bert.visualization.attention import AttentionView
 
-HOSTILE = (
+# A page is opened for each of them; together they are opened in every test run.
+HOSTILE_PARTS = (
     "<img src=x onerror=document.title='owned'>",
     "</script><script>document.title='owned'</script>",
     "<!--<script>",
     "{{policy}} {{data}} \u2028 \\u003c & &lt; \"'` $& $1",
 )
+HOSTILE = (" ".join(HOSTILE_PARTS), *(pytest.param(part, marks=pytest.mark.slow) for part in HOSTILE_PARTS))
 
 
 def make_view(

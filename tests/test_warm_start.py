@@ -58,7 +58,7 @@ def test_a_forked_script_sees_and_ends_as_a_new_python(program, tmp_path, monkey
 def test_a_script_that_does_not_end_is_killed(program):
     environment = {**script_environment(), "END": "os.write(1, b'%d' % os.getpid()); signal.pause()"}
     with pytest.raises(subprocess.TimeoutExpired):
-        warm_start.run(program, environment, timeout=3)
+        warm_start.run(program, environment, timeout=0.5)
 
 
 def test_what_an_import_has_read_already_needs_a_new_python(program):

@@ -56,7 +56,10 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(values, expected[name], err_msg=name)
 
 
-@pytest.mark.parametrize("max_seq_length", [*range(3, 14), 128])
+@pytest.mark.parametrize(
+    "max_seq_length",
+    [3, 4, 5, 8, 13, 128, *(pytest.param(length, marks=pytest.mark.slow) for length in (6, 7, *range(9, 13)))],
+)
 def test_pairs_of_all_lengths(tokenizer, max_seq_length):
     pairs = [(str(first), str(second)) for first in range(14) for second in range(14)]
     for batch in (pairs, pairs[:1], pairs[::-5], pairs[15:17]):
@@ -112,7 +115,7 @@ def assert_windows_are_those_of_python(tokenizer, pairs, max_seq_length, max_win
     return longest // max_seq_length
 
 
-@pytest.mark.parametrize("doc_stride", [None, 1, 3, 5])
+@pytest.mark.parametrize("doc_stride", [None, 3, *(pytest.param(stride, marks=pytest.mark.slow) for stride in (1, 5))])
 @pytest.mark.parametrize("max_seq_length", [5, 8])
 def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
     pairs = [(str(first), str(second)) for first in range(18) for second in range(18)]

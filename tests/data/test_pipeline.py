@@ -203,7 +203,7 @@ def test_batches_within_a_budget_hold_each_record_once_an_epoch(text_paths, num_
     ]
 
 
-@pytest.mark.parametrize("pooled", [8192, 9])
+@pytest.mark.parametrize("pooled", [9, pytest.param(8192, marks=pytest.mark.slow)])
 def test_batches_within_a_budget_go_on_where_a_run_stopped(text_paths, monkeypatch, pooled):
     monkeypatch.setattr(pipeline, "_POOLED_RECORDS", pooled)
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 1)
@@ -319,7 +319,14 @@ def vector_batches(paths, lengths, start_record=0):
 
 
 # Bytes for three batches of records, for one, and for less than one record.
-@pytest.mark.parametrize(("num_fitting", "lengths"), [(12, LENGTHS), (4, LENGTHS), (0.5, LENGTHS), (0.5, None)])
+@pytest.mark.parametrize(
+    ("num_fitting", "lengths"),
+    [
+        (12, LENGTHS),
+        (0.5, LENGTHS),
+        *(pytest.param(*given, marks=pytest.mark.slow) for given in ((4, LENGTHS), (0.5, None))),
+    ],
+)
 def test_training_on_large_records_sees_each_once_an_epoch_and_resumes(vector_paths, monkeypatch, num_fitting, lengths):
     monkeypatch.setattr(pipeline, "_MAX_BYTES", int(num_fitting * VECTOR_SCHEMA.num_bytes))
     num_batches = 12  # four pools of three batches: two epochs and two records

@@ -37,8 +37,11 @@ HOW = pytest.mark.parametrize("how", [{}, SHARDED], ids=["serial", "sharded"])
 SCRIPT = "create_pretraining_data.py"
 
 
-@HOW
-@pytest.mark.parametrize("num_kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("how", "num_kills"),
+    [({}, 1), *(pytest.param(how, 10, marks=pytest.mark.slow) for how in ({}, SHARDED))],
+    ids=["serial, once", "serial", "sharded"],
+)
 def test_killed_at_any_place_it_is_completed_by_the_same_command(corpus, vocab_file, tmp_path, how, num_kills):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     passed = killing.places(SCRIPT, flags_of(whole, corpus, vocab_file, **how), tmp_path)

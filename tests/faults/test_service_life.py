@@ -18,13 +18,14 @@ def export(tmp_path_factory, vocab_file, one_layer_config_file):
     return write_tiny_export(folder, "classification", bert_config_file=one_layer_config_file, vocab_file=vocab_file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "num_requests"),
     [
         ("signature", 1000),
         ("predictor", 1000),
-        pytest.param("signature", 100_000, marks=[pytest.mark.slow, pytest.mark.endurance]),
-        pytest.param("predictor", 20_000, marks=[pytest.mark.slow, pytest.mark.endurance]),
+        pytest.param("signature", 100_000, marks=pytest.mark.endurance),
+        pytest.param("predictor", 20_000, marks=pytest.mark.endurance),
     ],
 )
 def test_answers_and_memory_stay_the_same(export, way, num_requests):

@@ -30,7 +30,7 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("hours", [-5, 5])
+@pytest.mark.parametrize("hours", [-5, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_clock_that_is_set_neither_ends_training_nor_saves(whole, tmp_path, monkeypatch, hours):
     really, asked = time.time, []
 

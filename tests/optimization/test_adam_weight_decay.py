@@ -144,6 +144,7 @@ def test_a_saved_model_goes_on_as_if_nothing_happened(twelve_small_steps, tmp_pa
     assert_same_weights(fitted(loaded), twelve_small_steps, 1e-6)
 
 
+@pytest.mark.slow
 def test_several_devices_clip_the_sum_of_their_gradients(twelve_small_steps, two_devices):
     with two_devices.scope():
         model = small_model()

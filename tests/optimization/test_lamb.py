@@ -71,6 +71,7 @@ def twelve_small_steps():
     return fitted(small_model(), epochs=2, optimizer=optimizer_for_fit())
 
 
+@pytest.mark.slow
 def test_several_devices_take_the_same_steps(twelve_small_steps, two_devices):
     with two_devices.scope():
         model = small_model()

@@ -100,27 +100,31 @@ def test_the_teacher_s_logits_lie_beside_each_record(student, teacher, tmp_path)
     assert "using the weights of" not in again.errors
 
 
-def test_a_teacher_alone_makes_labels_irrelevant_and_one_without_weight_changes_nothing(student, tmp_path):
+def trained_weights(student, folder, **changes):
+    run_classifier.run(ClassifierConfig(**{**student, **changes, "output_dir": str(folder)}))
+    return weights_of(str(folder))
+
+
+def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
     turned = tmp_path / "turned"
     turned.mkdir()
     header, *rows = open(f"{student['data_dir']}/train.tsv").read().splitlines()
     flipped = [f"{row[:-1]}{1 - int(row[-1])}" for row in rows]
     (turned / "train.tsv").write_text("\n".join([header, *flipped, ""]))
-    folders = {}
-    for name, changes in {
-        "labels": {"soft_target_weight": 1.0},
-        "other labels": {"soft_target_weight": 1.0, "data_dir": str(turned)},
-        "no weight": {"soft_target_weight": 0.0},
-        "no teacher": {"teacher": None},
-    }.items():
-        folders[name] = str(tmp_path / name)
-        run_classifier.run(ClassifierConfig(**{**student, **changes, "output_dir": folders[name]}))
-    weights = {name: weights_of(folder) for name, folder in folders.items()}
-    for name, values in weights["labels"].items():
-        assert np.array_equal(values, weights["other labels"][name]), name
-    for name, values in weights["no teacher"].items():
-        assert values == pytest.approx(weights["no weight"][name], abs=1e-6), name
-    assert not np.allclose(weights["labels"]["output_bias"], weights["no teacher"]["output_bias"], atol=1e-6)
+    with_labels = trained_weights(student, tmp_path / "labels", soft_target_weight=1.0)
+    with_others = trained_weights(student, tmp_path / "others", soft_target_weight=1.0, data_dir=str(turned))
+    for name, values in with_labels.items():
+        assert np.array_equal(values, with_others[name]), name
+
+
+@pytest.mark.slow
+def test_a_teacher_without_weight_changes_nothing(student, tmp_path):
+    without_weight = trained_weights(student, tmp_path / "no_weight", soft_target_weight=0.0)
+    alone = trained_weights(student, tmp_path / "alone", teacher=None)
+    for name, values in alone.items():
+        assert values == pytest.approx(without_weight[name], abs=1e-6), name
+    taught = trained_weights(student, tmp_path / "taught", soft_target_weight=1.0)
+    assert not np.allclose(taught["output_bias"], alone["output_bias"], atol=1e-6)
 
 
 @pytest.mark.slow

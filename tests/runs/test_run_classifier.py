@@ -456,7 +456,7 @@ def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, c
     assert len(probabilities(settings)) == 2
 
 
-@pytest.mark.parametrize("trainable_encoder", [True, False])
+@pytest.mark.parametrize("trainable_encoder", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_damaged_records_are_named_and_made_again(settings, tmp_path, trainable_encoder):
     settings |= {"do_eval": True, "trainable_encoder": trainable_encoder}
     run(settings)

@@ -62,7 +62,12 @@ def cosine(first, second):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "layers"), [("mean", "-1"), ("cls", "0"), ("max_no_special", "-1,-3"), ("mean_no_special", "1")]
+    ("pooling", "layers"),
+    [
+        ("mean", "-1"),
+        ("max_no_special", "-1,-3"),
+        *(pytest.param(*given, marks=pytest.mark.slow) for given in (("cls", "0"), ("mean_no_special", "1"))),
+    ],
 )
 def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model, tmp_path, pooling, layers):
     query = "the crates woke"

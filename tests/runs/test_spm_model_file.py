@@ -68,6 +68,7 @@ def classifier(albert, tmp_path_factory):
     return flags
 
 
+@pytest.mark.slow
 def test_a_classifier_is_the_same_in_a_moved_folder_and_in_an_export(classifier, albert, tmp_path):
     moved = shutil.copytree(classifier["output_dir"], tmp_path / "moved")
     for folder in (moved, os.path.join(classifier["export_dir"], "1", "assets")):
@@ -98,6 +99,7 @@ def test_an_export_answers_in_a_new_process(classifier, program):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.slow
 def test_another_model_or_what_has_no_effect_is_refused(classifier, albert, tmp_path, vocab_file):
     other = write_model(tmp_path / "other.model", seed_sentencepiece_size=900)
     flags = {**classifier, "do_predict": True, "export_dir": None}

@@ -87,6 +87,7 @@ def assert_resumes_exactly(whole, tmp_path, steps, run):
         assert metrics(resumed) == metrics(whole)
 
 
+@pytest.mark.slow
 def test_fine_tuning_uses_each_example_once_an_epoch(whole, settings, tmp_path, caplog):
     end = last_step(whole)
     assert 2 * NUM_TEXTS * 12 / 128 < end < 2 * NUM_TEXTS * 32 / 128

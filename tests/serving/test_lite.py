@@ -58,7 +58,9 @@ def answers_without_padding(path, ids):
     ]
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8", pytest.param("float16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "precision", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float32", "float16"))]
+)
 def test_a_classifier_gives_the_probabilities_of_the_saved_model(reviews, version, tmp_path, precision):
     export = {"export_dir": str(tmp_path / "lite"), "export_format": "tflite", "export_precision": precision}
     run_classifier.run(ClassifierConfig(**{**reviews, **export}, do_export=True))
@@ -93,7 +95,9 @@ def random_ids(length):
     }
 
 
-@pytest.mark.parametrize("task", ["question answering", "tagging", pytest.param("LSTM", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task", ["question answering", *(pytest.param(task, marks=pytest.mark.slow) for task in ("tagging", "LSTM"))]
+)
 def test_other_tasks(task, vocab_file, tmp_path):
     keras.utils.set_random_seed(1)
     encoder, tokenizer = create_encoder(CONFIG, FLAT), FullTokenizer(vocab_file)

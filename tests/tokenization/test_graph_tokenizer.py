@@ -143,14 +143,8 @@ def test_tokenizers_of_one_vocabulary_share_the_table_of_characters():
     assert other.rule_numbers.pages.tolist() != tables[0].rule_numbers.pages.tolist()
 
 
-def test_random_strings(word_pair, letters_pair):
-    texts = random_inputs(20181011, 20_000)
-    word_pair.assert_same(texts)
-    letters_pair.assert_same(texts)
-
-
 @pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_many_random_strings(word_pair, letters_pair, count):
+def test_random_strings(word_pair, letters_pair, count):
     texts = random_inputs(20181031, count)
     word_pair.assert_same(texts)
     letters_pair.assert_same(texts)

@@ -60,7 +60,7 @@ def plain_ids(processor, text):
     return [processor.piece_to_id(piece) for piece in pieces]
 
 
-@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("lower", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "variant", [pytest.param(variant, marks=[] if variant == "albert" else pytest.mark.slow) for variant in VARIANTS]
 )

@@ -36,9 +36,10 @@ def test_torture_file_gives_the_reference_words_pieces_and_ids(tokenizers):
 
 
 @ALL_SETTINGS
-def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers, settings):
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_random_strings_of_all_planes_give_what_the_plain_rules_give(tokenizers, settings, count):
     tokenizer, rng = tokenizers[settings], random.Random(20181031)
-    for number in range(40_000):
+    for number in range(count):
         text = random_text(rng, number % 4)
         assert tokenizer.basic_tokenizer.tokenize(text) == plain_words(text, settings), ascii(text)
         assert tokenizer.tokenize(text) == plain_pieces(text, tokenizer.vocab, settings), ascii(text)

@@ -32,7 +32,7 @@ def make_steps(model_dir, golden, dtype, strategy=None, num_parts=1):
     ("dtype", "num_parts"),
     [
         ("mixed_bfloat16", 1),
-        ("mixed_float16", 3),
+        pytest.param("mixed_float16", 3, marks=pytest.mark.slow),
         pytest.param("mixed_float16", 1, marks=pytest.mark.slow),
         pytest.param("mixed_bfloat16", 3, marks=pytest.mark.slow),
     ],

@@ -192,9 +192,8 @@ def test_light_and_dark_and_narrow_screens(browser, tmp_path, runs):
     opened.close()
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "labels"),
-    [
+def test_ticks_are_round_and_told_apart(opened):
+    for low, high, labels in (
         (0.0, 1.0, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
         (-3.0, 95.0, ["0", "20", "40", "60", "80"]),
         (0.84461, 0.84465, ["0.84461", "0.84462", "0.84463", "0.84464", "0.84465"]),
@@ -202,21 +201,19 @@ def test_light_and_dark_and_narrow_screens(browser, tmp_path, runs):
         (9e6, 3e7, ["1e7", "1.5e7", "2e7", "2.5e7", "3e7"]),
         (123_456.0, 123_459.0, ["123,456", "123,457", "123,458", "123,459"]),
         (-2e-4, 0.0, ["-2e-4", "-1.5e-4", "-1e-4", "-5e-5", "0"]),
-    ],
-)
-def test_ticks_are_round_and_told_apart(opened, low, high, labels):
-    # Text that is wider than the margin would be cut off.
-    found = opened.page.evaluate(
-        """([low, high]) => {
-          const context = document.querySelector("canvas").getContext("2d");
-          const ticks = ticksOf(low, high * (1 + 1e-12), 6);
-          const labels = ticks.map((tick) => shown(tick, digitsOf(ticks)));
-          return labels.map((label) => [label, context.measureText(label).width]);
-        }""",
-        [low, high],
-    )
-    assert [text.replace("\u2212", "-") for text, _ in found] == labels
-    assert all(width < 58 for _, width in found)
+    ):
+        # Text that is wider than the margin would be cut off.
+        found = opened.page.evaluate(
+            """([low, high]) => {
+              const context = document.querySelector("canvas").getContext("2d");
+              const ticks = ticksOf(low, high * (1 + 1e-12), 6);
+              const labels = ticks.map((tick) => shown(tick, digitsOf(ticks)));
+              return labels.map((label) => [label, context.measureText(label).width]);
+            }""",
+            [low, high],
+        )
+        assert [text.replace("\u2212", "-") for text, _ in found] == labels
+        assert all(width < 58 for _, width in found)
 
 
 def test_a_spike_of_a_long_run_is_drawn(browser, tmp_path):

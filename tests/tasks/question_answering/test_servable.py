@@ -25,8 +25,9 @@ from official_bert.tasks.question_answering.windows import TokenizedSquad, Windo
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.alignment import wordpieces_in_range
 from tests.conftest import GOLDEN
-from tests.tokenization.hard_texts import ALL_SETTINGS
+from tests.tokenization.hard_texts import CASED, SETTINGS
 
+OTHERS = [settings for settings in SETTINGS.values() if settings != CASED]
 LENGTHS = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 16}
 CONTEXTS = (
     "Professor Nwosu's café lectures (1987–1994) were free.\r\nZoe\u0301 Lindqvist came, in 1990, by train.",
@@ -83,6 +84,18 @@ def answerer(model, config, tokenizer, *, top_k=5, max_answer_length=30, version
     return Predictor.of(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
 
 
+@pytest.fixture(scope="module")
+def servable(model, config, tokenizer):
+    """What most tests ask: with 20 answers."""
+    return QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS), top_k=20)
+
+
+@pytest.fixture(scope="module")
+def program(servable):
+    """Its signature `text`."""
+    return servable.signature("text")
+
+
 def filler(tokenizer, num_words, seed=0):
     """Words of one wordpiece each, among which "lamp", "bridge" and "rain" are not."""
     words = [piece for piece in tokenizer.vocab if piece.isalpha() and piece not in ("lamp", "bridge", "rain")]
@@ -108,7 +121,7 @@ def expected_answers(model, tokenizer, options, question, context, *, max_answer
     return found, len(windows)
 
 
-@pytest.mark.parametrize("version_2", [False, True])
+@pytest.mark.parametrize("version_2", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("max_seq_length", "doc_stride", "max_query_length"),
     [(64, 24, 16), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((40, 30, 5), (64, 1, 20)))],
@@ -151,7 +164,7 @@ def test_answers_are_those_of_the_python_path(
     assert max(num_windows) > 4 and min(num_windows) == 1
 
 
-@ALL_SETTINGS
+@pytest.mark.parametrize("settings", [CASED, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
 def test_texts_are_cut_out_of_the_context(model, config, vocab_file, settings):
     ask = answerer(model, config, FullTokenizer(vocab_file, **settings._asdict()), **LENGTHS, top_k=20)
     for context in (*CONTEXTS, "  \n ".join(CONTEXTS * 3)):
@@ -166,14 +179,12 @@ def test_texts_are_cut_out_of_the_context(model, config, vocab_file, settings):
     assert len(answers) == 20
 
 
-def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(model, config, tokenizer):
-    servable = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS))
-    ask = servable.signature("text")
+def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(program):
     broken = [b"Zo\xff\xc3\xab keeps\xed\xa0\x80 b\x80ees", b"\xf0\x9f bees \xe4"]
     whole = [text.decode("utf-8", "ignore").encode() for text in broken]
     assert whole[0] == "Zoë keeps bees".encode()
     question = tf.constant(["who \udc80?".encode("utf-8", "surrogatepass")] * 2)
-    found, expected = (ask(question=question, context=tf.constant(context)) for context in (broken, whole))
+    found, expected = (program(question=question, context=tf.constant(context)) for context in (broken, whole))
     for name, values in found.items():
         assert (values.numpy() == expected[name].numpy()).all(), name
 
@@ -195,8 +206,7 @@ def test_an_answer_is_found_wherever_it_stands_in_a_long_text(config, tokenizer)
         assert sum(rows for rows, _ in chooser.shapes) == num_windows
 
 
-def test_a_very_long_text_takes_no_more_memory_than_it_has_to(model, config, tokenizer):
-    program = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS)).signature("text")
+def test_a_very_long_text_takes_no_more_memory_than_it_has_to(program, tokenizer):
     context = tf.constant([" ".join(filler(tokenizer, 30_000))])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     program(question=tf.constant(["who is it?"]), context=context)
@@ -232,6 +242,8 @@ def test_no_answer_is_always_among_the_results_where_there_may_be_none(config, t
     assert [answer for answer in every if not answer.text] == answers[1:]
     assert sum(answer.probability for answer in every) == pytest.approx(1)
 
+
+def test_no_answer_may_be_the_best(config, tokenizer):
     sure_of_none = Chooser(tokenizer, {"town": 1.0, "[CLS]": 5.0}, {"town": 1.0, "[CLS]": 5.0})
     answers = answerer(sure_of_none, config, tokenizer, version_2=True, top_k=1)(("where?", "in the town"))
     assert [answer.text for answer in answers] == [""]
@@ -255,21 +267,21 @@ def test_answers_are_no_longer_than_allowed(model, config, tokenizer):
         assert last - first < 2
 
 
-def test_where_there_is_nothing_to_read_nothing_is_found(model, config, tokenizer):
-    servable = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS), version_2=True)
-    ask, nothing = servable.signature("text"), tf.constant([], tf.string)
-    assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * 6
-    assert Predictor.of(servable)(("who?", " \u200b"))[0].text == ""
-    plain = answerer(model, config, tokenizer, **LENGTHS)
+def test_where_there_is_nothing_to_read_nothing_is_found(model, config, tokenizer, servable, program):
+    nothing = tf.constant([], tf.string)
+    assert [values.shape[0] for values in program(question=nothing, context=nothing).values()] == [0] * 4
+    plain = Predictor.of(servable)
     assert plain(("who?", " \u200b")) == []
     assert plain([]) == []
     assert plain(("", CONTEXTS[0]))[0].text
+    of_version_2 = answerer(model, config, tokenizer, **LENGTHS, version_2=True)
+    assert of_version_2(("who?", " \u200b"))[0].text == ""
+    assert of_version_2([]) == []
 
 
-def test_texts_in_unequal_numbers_are_refused(model, config, tokenizer):
-    ask = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS)).signature("text")
+def test_texts_in_unequal_numbers_are_refused(program):
     with pytest.raises(tf.errors.InvalidArgumentError, match="as many questions as contexts"):
-        ask(question=tf.constant(["who?"]), context=tf.constant(["a", "b"]))
+        program(question=tf.constant(["who?"]), context=tf.constant(["a", "b"]))
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(model, config, vocab_file, tmp_path):

@@ -27,7 +27,6 @@ from tests.exports import TOLERANCE, ask
 from tests.tasks.tagging.random_words import random_sentences
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-LENGTHS = (4, 5, 8, 24)
 TAG_SETS = (
     TAGS,
     ("O", "I-PER", "I-LOC", "B-PER"),  # IOB1
@@ -117,7 +116,12 @@ def table_of(sentences):
     return tf.constant([[*words, *[""] * (longest - len(words))] for words in sentences])
 
 
-@pytest.mark.parametrize("max_seq_length", LENGTHS)
+EVERY_LENGTH = pytest.mark.parametrize(
+    "max_seq_length", [5, 24, *(pytest.param(length, marks=pytest.mark.slow) for length in (4, 8))]
+)
+
+
+@EVERY_LENGTH
 def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab_file, max_seq_length):
     rng = random.Random(max_seq_length)
     for do_lower_case in (True, False):
@@ -139,7 +143,7 @@ def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab
         assert most > 3
 
 
-@pytest.mark.parametrize("max_seq_length", LENGTHS)
+@EVERY_LENGTH
 def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
     model, tokenizer, signatures_for, max_seq_length
 ):
@@ -181,7 +185,9 @@ def chooser_of(tokenizer, tags, rng):
     return Chooser(logits), by_tag, {word: sure[number] for word, number in words}
 
 
-@pytest.mark.parametrize("tags", TAG_SETS, ids=lambda tags: " ".join(tags))
+@pytest.mark.parametrize(
+    "tags", [*TAG_SETS[::2], *(pytest.param(tags, marks=pytest.mark.slow) for tags in TAG_SETS[1::2])], ids=" ".join
+)
 def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     rng = random.Random(len(tags))
     model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)

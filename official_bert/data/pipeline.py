@@ -150,6 +150,7 @@ def batch_sizes(
             yield BatchSize(len(rows), len(rows) * int(width), int(num_tokens[rows].sum()))
 
 
+@tf.autograph.experimental.do_not_convert
 def _training_batches(
     paths: Sequence[str],
     schema: RecordSchema,

@@ -1,9 +1,11 @@
 """Exports as the server and its clients see them, asked by processes that have nothing of this project."""
 
 import base64
+import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
@@ -258,6 +260,14 @@ def test_requests_of_another_rank_are_refused_in_python_and_in_the_server(versio
 def exported(reviews, **changes):
     flags = {**reviews, **changes}
     run_classifier.run(ClassifierConfig(**flags, do_export=True))
+
+
+def test_what_the_signatures_share_is_saved_once_and_nothing_else(version):
+    content = saved_model_pb2.SavedModel.FromString(pathlib.Path(version, "saved_model.pb").read_bytes())
+    names = [function.signature.name for function in content.meta_graphs[0].graph_def.library.function]
+    traced = collections.Counter(re.fullmatch(r"__inference_(.*)_\d+", name)[1] for name in names if "__inf" in name)
+    assert traced["encode"] == traced["predict"] == 1
+    assert "encode_with_offsets" not in traced
 
 
 @pytest.mark.slow

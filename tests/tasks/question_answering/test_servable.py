@@ -268,15 +268,15 @@ def test_answers_are_no_longer_than_allowed(model, config, tokenizer):
 
 
 def test_where_there_is_nothing_to_read_nothing_is_found(model, config, tokenizer, servable, program):
+    of_version_2 = QuestionAnsweringServable(model, config, tokenizer, WindowOptions(**LENGTHS), version_2=True)
     nothing = tf.constant([], tf.string)
-    assert [values.shape[0] for values in program(question=nothing, context=nothing).values()] == [0] * 4
+    for ask, num_outputs in ((program, 4), (of_version_2.signature("text"), 6)):
+        assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * num_outputs
+    assert Predictor.of(of_version_2)(("who?", " \u200b"))[0].text == ""
     plain = Predictor.of(servable)
     assert plain(("who?", " \u200b")) == []
     assert plain([]) == []
     assert plain(("", CONTEXTS[0]))[0].text
-    of_version_2 = answerer(model, config, tokenizer, **LENGTHS, version_2=True)
-    assert of_version_2(("who?", " \u200b"))[0].text == ""
-    assert of_version_2([]) == []
 
 
 def test_texts_in_unequal_numbers_are_refused(program):

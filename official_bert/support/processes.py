@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import os
 import pickle
 import queue
@@ -17,6 +18,7 @@ from typing import Any
 from official_bert.support.errors import UserError
 
 _WAITING_ITEMS = 2  # for each process beside the one it works at, so that none waits for this process
+_SECONDS_TO_END = 5  # of a process whose pipe is closed
 
 
 def available_cores() -> int:
@@ -72,7 +74,7 @@ class Workers:
           single process.
 
         Raises:
-          UserError: the system ended a process.
+          UserError: a process ended, by the system or because it could not start.
         """
         if self.num_processes == 1:
             for item in items:
@@ -82,13 +84,12 @@ class Workers:
         waiting: collections.deque[_Task] = collections.deque()
         try:
             while True:
-                with _no_interrupts():
-                    while len(waiting) < self.num_processes * (1 + _WAITING_ITEMS):
-                        try:
-                            item = next(items)
-                        except StopIteration:
-                            break
-                        waiting.append(self._submit(function, item))
+                while len(waiting) < self.num_processes * (1 + _WAITING_ITEMS):
+                    try:
+                        item = next(items)
+                    except StopIteration:
+                        break
+                    waiting.append(self._submit(function, item))
                 if not waiting:
                     return
                 while waiting[0].answer is None:
@@ -101,33 +102,49 @@ class Workers:
     def _submit(self, function: Callable[..., Any], item: Any) -> "_Task":
         worker = min(self._processes, key=lambda worker: len(worker.tasks), default=None)
         if (worker is None or worker.tasks) and len(self._processes) < self.num_processes:
-            worker = _start_worker(self._settings)
-            self._processes.append(worker)
+            worker = self._start()
         task = _Task()
         worker.tasks.append(task)
-        with self._told_if_lost():
+        with self._told_if_lost(worker):
             worker.connection.send((function, item))
         return task
+
+    def _start(self) -> "_Worker":
+        """Starts a process and sends it the settings."""
+        # It would be started with the first process, and its start lets signals come in spite of `_signals_wait`.
+        multiprocessing.resource_tracker.ensure_running()
+        with _signals_wait():
+            worker = _start_worker()
+            self._processes.append(worker)
+        with self._told_if_lost(worker):
+            worker.connection.send(self._settings)
+        return worker
 
     def _receive(self) -> None:
         """Waits for at least one answer."""
         busy = {worker.connection: worker for worker in self._processes if worker.tasks}
         for connection in multiprocessing.connection.wait(list(busy)):
-            with self._told_if_lost():
+            with self._told_if_lost(busy[connection]):
                 answer = connection.recv()
             busy[connection].tasks.popleft().answer = answer
 
     @contextlib.contextmanager
-    def _told_if_lost(self) -> Iterator[None]:
+    def _told_if_lost(self, worker: "_Worker") -> Iterator[None]:
         try:
             yield
         except (EOFError, ConnectionError) as error:
+            worker.process.join(_SECONDS_TO_END)
+            if (code := worker.process.exitcode) is not None and code >= 0:  # below 0 it is that of a signal
+                raise UserError(
+                    f"a process that {self._name} ended with exit code {code}; what it printed says why, and a program "
+                    f'of your own has to call this within `if __name__ == "__main__":`'
+                ) from error
             raise UserError(
                 f"the system ended a process that {self._name}, probably because memory ran out; {self._advice}"
             ) from error
 
     def _stop(self) -> None:
-        with _no_interrupts():
+        with _signals_wait():
             for worker in self._processes:
                 worker.process.kill()
             for worker in self._processes:
@@ -166,31 +183,48 @@ class _Worker:
     tasks: collections.deque[_Task] = dataclasses.field(default_factory=collections.deque)
 
 
-def _start_worker(settings: tuple[Any, ...]) -> _Worker:
+def _start_worker() -> _Worker:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, settings), daemon=True)
+    process = context.Process(target=_work, args=(theirs,), daemon=True)
     process.start()
     theirs.close()  # so that reading ends when the process does
     return _Worker(process, ours)
 
 
 @contextlib.contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Keeps Ctrl-C waiting, also from a process that is started in the block, which would print a traceback."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+def _signals_wait() -> Iterator[None]:
+    """Keeps signals waiting that would end this process in the block; Ctrl-C also in a process that is started there.
+
+    A process that is started reads from this one before anything here runs in it. It would print a traceback if
+    there were nothing to read any more, or if Ctrl-C came.
+    """
+    came: list[int] = []
+    handlers: dict[int, Any] = {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a process that is started has it, too
     try:
+        # The mask is that of one thread. Where there are more, another one takes the signal, and the handler is called.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                handler = signal.getsignal(number)
+                if handler is signal.SIG_DFL or (number == signal.SIGINT and callable(handler)):
+                    handlers[number] = signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in came:
+            signal.raise_signal(number)
 
 
-def _work(connection: multiprocessing.connection.Connection, settings: tuple[Any, ...]) -> None:
-    """What a process does: it answers each item with its result or error, until it is killed."""
+def _work(connection: multiprocessing.connection.Connection) -> None:
+    """What a process does: it takes settings, and answers each item with its result or error, until it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first one has words for it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
+    settings = pickle.loads(received.get())
     while True:
         answer: tuple[bool, Any]
         try:

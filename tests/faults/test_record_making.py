@@ -89,7 +89,8 @@ def test_a_signal_to_the_first_process_leaves_neither_processes_nor_half_files(c
         errors = process.communicate(timeout=60)[1].decode()
         if process.returncode:
             assert process.returncode in (-sign, 128 + sign, 1), errors
-        assert "Traceback" not in errors
+        if sign != signal.SIGKILL:  # it cannot wait until a process that was being started has all it reads
+            assert "Traceback" not in errors
         for _ in range(100):
             if not (left := processes_of_group(process.pid)):
                 break

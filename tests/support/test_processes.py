@@ -2,12 +2,15 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from official_bert.data.tfrecord import DamagedRecordError
 from official_bert.support.errors import UserError
 from official_bert.support.processes import Workers
+from tests.conftest import script_environment
 
 
 def add(item, *settings):
@@ -92,3 +95,54 @@ def test_what_makes_items_may_fail():
 
     with Workers(2, name="adds") as workers, pytest.raises(UserError, match="no more"):
         list(workers.map(add, items()))
+
+
+def test_a_program_without_a_guard_is_told_so(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import operator\nfrom official_bert.support.processes import Workers\n"
+        "with Workers(2, 1, name='adds') as workers:\n    print(list(workers.map(operator.add, range(3))))\n"
+    )
+    command = [sys.executable, str(program)]
+    result = subprocess.run(command, env=script_environment(), capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "a process that adds ended with exit code 1; what it printed says why" in result.stderr
+    assert 'within `if __name__ == "__main__":`' in result.stderr
+
+
+# What a signal finds while a process is being started; the second thread may take what the first one keeps waiting.
+STARTING = """
+import operator, os, sys, threading, time
+from multiprocessing import util
+
+from official_bert.config.run_script import orderly_end
+from official_bert.support.processes import Workers
+
+start, send = util.spawnv_passfds, getattr(os, sys.argv[1])
+
+def start_and_signal(path, arguments, descriptors):
+    number = start(path, arguments, descriptors)
+    if "spawn_main" in str(arguments):
+        time.sleep(0.2)  # until it waits for what this process sends it
+        send(os.getpid(), int(sys.argv[2]))
+        time.sleep(0.2)  # for what it would print
+    return number
+
+util.spawnv_passfds = start_and_signal
+threading.Thread(target=time.sleep, args=[60], daemon=True).start()
+with orderly_end(), Workers(2, 1, name="adds") as workers:
+    print(list(workers.map(operator.add, range(9))))
+"""
+
+
+@pytest.mark.parametrize("send", ["kill", "killpg"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_while_a_process_starts_ends_all_without_a_traceback(send, number):
+    result = subprocess.run(
+        [sys.executable, "-c", STARTING, send, str(number.value)],
+        env=script_environment(), capture_output=True, text=True, timeout=60, start_new_session=True,
+    )  # fmt: skip
+    is_interrupt = number == signal.SIGINT
+    assert result.returncode == (130 if is_interrupt else -number)
+    assert result.stderr == ("-c: error: interrupted\n" if is_interrupt else "")
+    assert result.stdout == ""

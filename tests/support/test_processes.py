@@ -141,6 +141,7 @@ def test_a_signal_while_a_process_starts_ends_all_without_a_traceback(send, numb
     result = subprocess.run(
         [sys.executable, "-c", STARTING, send, str(number.value)],
         env=script_environment(), capture_output=True, text=True, timeout=60, start_new_session=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # below nohup it would be ignored
     )  # fmt: skip
     is_interrupt = number == signal.SIGINT
     assert result.returncode == (130 if is_interrupt else -number)

@@ -1,10 +1,11 @@
 """Windows and their records: against the reference's, against the plain rules, and at the edges."""
 
-import concurrent.futures
 import itertools
 import json
+import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 
@@ -339,7 +340,7 @@ class Deadly:
     """Ends the process that it is sent to."""
 
     def __reduce__(self):
-        return os._exit, (3,)
+        return signal.raise_signal, (signal.SIGKILL,)
 
 
 def test_a_process_that_dies_is_reported(monkeypatch):
@@ -349,7 +350,7 @@ def test_a_process_that_dies_is_reported(monkeypatch):
 
 
 def test_few_contexts_start_no_process_and_processes_import_no_tensorflow(tokenizer, monkeypatch):
-    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", None)
-    assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference")) == 9
+    monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", None)
+    assert len(tokenize_contexts(["a b"] * 9, tokenizer, answer_alignment="reference", num_processes=2)) == 9
     code = "import sys, official_bert.tasks.question_answering.contexts; sys.exit('tensorflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=script_environment())

@@ -96,7 +96,8 @@ class Workers:
                     self._receive()
                 yield waiting.popleft().result()
         finally:
-            if waiting:  # an error, here or where the results are used: nobody wants the others
+            # After an error, here or where the results are used: nobody wants the others, or one was sent in part.
+            if any(worker.tasks for worker in self._processes):
                 self._stop()
 
     def _submit(self, function: Callable[..., Any], item: Any) -> "_Task":
@@ -115,9 +116,9 @@ class Workers:
         multiprocessing.resource_tracker.ensure_running()
         with _signals_wait():
             worker = _start_worker()
-            self._processes.append(worker)
         with self._told_if_lost(worker):
             worker.connection.send(self._settings)
+        self._processes.append(worker)  # not before: without its settings it is of no use, and ends with its pipe
         return worker
 
     def _receive(self) -> None:

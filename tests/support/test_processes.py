@@ -61,6 +61,18 @@ def test_the_first_error_is_raised_and_the_workers_can_be_used_again(num_process
         assert list(workers.map(fail_at_three, [1, 2])) == [1, 2]
 
 
+def test_what_cannot_be_sent_leaves_no_process_that_waits_for_it():
+    with Workers(2, 10, name="adds") as workers:
+        for _ in range(2):
+            with pytest.raises(Exception, match="pickle"):
+                list(workers.map(add, [lambda: 0]))
+            assert list(workers.map(add, range(9))) == [number + 10 for number in range(9)]
+    with Workers(2, lambda: 0, name="adds") as workers:
+        for _ in range(2):
+            with pytest.raises(Exception, match="pickle"):
+                list(workers.map(add, range(9)))
+
+
 def test_an_error_says_where_it_was_raised():
     with Workers(2, name="fails") as workers, pytest.raises(ZeroDivisionError) as caught:
         list(workers.map(fail_at_three, [5]))

@@ -102,6 +102,34 @@ def test_modules_import_only_upwards():
     assert found == []
 
 
+def circle(graph):
+    """A list of modules that import each other in a circle; None if there is none."""
+    finished = set()
+
+    def search(name, path):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in finished:
+            return None
+        found = next(filter(None, (search(other, [*path, name]) for other in graph[name])), None)
+        finished.add(name)
+        return found
+
+    return next(filter(None, (search(name, []) for name in graph)), None)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    known = {dotted(path): path for path in modules() if path.name != "__init__.py"}
+    graph = {
+        module: sorted({part for name in imports(path) for part in (name, name.rpartition(".")[0]) if part in known})
+        for module, path in known.items()
+    }
+    assert sum(map(len, graph.values())) > 500
+    assert circle(graph) is None
+    trainer, job = "official_bert.training.loop", "official_bert.training.job"
+    assert circle({**graph, trainer: [*graph[trainer], job]}) in ([trainer, job, trainer], [job, trainer, job])
+
+
 def test_every_module_has_a_row():
     assert {part_of(path) for path in modules()} - {"__init__"} <= set(ROW_OF)
 

@@ -27,13 +27,14 @@ class Cluster:
     is the only worker.
 
     Attributes:
+      strategy: distributes the computation.
       num_workers: how many there are.
       index: which of them this process is, counted from 0.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
         """Finds this process among the workers of a strategy."""
-        self._strategy = strategy
+        self.strategy = strategy
         self.num_workers, self.index = 1, _CHIEF
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             resolver = strategy.cluster_resolver
@@ -49,13 +50,13 @@ class Cluster:
         """Adds up numbers of all workers; each waits here for the others."""
         if self.num_workers == 1:
             return list(numbers)
-        num_local = self._strategy.num_replicas_in_sync // self.num_workers
+        num_local = self.strategy.num_replicas_in_sync // self.num_workers
 
         def of_replica(context):  # every replica adds something, of each worker only the first more than zeros
             return tf.constant(numbers, tf.int64) * int(context.replica_id_in_sync_group % num_local == 0)
 
-        values = self._strategy.experimental_distribute_values_from_function(of_replica)
-        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy().tolist()
+        values = self.strategy.experimental_distribute_values_from_function(of_replica)
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy().tolist()
 
     def of_chief(self, number: int) -> int:
         """The chief's number, whatever the others have."""
@@ -77,7 +78,7 @@ class Cluster:
           batches: the same on every worker; dicts, name to tensor [B, ...] with B a multiple of all replicas.
         """
         if self.num_workers == 1:
-            return self._strategy.experimental_distribute_dataset(batches)
+            return self.strategy.experimental_distribute_dataset(batches)
 
         def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
             num_local = context.num_replicas_in_sync // context.num_input_pipelines
@@ -88,7 +89,7 @@ class Cluster:
 
             return batches.flat_map(parts).prefetch(tf.data.AUTOTUNE)
 
-        return self._strategy.distribute_datasets_from_function(of_worker)
+        return self.strategy.distribute_datasets_from_function(of_worker)
 
     def _shares(self, tensor: tf.Tensor, num_local: int) -> tf.Tensor:
         """Splits a tensor [B, ...] evenly: [workers, replicas of each, B / all replicas, ...]."""
@@ -102,8 +103,8 @@ class Cluster:
     def gather(self, values: tf.Tensor) -> tf.Tensor:
         """Concatenates what the replicas of all workers computed, [b, ...] each, in their order."""
         if self.num_workers == 1:
-            return tf.concat(self._strategy.experimental_local_results(values), axis=0)
-        return self._strategy.gather(values, axis=0)
+            return tf.concat(self.strategy.experimental_local_results(values), axis=0)
+        return self.strategy.gather(values, axis=0)
 
     def check_shared(self, folder: str) -> None:
         """Raises unless all workers see the files that the chief writes to a folder, which must exist at the chief's.

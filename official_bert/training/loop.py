@@ -1,6 +1,5 @@
 """`Trainer`: trains, evaluates and predicts with any task on any distribution strategy."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import keras
@@ -8,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP, UNLOGGED_STEPS, CheckpointReader
+from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.loading import LoadReport, load_initial, restore, restore_present
+from official_bert.checkpoints.loading import LoadReport, load_initial, restore
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -19,18 +18,15 @@ from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.save_requests import SaveRequests
-from official_bert.training.sigterm import SigtermNotice, Terminated
-from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
+from official_bert.training.sigterm import SigtermNotice
+from official_bert.training.step import TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
+from official_bert.training.training_run import TrainingRun, weights_by_name
 
-# On CPU and GPU a compiled call is cut to about this long, so that progress is shown and SIGTERM is handled in time.
-_SECONDS_PER_CALL = 1.0
 # Of records whose vectors at every position are in memory together.
 _RECORDS_AT_ONCE, _BYTES_AT_ONCE = 512, 2**30
 _COMPUTED = "computed"
-_MOST_FAILURES = 20  # steps in a row that nan_policy passes over
-_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
 
 
 class Trainer:
@@ -103,9 +99,24 @@ class Trainer:
         requests = SaveRequests(save_seconds=plan.save_checkpoints_secs, max_seconds=plan.max_train_seconds)
         with SigtermNotice(may_raise=self.cluster.num_workers == 1) as sigterm, requests:
             try:
-                is_over = self._train(
-                    plan, batches, folder, ScalarLog(output_dir), init_checkpoint, evaluate, sigterm, requests
+                run = TrainingRun(
+                    plan=plan,
+                    model=self.model,
+                    steps=TrainingSteps(self._task, self.model, self._strategy, plan),
+                    cluster=self.cluster,
+                    folder=folder,
+                    scalar_log=ScalarLog(output_dir),
+                    evaluate=evaluate,
+                    sigterm=sigterm,
+                    requests=requests,
                 )
+                if folder.latest:
+                    run.resume()
+                else:
+                    if init_checkpoint:
+                        self.load_initial(init_checkpoint)
+                    run.save()
+                is_over = run.is_over() or run.take_steps(batches)
             except KeyboardInterrupt:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
@@ -117,143 +128,9 @@ class Trainer:
                 return False
             return True
 
-    def _train(
-        self,
-        plan: TrainingPlan,
-        batches: Callable[[int], tf.data.Dataset],
-        folder: CheckpointFolder,
-        scalar_log: ScalarLog,
-        init_checkpoint: str | None,
-        evaluate: Callable[[int], bool] | None,
-        sigterm: SigtermNotice,
-        requests: SaveRequests,
-    ) -> bool:
-        """Trains; returns whether training reached its end."""
-        steps = TrainingSteps(self._task, self.model, self._strategy, plan)
-        window = _Window(plan.batch_size)
-        if folder.latest:
-            folder.tidy()
-            restore(folder.latest, self.model.weights, {**steps.slots, GLOBAL_STEP: steps.step})
-            window.restore(folder.latest)
-            restore_present(folder.latest, steps.loss_scale_state)
-            logging.info("resuming from %s", folder.latest)
-        else:
-            if init_checkpoint:
-                self.load_initial(init_checkpoint)
-            self._save(folder, steps, window)
-        start = int(steps.step.numpy())
-        scalar_log.forget_after(start)
-        if start and _is_evaluated(plan, start, evaluate) and _evaluate(evaluate, start, sigterm):
-            return True
-        if start >= plan.num_train_steps:
-            logging.warning(
-                "%s exists already: nothing left to train up to step %d", folder.latest, plan.num_train_steps
-            )
-            return True
-
-        logging.info(
-            "training %s parameters from step %d to %d on %d device(s)",
-            f"{sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables):,}",
-            start,
-            plan.num_train_steps,
-            self.num_replicas,
-        )
-        logging.info("compiling the training step; this may take a minute")
-        try:
-            with sigterm.raised():
-                iterator = iter(self.cluster.distribute(batches(steps.num_examples)))
-                steps.compile(iterator)
-        except Terminated:
-            return False  # the last checkpoint is of this very step
-        with Progress(
-            "training", plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
-        ) as progress:
-            return self._loop(plan, steps, iterator, folder, scalar_log, window, progress, sigterm, requests, evaluate)
-
-    def _loop(
-        self,
-        plan: TrainingPlan,
-        steps: TrainingSteps,
-        iterator: Iterator,
-        folder: CheckpointFolder,
-        scalar_log: ScalarLog,
-        window: "_Window",
-        progress: Progress,
-        sigterm: SigtermNotice,
-        requests: SaveRequests,
-        evaluate: Callable[[int], bool] | None,
-    ) -> bool:
-        """Takes the steps; returns whether training reached its end."""
-        step = int(steps.step.numpy())
-        pace = _Pace(plan.iterations_per_loop, is_cut_short=not isinstance(self._strategy, tf.distribute.TPUStrategy))
-        intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if evaluate else [])
-        is_over, is_stopped = False, self.cluster.is_any(sigterm.is_set)
-        failures = _Failures(plan.nan_policy)
-        while not is_over and not is_stopped:
-            event = min(_next_multiple(step, every) for every in intervals)
-            num_steps = min(self.cluster.of_chief(pace.num_steps), event - step, plan.num_train_steps - step)
-            began = time.monotonic()
-            history = steps.take(iterator, num_steps)
-            seconds = time.monotonic() - began
-            step = int(steps.step.numpy())
-            fault_point("step")
-            window.add(history, None if pace.is_first_call else seconds)
-            if pace.is_first_call:
-                progress.restart(step)
-            pace.add(num_steps, seconds)
-            is_overflow = history.get(OVERFLOW_STEPS, [0])[-1]
-            is_rolled_back = failures.add(step, history, folder.latest)
-            if is_rolled_back:
-                steps.roll_back(folder.latest)
-                window = _Window(plan.batch_size)
-            is_over = step == plan.num_train_steps
-            is_logged = is_over or step % plan.log_steps == 0
-            scalars = window.scalars() if window.num_steps else {}
-            progress.update(step, *_describe(step, scalars), log=is_logged)
-            if is_logged and scalars:
-                if skipped := scalars.get(SKIPPED_STEPS):
-                    logging.warning(
-                        "step %d: skipped %d of the %d steps since the last line, whose gradients were not finite",
-                        step,
-                        skipped,
-                        window.num_steps,
-                    )
-                if is_overflow and scalars[OVERFLOW_STEPS] == window.num_steps:
-                    logging.warning(
-                        "step %d: all %d steps since the last line overflowed in float16 and changed nothing; if that "
-                        "goes on, use mixed_precision=bfloat16 or a lower learning_rate",
-                        step,
-                        window.num_steps,
-                    )
-                scalar_log.write("train", step, scalars)
-                window = _Window(plan.batch_size)
-            if _is_evaluated(plan, step, evaluate):
-                progress.clear()
-                is_over = _evaluate(evaluate, step, sigterm) or is_over
-            # Last, since a checkpoint vouches for all that was written of its step.
-            stops, saves = self.cluster.sums(
-                int(sigterm.is_set or (self.cluster.is_chief and requests.is_over)),
-                int(requests.is_due if self.cluster.is_chief else requests.is_signalled),
-            )
-            is_stopped = stops > 0
-            if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
-                progress.clear()
-                self._save(folder, steps, window)
-                requests.note_saved()
-        return is_over
-
-    def _save(self, folder: CheckpointFolder, steps: TrainingSteps, window: "_Window") -> None:
-        step = int(steps.step.numpy())
-        state = {**steps.slots, **steps.loss_scale_state, GLOBAL_STEP: steps.step, **window.arrays()}
-        prefix = folder.save(step, {**self._weights(), **state})
-        logging.info("saved %s", prefix)
-
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
         """Saves a checkpoint without optimizer state; returns its prefix."""
-        return folder.save(step, {**self._weights(), GLOBAL_STEP: np.int64(step)})
-
-    def _weights(self) -> dict[str, tf.Tensor]:
-        return {variable.path: variable.value for variable in self.model.weights}
+        return folder.save(step, {**weights_by_name(self.model), GLOBAL_STEP: np.int64(step)})
 
     def load_initial(self, path: str) -> LoadReport:
         """Sets the weights from an initial checkpoint, logs and returns what came; see `checkpoints.loading`."""
@@ -395,166 +272,3 @@ def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter
         raise UserError(
             f"{parameter}={batch_size} is not a multiple of {' times '.join(filter(None, (devices, parts)))}"
         )
-
-
-class _Pace:
-    """Chooses how many steps the next compiled call takes.
-
-    Attributes:
-      num_steps: how many.
-      is_first_call: whether the next call is the one that compiles, whose time says nothing about the speed.
-    """
-
-    def __init__(self, limit: int, *, is_cut_short: bool):
-        self._limit = limit
-        self._is_cut_short = is_cut_short
-        self.num_steps = 1 if is_cut_short else limit
-        self.is_first_call = True
-
-    def add(self, num_steps: int, seconds: float) -> None:
-        """Learns from a call; grows slowly."""
-        self.is_first_call = False
-        if self._is_cut_short:
-            fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
-            self.num_steps = max(1, min(self._limit, fitting, 2 * self.num_steps))
-
-
-class _Failures:
-    """Decides what follows from steps whose loss or gradients are not finite; `policy` as in `TrainingPlan`."""
-
-    def __init__(self, policy: str):
-        self._policy = policy
-        self._num_in_a_row = 0
-
-    def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
-        """Looks at the steps of a call, which such a step ends unless it was skipped.
-
-        Args:
-          step: the last of them.
-          history: their scalars.
-          latest: the last checkpoint.
-
-        Returns:
-          Whether to go back to the weights of the last checkpoint.
-
-        Raises:
-          UserError: training is to stop.
-        """
-        if history.get(OVERFLOW_STEPS, [0])[-1]:
-            return False  # a smaller scale of the loss comes next
-        is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
-        is_failed = not is_skipped[-1] and not all(np.isfinite(values[-1]) for values in history.values())
-        last_taken = max(np.flatnonzero(~is_skipped), default=-1)
-        if last_taken >= 0 and not is_failed:
-            self._num_in_a_row = 0
-        self._num_in_a_row += len(is_skipped) - 1 - int(last_taken) + is_failed
-        if not is_failed and self._num_in_a_row <= _MOST_FAILURES:
-            return False
-        loss = f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}"
-        if self._policy == "rollback" and self._num_in_a_row <= _MOST_FAILURES:
-            logging.warning("%s: back to the weights of %s, and on with the next batch", loss, latest)
-            return True
-        times = f", for the {self._num_in_a_row}th time in a row" if self._num_in_a_row > 1 else ""
-        raise UserError(
-            f"{loss}{times}; the last good checkpoint is {latest}; try a lower learning_rate or a longer warm-up"
-        )
-
-
-class _Window:
-    """Averages over the steps since the last log line."""
-
-    def __init__(self, batch_size: int | None):
-        self._batch_size = batch_size
-        self._histories: list[dict[str, np.ndarray]] = []
-        self._timed_examples = 0.0
-        self._timed_tokens = 0.0
-        self._seconds = 0.0
-
-    @property
-    def num_steps(self) -> int:
-        """How many steps there are."""
-        return sum(len(history["tokens"]) for history in self._histories)
-
-    def restore(self, prefix: str) -> None:
-        """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""
-        reader = CheckpointReader(prefix)
-        columns = {name: reader.read(name) for name in reader.shapes if name.startswith(UNLOGGED_STEPS)}
-        if columns:
-            self._histories = [{name.removeprefix(UNLOGGED_STEPS): values for name, values in columns.items()}]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The steps, for a checkpoint; none if it lies at a log line, as most do."""
-        return {f"{UNLOGGED_STEPS}{name}": values for name, values in self._columns().items()}
-
-    def _columns(self) -> dict[str, np.ndarray]:
-        names = self._histories[-1] if self._histories else {}
-        # The steps of a run that was resumed with another precision may lack one.
-        return {name: np.concatenate([part[name] for part in self._histories if name in part]) for name in names}
-
-    def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
-        """Adds the steps of a call; `seconds` is None if its time does not count."""
-        self._histories.append(history)
-        if seconds is not None:
-            num_steps = len(history["tokens"])
-            self._timed_examples += self._batch_size * num_steps if self._batch_size else np.sum(history["examples"])
-            self._timed_tokens += float(np.sum(history["tokens"]))
-            self._seconds += seconds
-
-    def scalars(self) -> dict[str, float]:
-        """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
-
-        `padding` is the share of the positions of all batches that hold no token.
-
-        In float16 also the last scale of the loss, and the number of steps that overflowed; with steps that may be
-        skipped, their number. Gradient norms and losses of these are left out where they are not finite.
-        """
-        columns = self._columns()
-        tokens, positions = columns.pop("tokens"), columns.pop("positions", np.zeros(0))
-        columns.pop("examples", None)
-        last = {name: float(columns.pop(name)[-1]) for name in ("learning_rate", "loss_scale") if name in columns}
-        names = (OVERFLOW_STEPS, SKIPPED_STEPS)
-        counts = {name: float(np.sum(columns.pop(name))) for name in names if name in columns}
-        finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
-        scalars = {name: float(np.mean(values)) for name, values in finite.items() if len(values)} | last | counts
-        if num_positions := float(np.sum(positions)):
-            # The first steps of a window lack it if the version that saved their checkpoint did not count positions.
-            scalars["padding"] = 1 - float(np.sum(tokens[-len(positions) :])) / num_positions
-        if self._timed_examples:
-            scalars["examples_per_second"] = float(self._timed_examples) / self._seconds
-            if self._timed_tokens:  # what a frozen encoder computed before has none
-                scalars["tokens_per_second"] = self._timed_tokens / self._seconds
-        return scalars
-
-
-def _is_evaluated(plan: TrainingPlan, step: int, evaluate: Callable[[int], bool] | None) -> bool:
-    return evaluate is not None and (step == plan.num_train_steps or step % plan.eval_steps == 0)
-
-
-def _evaluate(evaluate: Callable[[int], bool], step: int, sigterm: SigtermNotice) -> bool:
-    """Whether to stop early; not after SIGTERM, when the next start evaluates this step."""
-    try:
-        with sigterm.raised():
-            return evaluate(step)
-    except Terminated:
-        return False
-
-
-def _next_multiple(step: int, every: int) -> int:
-    return (step // every + 1) * every
-
-
-def _describe(step: int, scalars: dict[str, float]) -> list[str]:
-    """What the progress shows beside the time left, the most important first."""
-    texts = {
-        "loss": "step {step:,}: loss {value:.4f}",
-        "examples_per_second": "{value:,.0f} examples/s",
-        "learning_rate": "learning rate {value:.2e}",
-        "gradient_norm": "gradient norm {value:.2f}",
-        "tokens_per_second": "{value:,.0f} tokens/s",
-        "loss_scale": "loss scale {value:,.0f}",
-    }
-    shown = [text.format(step=step, value=scalars[name]) for name, text in texts.items() if name in scalars]
-    losses = [(name.removesuffix("_loss"), value) for name, value in scalars.items() if name.endswith("_loss")]
-    if len(losses) == 1:  # it is the loss that is shown already
-        return shown
-    return shown + [f"{name} {value:.4f}" for name, value in losses]

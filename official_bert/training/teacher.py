@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,12 +21,10 @@ from official_bert.data.schema import RecordSchema
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
+from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import batches_of
 from official_bert.training.run_folder import BERT_CONFIG_FILE, RunConfig, model_file, read_run_config
-
-if TYPE_CHECKING:
-    from official_bert.training.finetuning import FinetuningJob
 
 # Flags of what stands on the encoder; a teacher and its student need not share them.
 HEAD_FLAGS = ("head", "lstm_units", "feature_layers", "window_pooling")
@@ -74,7 +72,7 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
 
 
 def write_teacher_records(
-    job: "FinetuningJob", teacher: Teacher, strategy: tf.distribute.Strategy, file: RecordFile, num_records: int
+    job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy, file: RecordFile, num_records: int
 ) -> None:
     """Writes the records to train on with the logits of a teacher, unless an existing file is up to date.
 

@@ -9,7 +9,8 @@ from official_bert.data.pipeline import evaluation_batches
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training import loop
-from official_bert.training.loop import Trainer, _Pace, _Window, check_divisible
+from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.monitoring import CallPace, StepWindow
 
 
 def make_trainer(model_dir, *, seed=1, strategy=None):
@@ -96,7 +97,7 @@ def test_batches_must_divide_among_devices(two_devices):
 
 
 def test_calls_grow_to_a_second_but_not_beyond_the_limit():
-    pace = _Pace(limit=12, is_cut_short=True)
+    pace = CallPace(limit=12, is_cut_short=True)
     assert pace.num_steps == 1 and pace.is_first_call
     pace.add(1, 8.0)  # the call that compiles
     assert pace.num_steps == 1 and not pace.is_first_call
@@ -109,11 +110,11 @@ def test_calls_grow_to_a_second_but_not_beyond_the_limit():
     assert pace.num_steps == 10
     pace.add(10, 0.1)
     assert pace.num_steps == 12
-    assert _Pace(limit=1000, is_cut_short=False).num_steps == 1000
+    assert CallPace(limit=1000, is_cut_short=False).num_steps == 1000
 
 
 def test_the_speed_counts_the_examples_of_batches_that_differ():
-    window = _Window(batch_size=None)
+    window = StepWindow(batch_size=None)
     part = {"loss": [1.0, 3.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0], "examples": [4.0, 14.0]}
     window.add({name: np.array(values) for name, values in part.items()}, seconds=None)
     assert window.scalars() == {"loss": 2.0, "learning_rate": 0.2}
@@ -124,7 +125,7 @@ def test_the_speed_counts_the_examples_of_batches_that_differ():
 
 
 def test_a_window_averages_over_all_its_steps():
-    window = _Window(batch_size=4)
+    window = StepWindow(batch_size=4)
     part = {"loss": [1.0, 3.0], "gradient_norm": [2.0, 2.0], "learning_rate": [0.1, 0.2], "tokens": [10.0, 30.0]}
     window.add({name: np.array(values) for name, values in part.items()}, seconds=1.0)
     window.add({name: np.array(values[:1]) for name, values in part.items()}, seconds=1.0)
@@ -142,12 +143,12 @@ def test_a_window_averages_over_all_its_steps():
 
 
 def test_padding_is_a_share_of_all_positions_that_were_counted():
-    window = _Window(batch_size=4)
+    window = StepWindow(batch_size=4)
     counted = {"tokens": np.array([10.0, 30.0]), "positions": np.array([20.0, 80.0])}
     window.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
     assert window.scalars()["padding"] == pytest.approx(0.6)
     # Steps that an earlier version took and saved have no positions.
-    resumed = _Window(batch_size=4)
+    resumed = StepWindow(batch_size=4)
     resumed.add({"loss": np.zeros(1), "learning_rate": np.zeros(1), "tokens": np.array([7.0])}, seconds=None)
     assert "padding" not in resumed.scalars()
     resumed.add({"loss": np.zeros(2), "learning_rate": np.zeros(2), **counted}, seconds=1.0)
@@ -155,7 +156,7 @@ def test_padding_is_a_share_of_all_positions_that_were_counted():
 
 
 def test_what_a_frozen_encoder_computed_before_has_no_speed_in_tokens():
-    window = _Window(batch_size=4)
+    window = StepWindow(batch_size=4)
     names = ("loss", "gradient_norm", "learning_rate", "tokens", "positions")
     window.add({name: np.zeros(2) for name in names}, seconds=1.0)
     assert window.scalars()["examples_per_second"] == 8.0

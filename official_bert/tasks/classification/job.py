@@ -33,7 +33,7 @@ from official_bert.tasks.classification.report import report_sections
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import Tokenizer
-from official_bert.training.finetuning import FinetuningJob
+from official_bert.training.job import FinetuningJob
 from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE

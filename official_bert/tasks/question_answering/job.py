@@ -47,7 +47,7 @@ from official_bert.tasks.question_answering.servable import servable_of_run
 from official_bert.tasks.question_answering.task import LOGITS, QuestionAnsweringTask
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
 from official_bert.tokenization import Tokenizer
-from official_bert.training.finetuning import FinetuningJob
+from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import predictions
 from official_bert.training.results import RESULTS_FILE

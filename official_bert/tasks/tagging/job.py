@@ -37,7 +37,7 @@ from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
 from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
 from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import Tokenizer
-from official_bert.training.finetuning import FinetuningJob
+from official_bert.training.job import FinetuningJob
 from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE

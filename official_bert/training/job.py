@@ -1,0 +1,89 @@
+"""`FinetuningJob`: what a task brings to a fine-tuning run; `finetuning.finetune` runs it."""
+
+import abc
+from collections.abc import Mapping
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.run_configs.training import FinetuningOptions
+from official_bert.data.records import RecordFile
+from official_bert.tokenization import Tokenizer
+from official_bert.training.distillation import DistillableTask
+from official_bert.training.loop import Trainer
+
+
+class FinetuningJob(abc.ABC):
+    """What a task brings to a fine-tuning run. Creating one reads all files and checks all that can be checked.
+
+    Attributes:
+      config: the flags.
+      bert_config: the architecture.
+      tokenizer: the tokenizer.
+      task: model, losses and predictions.
+      model_flags: names of the flags that must have the same value as in training, because a checkpoint does not show
+        them.
+      primary_metric: the score that decides which checkpoint is best; more is better.
+      ensemble: checkpoints to predict with instead of the output folder's; none as a rule.
+      num_training_examples: how many there are; None if nothing is trained.
+    """
+
+    config: FinetuningOptions
+    bert_config: BertConfig
+    tokenizer: Tokenizer
+    task: DistillableTask
+    model_flags: tuple[str, ...]
+    primary_metric: str
+    ensemble: tuple[str, ...] = ()
+    num_training_examples: int | None = None
+
+    def check_output_folder(self) -> None:  # noqa: B027 - most tasks have nothing to add
+        """Raises if the output folder holds what does not go with this run; the choreography checks the model's files.
+
+        Raises:
+          UserError: the message names the file.
+        """
+
+    @abc.abstractmethod
+    def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:
+        """The task of this run with the model of other flags and another architecture, those of a teacher."""
+
+    def check_teacher(self, folder: str) -> None:  # noqa: B027 - most tasks have nothing to add
+        """Raises if the model in a folder did not learn what this run learns; flags and vocabulary are checked before.
+
+        Raises:
+          UserError: the message names the folder.
+        """
+
+    @abc.abstractmethod
+    def training_fingerprints(self) -> tuple[str | None, str]:
+        """Fingerprints of the training records: those in the folder, None if unknown, and those that are required."""
+
+    @abc.abstractmethod
+    def training_file(self, trainer: Trainer) -> RecordFile:
+        """The file that training reads, which need not be there yet."""
+
+    @abc.abstractmethod
+    def write_training_records(self, trainer: Trainer) -> int:
+        """Writes that file, unless it is there already, and the other files that belong to a trained model.
+
+        Args:
+          trainer: its model has the weights that training begins with.
+
+        Returns:
+          How many records it has.
+        """
+
+    def evaluate(self, trainer: Trainer, step: int) -> None:
+        """Scores the trainer's weights, those of a step, and writes `eval_results.txt`."""
+        raise NotImplementedError(f"{type(self).__name__} has no do_eval")
+
+    @abc.abstractmethod
+    def scores(self, trainer: Trainer, step: int) -> Mapping[str, float]:
+        """Scores the trainer's weights, those of a step in training."""
+
+    @abc.abstractmethod
+    def predict(self, trainer: Trainer, step: int) -> None:
+        """Writes predictions with the trainer's weights, those of a step."""
+
+    @abc.abstractmethod
+    def export(self, checkpoint: str) -> None:
+        """Exports a checkpoint as a SavedModel."""

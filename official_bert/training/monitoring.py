@@ -1,0 +1,158 @@
+"""Watches a training run: how many steps a compiled call takes, what they averaged, which of them failed."""
+
+import numpy as np
+from absl import logging
+
+from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
+from official_bert.support.errors import UserError
+from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
+
+# On CPU and GPU a compiled call is cut to about this long, so that progress is shown and SIGTERM is handled in time.
+_SECONDS_PER_CALL = 1.0
+_MOST_FAILURES = 20  # steps in a row that nan_policy passes over
+
+
+class CallPace:
+    """Chooses how many steps the next compiled call takes.
+
+    Attributes:
+      num_steps: how many.
+      is_first_call: whether the next call is the one that compiles, whose time says nothing about the speed.
+    """
+
+    def __init__(self, limit: int, *, is_cut_short: bool):
+        self._limit = limit
+        self._is_cut_short = is_cut_short
+        self.num_steps = 1 if is_cut_short else limit
+        self.is_first_call = True
+
+    def add(self, num_steps: int, seconds: float) -> None:
+        """Learns from a call; grows slowly."""
+        self.is_first_call = False
+        if self._is_cut_short:
+            fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
+            self.num_steps = max(1, min(self._limit, fitting, 2 * self.num_steps))
+
+
+class FailurePolicy:
+    """Decides what follows from steps whose loss or gradients are not finite; `policy` as in `TrainingPlan`."""
+
+    def __init__(self, policy: str):
+        self._policy = policy
+        self._num_in_a_row = 0
+
+    def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
+        """Looks at the steps of a call, which such a step ends unless it was skipped.
+
+        Args:
+          step: the last of them.
+          history: their scalars.
+          latest: the last checkpoint.
+
+        Returns:
+          Whether to go back to the weights of the last checkpoint.
+
+        Raises:
+          UserError: training is to stop.
+        """
+        if history.get(OVERFLOW_STEPS, [0])[-1]:
+            return False  # a smaller scale of the loss comes next
+        is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
+        is_failed = not is_skipped[-1] and not all(np.isfinite(values[-1]) for values in history.values())
+        last_taken = max(np.flatnonzero(~is_skipped), default=-1)
+        if last_taken >= 0 and not is_failed:
+            self._num_in_a_row = 0
+        self._num_in_a_row += len(is_skipped) - 1 - int(last_taken) + is_failed
+        if not is_failed and self._num_in_a_row <= _MOST_FAILURES:
+            return False
+        loss = f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}"
+        if self._policy == "rollback" and self._num_in_a_row <= _MOST_FAILURES:
+            logging.warning("%s: back to the weights of %s, and on with the next batch", loss, latest)
+            return True
+        times = f", for the {self._num_in_a_row}th time in a row" if self._num_in_a_row > 1 else ""
+        raise UserError(
+            f"{loss}{times}; the last good checkpoint is {latest}; try a lower learning_rate or a longer warm-up"
+        )
+
+
+class StepWindow:
+    """Averages over the steps since the last log line."""
+
+    def __init__(self, batch_size: int | None):
+        self._batch_size = batch_size
+        self._histories: list[dict[str, np.ndarray]] = []
+        self._timed_examples = 0.0
+        self._timed_tokens = 0.0
+        self._seconds = 0.0
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps there are."""
+        return sum(len(history["tokens"]) for history in self._histories)
+
+    def restore(self, prefix: str) -> None:
+        """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""
+        reader = CheckpointReader(prefix)
+        columns = {name: reader.read(name) for name in reader.shapes if name.startswith(UNLOGGED_STEPS)}
+        if columns:
+            self._histories = [{name.removeprefix(UNLOGGED_STEPS): values for name, values in columns.items()}]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The steps, for a checkpoint; none if it lies at a log line, as most do."""
+        return {f"{UNLOGGED_STEPS}{name}": values for name, values in self._columns().items()}
+
+    def _columns(self) -> dict[str, np.ndarray]:
+        names = self._histories[-1] if self._histories else {}
+        # The steps of a run that was resumed with another precision may lack one.
+        return {name: np.concatenate([part[name] for part in self._histories if name in part]) for name in names}
+
+    def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
+        """Adds the steps of a call; `seconds` is None if its time does not count."""
+        self._histories.append(history)
+        if seconds is not None:
+            num_steps = len(history["tokens"])
+            self._timed_examples += self._batch_size * num_steps if self._batch_size else np.sum(history["examples"])
+            self._timed_tokens += float(np.sum(history["tokens"]))
+            self._seconds += seconds
+
+    def scalars(self) -> dict[str, float]:
+        """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
+
+        `padding` is the share of the positions of all batches that hold no token.
+
+        In float16 also the last scale of the loss, and the number of steps that overflowed; with steps that may be
+        skipped, their number. Gradient norms and losses of these are left out where they are not finite.
+        """
+        columns = self._columns()
+        tokens, positions = columns.pop("tokens"), columns.pop("positions", np.zeros(0))
+        columns.pop("examples", None)
+        last = {name: float(columns.pop(name)[-1]) for name in ("learning_rate", "loss_scale") if name in columns}
+        names = (OVERFLOW_STEPS, SKIPPED_STEPS)
+        counts = {name: float(np.sum(columns.pop(name))) for name in names if name in columns}
+        finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
+        scalars = {name: float(np.mean(values)) for name, values in finite.items() if len(values)} | last | counts
+        if num_positions := float(np.sum(positions)):
+            # The first steps of a window lack it if the version that saved their checkpoint did not count positions.
+            scalars["padding"] = 1 - float(np.sum(tokens[-len(positions) :])) / num_positions
+        if self._timed_examples:
+            scalars["examples_per_second"] = float(self._timed_examples) / self._seconds
+            if self._timed_tokens:  # what a frozen encoder computed before has none
+                scalars["tokens_per_second"] = self._timed_tokens / self._seconds
+        return scalars
+
+
+def describe_scalars(step: int, scalars: dict[str, float]) -> list[str]:
+    """What the progress shows beside the time left, the most important first."""
+    texts = {
+        "loss": "step {step:,}: loss {value:.4f}",
+        "examples_per_second": "{value:,.0f} examples/s",
+        "learning_rate": "learning rate {value:.2e}",
+        "gradient_norm": "gradient norm {value:.2f}",
+        "tokens_per_second": "{value:,.0f} tokens/s",
+        "loss_scale": "loss scale {value:,.0f}",
+    }
+    shown = [text.format(step=step, value=scalars[name]) for name, text in texts.items() if name in scalars]
+    losses = [(name.removesuffix("_loss"), value) for name, value in scalars.items() if name.endswith("_loss")]
+    if len(losses) == 1:  # it is the loss that is shown already
+        return shown
+    return shown + [f"{name} {value:.4f}" for name, value in losses]

@@ -1,0 +1,210 @@
+"""One training run, from its first or last checkpoint to its end: steps, log lines, evaluations, checkpoints."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.loading import restore, restore_present
+from official_bert.support.fault_points import fault_point
+from official_bert.support.progress import Progress
+from official_bert.training.cluster import Cluster
+from official_bert.training.monitoring import CallPace, FailurePolicy, StepWindow, describe_scalars
+from official_bert.training.plan import TrainingPlan
+from official_bert.training.save_requests import SaveRequests
+from official_bert.training.sigterm import SigtermNotice, Terminated
+from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
+from official_bert.training.summaries import ScalarLog
+
+_SECONDS_BETWEEN_LOG_LINES = 30  # without a terminal, where steps are too slow for `log_steps` to show life
+
+
+@dataclasses.dataclass(kw_only=True)
+class TrainingRun:
+    """The parts of a run; `Trainer.train` puts them together.
+
+    Attributes:
+      plan: how to train.
+      model: the model.
+      steps: takes the steps and holds the optimizer's state.
+      cluster: the processes that train together.
+      folder: the checkpoints.
+      scalar_log: the numbers of each log line.
+      evaluate: as in `Trainer.train`.
+      sigterm: notices SIGTERM.
+      requests: asks for checkpoints and for the end by the clock or by a signal.
+    """
+
+    plan: TrainingPlan
+    model: keras.Model
+    steps: TrainingSteps
+    cluster: Cluster
+    folder: CheckpointFolder
+    scalar_log: ScalarLog
+    evaluate: Callable[[int], bool] | None
+    sigterm: SigtermNotice
+    requests: SaveRequests
+
+    def __post_init__(self):
+        self._failures = FailurePolicy(self.plan.nan_policy)
+        self._window = StepWindow(self.plan.batch_size)
+
+    @property
+    def step(self) -> int:
+        """Number of steps taken so far, by earlier runs too."""
+        return int(self.steps.step.numpy())
+
+    def resume(self) -> None:
+        """Restores the last checkpoint of the folder.
+
+        Raises:
+          UserError: it does not fit the model or the optimizer.
+        """
+        latest = self.folder.latest
+        self.folder.tidy()
+        restore(latest, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
+        self._window.restore(latest)
+        restore_present(latest, self.steps.loss_scale_state)
+        logging.info("resuming from %s", latest)
+
+    def save(self) -> None:
+        """Saves a checkpoint of the current step."""
+        state = {
+            **self.steps.slots,
+            **self.steps.loss_scale_state,
+            GLOBAL_STEP: self.steps.step,
+            **self._window.arrays(),
+        }
+        logging.info("saved %s", self.folder.save(self.step, {**weights_by_name(self.model), **state}))
+
+    def is_over(self) -> bool:
+        """Return True if no step is left to take; evaluates a step whose evaluation was interrupted."""
+        start = self.step
+        self.scalar_log.forget_after(start)
+        if start and self._is_evaluated(start) and self._stops_early(start):
+            return True
+        if start < self.plan.num_train_steps:
+            return False
+        logging.warning(
+            "%s exists already: nothing left to train up to step %d", self.folder.latest, self.plan.num_train_steps
+        )
+        return True
+
+    def take_steps(self, batches: Callable[[int], tf.data.Dataset]) -> bool:
+        """Trains up to the last step of the plan; returns False if a signal or the clock stopped it before.
+
+        Args:
+          batches: as in `Trainer.train`.
+
+        Raises:
+          UserError: a loss is not finite.
+        """
+        start = self.step
+        logging.info(
+            "training %s parameters from step %d to %d on %d device(s)",
+            f"{sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables):,}",
+            start,
+            self.plan.num_train_steps,
+            self.cluster.strategy.num_replicas_in_sync,
+        )
+        logging.info("compiling the training step; this may take a minute")
+        try:
+            with self.sigterm.raised():
+                iterator = iter(self.cluster.distribute(batches(self.steps.num_examples)))
+                self.steps.compile(iterator)
+        except Terminated:
+            return False  # the last checkpoint is of this very step
+        with Progress(
+            "training", self.plan.num_train_steps, "steps", start=start, log_every_seconds=_SECONDS_BETWEEN_LOG_LINES
+        ) as progress:
+            return self._loop(iterator, progress)
+
+    def _loop(self, iterator: Iterator, progress: Progress) -> bool:
+        plan, step = self.plan, self.step
+        is_cut_short = not isinstance(self.cluster.strategy, tf.distribute.TPUStrategy)
+        pace = CallPace(plan.iterations_per_loop, is_cut_short=is_cut_short)
+        intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
+        is_over, is_stopped = False, self.cluster.is_any(self.sigterm.is_set)
+        while not is_over and not is_stopped:
+            event = min(_next_multiple(step, every) for every in intervals)
+            num_steps = min(self.cluster.of_chief(pace.num_steps), event - step, plan.num_train_steps - step)
+            began = time.monotonic()
+            history = self.steps.take(iterator, num_steps)
+            seconds = time.monotonic() - began
+            step = self.step
+            fault_point("step")
+            self._window.add(history, None if pace.is_first_call else seconds)
+            if pace.is_first_call:
+                progress.restart(step)
+            pace.add(num_steps, seconds)
+            is_overflow = history.get(OVERFLOW_STEPS, [0])[-1]
+            is_rolled_back = self._failures.add(step, history, self.folder.latest)
+            if is_rolled_back:
+                self.steps.roll_back(self.folder.latest)
+                self._window = StepWindow(plan.batch_size)
+            is_over = step == plan.num_train_steps
+            self._log(step, progress, is_logged=is_over or step % plan.log_steps == 0, is_overflow=is_overflow)
+            if self._is_evaluated(step):
+                progress.clear()
+                is_over = self._stops_early(step) or is_over
+            # Last, since a checkpoint vouches for all that was written of its step.
+            stops, saves = self.cluster.sums(
+                int(self.sigterm.is_set or (self.cluster.is_chief and self.requests.is_over)),
+                int(self.requests.is_due if self.cluster.is_chief else self.requests.is_signalled),
+            )
+            is_stopped = stops > 0
+            if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
+                progress.clear()
+                self.save()
+                self.requests.note_saved()
+        return is_over
+
+    def _log(self, step: int, progress: Progress, *, is_logged: bool, is_overflow: bool) -> None:
+        """Shows the progress; at a log line, writes the scalars of the window and begins a new one."""
+        window = self._window
+        scalars = window.scalars() if window.num_steps else {}
+        progress.update(step, *describe_scalars(step, scalars), log=is_logged)
+        if not is_logged or not scalars:
+            return
+        if skipped := scalars.get(SKIPPED_STEPS):
+            logging.warning(
+                "step %d: skipped %d of the %d steps since the last line, whose gradients were not finite",
+                step,
+                skipped,
+                window.num_steps,
+            )
+        if is_overflow and scalars[OVERFLOW_STEPS] == window.num_steps:
+            logging.warning(
+                "step %d: all %d steps since the last line overflowed in float16 and changed nothing; if this "
+                "continues, use mixed_precision=bfloat16 or a lower learning_rate",
+                step,
+                window.num_steps,
+            )
+        self.scalar_log.write("train", step, scalars)
+        self._window = StepWindow(self.plan.batch_size)
+
+    def _is_evaluated(self, step: int) -> bool:
+        return self.evaluate is not None and (step == self.plan.num_train_steps or step % self.plan.eval_steps == 0)
+
+    def _stops_early(self, step: int) -> bool:
+        """Evaluates; returns whether to stop early: not after SIGTERM, when the next start evaluates this step."""
+        try:
+            with self.sigterm.raised():
+                return self.evaluate(step)
+        except Terminated:
+            return False
+
+
+def weights_by_name(model: keras.Model) -> dict[str, tf.Tensor]:
+    """Return the values of a model's variables, by their names in a checkpoint."""
+    return {variable.path: variable.value for variable in model.weights}
+
+
+def _next_multiple(step: int, every: int) -> int:
+    return (step // every + 1) * every

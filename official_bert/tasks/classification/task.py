@@ -13,7 +13,6 @@ from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
-from official_bert.modeling.model import Encoder
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy
@@ -84,7 +83,6 @@ class ClassificationTask:
         eval_batch_size: int,
         trainable_encoder: bool = True,
         encoder_options: EncoderOptions = PLAIN,
-        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
         **model_options,
     ):
         """Describes the task.
@@ -98,7 +96,6 @@ class ClassificationTask:
           eval_batch_size: the batches whose mean loss is the score `loss`.
           trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
           encoder_options: how the encoder computes.
-          make_encoder: makes the encoder; called as `create_encoder`.
           **model_options: see `ClassificationModel`.
         """
         self._config = config
@@ -108,7 +105,6 @@ class ClassificationTask:
         self._eval_batch_size = eval_batch_size
         self._trainable_encoder = trainable_encoder
         self._encoder_options = encoder_options
-        self._make_encoder = make_encoder
         self._model_options = model_options
         sizes = {"S": max_length, "V": config.vocab_size, "T": config.type_vocab_size, "C": num_labels}
         self.schema = classification_schema(problem).sized(**sizes)
@@ -117,7 +113,7 @@ class ClassificationTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        encoder = self._make_encoder(self._config, self._encoder_options)
+        encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 

@@ -1,6 +1,6 @@
 """Masked-LM and next-sentence or sentence-order pretraining as a task: model, losses and scores."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
-from official_bert.modeling.model import Encoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
 from official_bert.training.task import WeightedSum
@@ -34,7 +33,6 @@ class PretrainingTask:
         use_next_sentence: bool = True,
         sentence_order: bool = False,
         encoder_options: EncoderOptions = PLAIN,
-        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
     ):
         """Describes the task.
 
@@ -48,20 +46,18 @@ class PretrainingTask:
           sentence_order: whether the pairs are of segments in order or swapped; the losses and scores of the pairs are
             then called `sentence_order`. The head is the same.
           encoder_options: how the encoder computes.
-          make_encoder: makes the encoder; called as `create_encoder`.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
         self._pair_task = ("sentence_order" if sentence_order else "next_sentence") if use_next_sentence else None
         self._encoder_options = encoder_options
-        self._make_encoder = make_encoder
         self.schema = PRETRAINING_SCHEMA.sized(
             S=max_seq_length, P=max_predictions_per_seq, V=config.vocab_size, T=config.type_vocab_size
         )
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        return PretrainingModel(self._make_encoder(self._config, self._encoder_options))
+        return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""

@@ -1,6 +1,6 @@
 """Extractive question answering as a task: model, losses, and logits of each window."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -10,7 +10,6 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.layout import padded_sequences
-from official_bert.modeling.model import Encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
@@ -38,7 +37,6 @@ class QuestionAnsweringTask:
         max_seq_length: int,
         is_padding_scored: bool,
         encoder_options: EncoderOptions = PLAIN,
-        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
         **model_options,
     ):
         """Describes the task.
@@ -50,7 +48,6 @@ class QuestionAnsweringTask:
           is_padding_scored: whether padding competes for the start and the end of an answer, as in the reference. What
             it would score depends on how far a batch is padded. It never does if the encoder leaves it out.
           encoder_options: how the encoder computes.
-          make_encoder: makes the encoder; called as `create_encoder`.
           **model_options: see `SpanModel`.
         """
         self._config = config
@@ -58,7 +55,6 @@ class QuestionAnsweringTask:
         self._is_padding_scored = is_padding_scored
         self._is_padding_computed = encoder_options.layout_maker is padded_sequences
         self._encoder_options = encoder_options
-        self._make_encoder = make_encoder
         self._model_options = model_options
         self.schema = self.sized(schema)
         self.teacher_field = Field(
@@ -71,7 +67,7 @@ class QuestionAnsweringTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        return SpanModel(self._make_encoder(self._config, self._encoder_options), **self._model_options)
+        return SpanModel(create_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The mean of two losses: of choosing the start among all positions, and of the end.

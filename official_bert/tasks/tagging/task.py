@@ -1,6 +1,6 @@
 """Tagging as a task: model, losses, and the tag of each position."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
@@ -9,7 +9,6 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
-from official_bert.modeling.model import Encoder
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
@@ -36,7 +35,6 @@ class TaggingTask:
         max_seq_length: int,
         trainable_encoder: bool = True,
         encoder_options: EncoderOptions = PLAIN,
-        make_encoder: Callable[[BertConfig, EncoderOptions], Encoder] = create_encoder,
         **model_options,
     ):
         """Describes the task.
@@ -47,7 +45,6 @@ class TaggingTask:
           max_seq_length: positions of a window.
           trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
           encoder_options: how the encoder computes.
-          make_encoder: makes the encoder; called as `create_encoder`.
           **model_options: see `TaggingModel`.
         """
         self._config = config
@@ -55,7 +52,6 @@ class TaggingTask:
         self._max_seq_length = max_seq_length
         self._trainable_encoder = trainable_encoder
         self._encoder_options = encoder_options
-        self._make_encoder = make_encoder
         self._model_options = model_options
         self.schema = self._sized(TAGGING_SCHEMA)
         self.teacher_field = Field(
@@ -64,7 +60,7 @@ class TaggingTask:
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included."""
-        encoder = self._make_encoder(self._config, self._encoder_options)
+        encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
 

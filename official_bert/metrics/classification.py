@@ -5,6 +5,7 @@ class that is neither there nor predicted) the score is 0.0, so that a useless m
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
       A number from 0 to 1; 0.0 if class 1 neither occurs nor is predicted.
     """
     labels, predictions = _pair(labels, predictions)
-    return float(_f1(labels == 1, predictions == 1))
+    return _f1(labels == 1, predictions == 1)
 
 
 def accuracy_f1_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
@@ -110,18 +111,71 @@ def pearson_spearman_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> 
     return (pearson(labels, predictions) + spearman(labels, predictions)) / 2
 
 
-def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean of the classes' F1, where an example has any number of classes.
+class ClassCounts(NamedTuple):
+    """Counts of each class, int64 [C], and the scores that follow from them, float64 [C].
+
+    Attributes:
+      gold: how often it is true.
+      predicted: how often it is predicted.
+      correct: how often both.
+    """
+
+    gold: np.ndarray
+    predicted: np.ndarray
+    correct: np.ndarray
+
+    @property
+    def precision(self) -> np.ndarray:
+        """Fraction of a class's predictions that are correct; 0.0 if it is not predicted."""
+        return self.correct / np.maximum(self.predicted, 1)
+
+    @property
+    def recall(self) -> np.ndarray:
+        """Fraction of a class's examples that are predicted as it; 0.0 if it does not occur."""
+        return self.correct / np.maximum(self.gold, 1)
+
+    @property
+    def f1(self) -> np.ndarray:
+        """Harmonic mean of precision and recall; 0.0 if a class neither occurs nor is predicted."""
+        return 2 * self.correct / np.maximum(self.gold + self.predicted, 1)
+
+
+def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> ClassCounts:
+    """Counts each class.
 
     Args:
-      labels: bool [N, C], the classes that each example has.
-      predictions: bool [N, C], the classes predicted.
-
-    Returns:
-      A number from 0 to 1; a class that neither occurs nor is predicted counts as 0.0.
+      labels: int [N], true classes, each in [0, C); or bool [N, C], the classes that each example has.
+      predictions: as labels, what is predicted.
+      num_classes: C.
     """
     labels, predictions = _pair(labels, predictions)
-    return float(np.mean(_f1(labels.astype(bool), predictions.astype(bool), axis=0)))
+    if labels.ndim == 2:
+        labels, predictions = labels.astype(bool), predictions.astype(bool)
+        return ClassCounts(*(np.count_nonzero(x, axis=0) for x in (labels, predictions, labels & predictions)))
+    correct = labels[labels == predictions]
+    return ClassCounts(
+        *(np.bincount(x.astype(np.int64), minlength=num_classes) for x in (labels, predictions, correct))
+    )
+
+
+def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
+    """Mean of the classes' F1, as scikit-learn's `f1_score(average="macro")`.
+
+    Args:
+      labels: int [N], true classes; or bool [N, C], the classes that each example has.
+      predictions: as labels, what is predicted.
+
+    Returns:
+      A number from 0 to 1. A class that neither occurs nor is predicted is left out if an example has one class, and
+      counts as 0.0 if it has any number.
+    """
+    labels, predictions = _pair(labels, predictions)
+    if not labels.size:
+        return 0.0
+    if labels.ndim == 2:
+        return float(class_counts(labels, predictions, labels.shape[1]).f1.mean())
+    counts = class_counts(labels, predictions, int(max(labels.max(), predictions.max())) + 1)
+    return float(counts.f1[counts.gold + counts.predicted > 0].mean())
 
 
 def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
@@ -135,7 +189,7 @@ def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
       A number from 0 to 1; 0.0 if no class occurs or is predicted.
     """
     labels, predictions = _pair(labels, predictions)
-    return float(_f1(labels.astype(bool), predictions.astype(bool)))
+    return _f1(labels.astype(bool), predictions.astype(bool))
 
 
 # The scores by the names under which data sets list and runs report them.
@@ -162,10 +216,9 @@ def _pair(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> tuple[np.ndarray
     return labels, predictions
 
 
-def _f1(labels: np.ndarray, predictions: np.ndarray, axis: int | None = None) -> np.ndarray:
-    hits = np.count_nonzero(labels & predictions, axis=axis)
-    total = np.count_nonzero(labels, axis=axis) + np.count_nonzero(predictions, axis=axis)
-    return 2 * hits / np.maximum(total, 1)  # without a total there is no hit
+def _f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    total = np.count_nonzero(labels) + np.count_nonzero(predictions)
+    return 2 * np.count_nonzero(labels & predictions) / max(total, 1)  # without a total there is no hit
 
 
 def _direction(values: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from official_bert.support.text_tables import format_table, mean_and_deviation
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import split_suffix
 from official_bert.tasks.classification.datasets.published import DATASETS, GLUE_NAMES
+from official_bert.tasks.classification.outputs import class_score_names
 from official_bert.training.results import RESULTS_FILE, read_results
 from official_bert.training.run_folder import RUN_CONFIG_FILE, differing_flags, read_run_config
 
@@ -66,7 +67,11 @@ class _Run(NamedTuple):
             for key in ("loss", "eval_loss", *(f"eval_{metric}" for metric in finished.dataset.metrics))
             for suffix in finished.suffixes
         }
-        if wrong := sorted(results.keys() ^ expected):
+        # Runs of earlier versions have no scores of the classes.
+        optional = {f"eval_macro_f1{suffix}" for suffix in finished.suffixes} | {
+            key for suffix in finished.suffixes for keys in class_score_names(finished.dataset, suffix) for key in keys
+        }
+        if wrong := sorted((results.keys() - optional) ^ expected):
             state = "lacks" if wrong[0] in expected else "has the unknown key"
             raise UserError(f"{os.path.join(folder, RESULTS_FILE)} {state} {wrong[0]}; evaluate {name} again")
         return finished

@@ -14,8 +14,9 @@ def read_results(path: str) -> dict[str, float]:
     """
     results = {}
     for number, line in enumerate(text_files.LineReader(path), start=1):
-        key, _, value = line.partition(" = ")
+        *name, value = line.rsplit(" = ", maxsplit=1)  # the name of a label may have the sign, too
         try:
+            (key,) = name
             results[key] = float(value)
         except ValueError as error:
             raise UserError(f"{path}, line {number}: {line[:80]!r} is not of the form 'key = number'") from error

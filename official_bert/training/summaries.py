@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -79,10 +79,17 @@ class ScalarLog:
         return self._writers[split]
 
 
-def write_results(path: str, results: Mapping[str, Any]) -> None:
-    """Writes `eval_results.txt` as the reference does, and logs it: sorted lines `key = value`."""
-    lines = [f"{key} = {results[key]!s}" for key in sorted(results)]
-    for line in lines:
-        logging.info("%s", line)
+def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:
+    """Writes `eval_results.txt` as the reference does, and logs it: sorted lines `key = value`.
+
+    Args:
+      path: the file.
+      results: name to number.
+      unlogged: names of numbers that are only written.
+    """
+    lines = {key: f"{key} = {results[key]!s}" for key in sorted(results)}
+    for key, line in lines.items():
+        if key not in unlogged:
+            logging.info("%s", line)
     with writing.atomic_write(path) as sink:
-        sink.writelines(f"{line}\n" for line in lines)
+        sink.writelines(f"{line}\n" for line in lines.values())

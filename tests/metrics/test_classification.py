@@ -8,7 +8,7 @@ import scipy.stats
 import sklearn.metrics
 
 from official_bert.metrics import classification
-from official_bert.metrics.classification import METRICS, confusion_matrix
+from official_bert.metrics.classification import METRICS, class_counts, confusion_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")  # scikit-learn's
 
@@ -43,7 +43,7 @@ def test_scores_of_two_classes_are_those_of_scikit_learn(name):
         assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["accuracy", "matthews_correlation"])
+@pytest.mark.parametrize("name", ["accuracy", "matthews_correlation", "macro_f1"])
 def test_scores_of_more_classes_are_those_of_scikit_learn(name):
     rng = np.random.default_rng(2)
     for _ in range(200):
@@ -51,12 +51,18 @@ def test_scores_of_more_classes_are_those_of_scikit_learn(name):
         assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
 
 
-def test_confusion_matrix_is_that_of_scikit_learn():
+def assert_scored_as_scikit_learn(counts, labels, predictions):
+    expected = sklearn.metrics.precision_recall_fscore_support(labels, predictions, labels=range(5), zero_division=0)
+    np.testing.assert_allclose([counts.precision, counts.recall, counts.f1, counts.gold], expected, atol=1e-12)
+
+
+def test_confusion_matrix_and_scores_of_each_class_are_those_of_scikit_learn():
     rng = np.random.default_rng(3)
     for _ in range(100):
         labels, predictions = class_pairs(rng, 5)
         expected = sklearn.metrics.confusion_matrix(labels, predictions, labels=range(5))
         np.testing.assert_array_equal(confusion_matrix(labels, predictions, 5), expected)
+        assert_scored_as_scikit_learn(class_counts(labels, predictions, 5), labels, predictions)
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
@@ -80,6 +86,8 @@ def test_scores_of_several_classes_an_example_are_those_of_scikit_learn(name):
         shape = (rng.integers(1, 30), rng.integers(2, 6))
         labels, predictions = rng.random(shape) < rng.random(), rng.random(shape) < rng.random(shape[1])
         assert METRICS[name](labels, predictions) == pytest.approx(PEERS[name](labels, predictions), abs=1e-12)
+    labels, predictions = rng.integers(0, 2, size=(2, 20, 5))
+    assert_scored_as_scikit_learn(class_counts(labels, predictions, 5), labels, predictions)
 
 
 def test_sums_done_by_hand():
@@ -119,6 +127,7 @@ def test_sums_done_by_hand():
         ("pearson", [0.1] * 3, [1.0, 2.0, 3.0]),
         ("spearman", [], []),
         ("spearman", [1.0, 2.0], [0.0, 0.0]),
+        ("macro_f1", [], []),
         ("macro_f1", [[False, False]], [[False, False]]),
         ("micro_f1", [[False, False]], [[False, False]]),
     ],

@@ -29,7 +29,8 @@ def folders(tmp_path):
     write_run(tmp_path / "cola", "cola", {"eval_matthews_correlation": 0.5, "eval_accuracy": 0.8}, "eval")
     parts = {"eval_accuracy": 0.84, "eval_accuracy_mismatched": 0.83}
     write_run(tmp_path / "mnli", "mnli", {**parts, "loss_mismatched": 0.5, "eval_loss_mismatched": 0.5})
-    write_run(tmp_path / "wnli", "wnli", {"eval_accuracy": 0.565})
+    of_classes = {f"eval_{score}_{label}": 0.5 for score in ("precision", "recall", "f1", "count") for label in "01"}
+    write_run(tmp_path / "wnli", "wnli", {"eval_accuracy": 0.565, "eval_macro_f1": 0.5, **of_classes})
     write_run(tmp_path / "ax", "ax", {"eval_matthews_correlation": 0.3, "eval_accuracy": 0.4})
     return tmp_path
 

@@ -77,7 +77,7 @@ def table(settings, name):
 
 def results(settings):
     with open(os.path.join(settings["output_dir"], "eval_results.txt"), encoding="utf-8") as source:
-        return {key: float(value) for key, value in (line.split(" = ") for line in source)}
+        return {key: float(value) for key, value in (line.rsplit(" = ", 1) for line in source)}
 
 
 def assert_reported(settings, suffix=""):
@@ -107,7 +107,10 @@ def test_training_evaluation_and_prediction(settings, data_dir, files_of_model, 
     assert {"train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt", "test_results.tsv"} <= names
     assert {"model.ckpt-72.index", "checkpoint", "labels.json", "metrics.jsonl", "run_config.json"} <= names
     scores = results(settings)
-    assert list(scores) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
+    of_classes = {f"eval_{score}_{label}" for score in ("precision", "recall", "f1", "count") for label in "01"}
+    expected = of_classes | {"eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"}
+    assert list(scores) == sorted(expected)
+    assert "eval_f1_1 = " in result.errors
     assert scores["global_step"] == 72
     assert scores["eval_loss"] != scores["loss"]  # 37 examples in batches of 8
     assert result.errors.count("eval_loss is the mean over all examples; loss, as in Google's BERT, is ") == 1
@@ -131,6 +134,10 @@ def test_training_evaluation_and_prediction(settings, data_dir, files_of_model, 
     counts = np.array([row[1:] for row in table(settings, "confusion_matrix.tsv")[1:]], int)
     assert counts.sum() == 37
     assert np.trace(counts) / 37 == pytest.approx(scores["eval_accuracy"], rel=1e-6)
+    recalls = np.diag(counts) / counts.sum(axis=1)
+    assert [scores[f"eval_recall_{label}"] for label in "01"] == pytest.approx(recalls.tolist(), rel=1e-6)
+    assert [scores[f"eval_count_{label}"] for label in "01"] == counts.sum(axis=1).tolist()
+    assert scores["eval_macro_f1"] == pytest.approx((scores["eval_f1_0"] + scores["eval_f1_1"]) / 2, rel=1e-6)
     assert json.loads(open(os.path.join(settings["output_dir"], "labels.json")).read()) == ["0", "1"]
     assert_reported(settings)
     report = sections_of(pathlib.Path(settings["output_dir"], "report.html"))
@@ -264,7 +271,9 @@ def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
         write_rows(tmp_path / f"{name}.tsv", header, rows(count))
     settings = {**settings, "task_name": "mnli", "data_dir": str(tmp_path)}
     run(settings, do_eval=True, do_predict=True, glue_submission=True)
-    names = {f"{name}{suffix}" for name in ("eval_accuracy", "eval_loss", "loss") for suffix in ("", "_mismatched")}
+    of_classes = [f"eval_{score}_{label}" for score in ("precision", "recall", "f1", "count") for label in labels]
+    of_split = ("eval_accuracy", "eval_loss", "eval_macro_f1", "loss", *of_classes)
+    names = {f"{name}{suffix}" for name in of_split for suffix in ("", "_mismatched")}
     assert set(results(settings)) == names | {"global_step"}
     assert len(table(settings, "test_results.tsv")) == 4 and len(table(settings, "test_results_mismatched.tsv")) == 3
     assert len(table(settings, "MNLI-m.tsv")) == 5 and len(table(settings, "MNLI-mm.tsv")) == 4

@@ -14,7 +14,7 @@ def test_results_are_read_as_they_were_written(tmp_path):
     assert read_results(str(tmp_path / "eval_results.txt")) == results
 
 
-@pytest.mark.parametrize("line", ["eval_accuracy 0.5", "eval_accuracy = high", ""])
+@pytest.mark.parametrize("line", ["eval_accuracy 0.5", "eval_accuracy = high", "0.5", ""])
 def test_a_line_that_is_no_result_is_located(tmp_path, line):
     (tmp_path / "eval_results.txt").write_text(f"loss = 0.5\n{line}\n")
     with pytest.raises(UserError, match="eval_results.txt, line 2:"):

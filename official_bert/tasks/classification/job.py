@@ -22,6 +22,7 @@ from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
 from official_bert.tasks.classification.outputs import (
     check_submission,
+    class_scores,
     submission_name,
     write_bare_table,
     write_confusion_matrix,
@@ -43,6 +44,7 @@ from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 from official_bert.visualization.report import write_report
 
+_MOST_LABELS_OF_A_LOG = 20  # whose scores are not only written, but logged
 _MODEL_FLAGS = (
     *TextSettings._fields,
     "multi_label",
@@ -132,7 +134,7 @@ class ClassificationJob(FinetuningJob):
             bert_config,
             problem=dataset.problem,
             num_labels=len(dataset.labels) or 1,
-            metric_names=dataset.metrics,
+            metric_names=tuple(dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ())))),
             max_length=joiner.max_length,
             eval_batch_size=config.eval_batch_size,
             window_length=config.max_seq_length if joiner.max_windows > 1 else None,
@@ -171,7 +173,14 @@ class ClassificationJob(FinetuningJob):
         evaluated = self._evaluated(trainer, step)
         scores_of_all = _all_scores(evaluated)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
-        write_results(os.path.join(self.config.output_dir, RESULTS_FILE), results)
+        of_classes = {}
+        for split, predictions, _ in evaluated:
+            of_classes |= class_scores(self._dataset, predictions, split.suffix)
+        path = os.path.join(self.config.output_dir, RESULTS_FILE)
+        are_many = len(self._dataset.labels) > _MOST_LABELS_OF_A_LOG
+        write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
+        if are_many:
+            logging.info("precision, recall and F1 of each of the %d labels are in %s", len(self._dataset.labels), path)
         if results["loss"] != results["eval_loss"]:
             logging.info(
                 "eval_loss is the mean over all examples; loss, as in Google's BERT, is the mean of the means over "

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from official_bert.metrics.classification import confusion_matrix
+from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
@@ -14,6 +14,46 @@ from official_bert.tasks.classification.datasets.published import GLUE_NAMES
 
 _MOST_LABELS_OF_A_MATRIX = 1000
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+_CLASS_SCORES = ("precision", "recall", "f1", "count")
+
+
+def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...]]:
+    r"""The names under which `eval_results.txt` has the scores of each class: precision, recall, F1 and count.
+
+    Characters of a label that a line cannot show are written as Python writes them, such as a tab as `\t`.
+
+    Args:
+      dataset: names the classes.
+      suffix: of the split.
+    """
+    labels = [_on_a_line(label) for label in dataset.labels]
+    return [tuple(f"eval_{score}_{label}{suffix}" for score in _CLASS_SCORES) for label in labels]
+
+
+def class_scores(
+    dataset: Dataset, predictions: Mapping[str, np.ndarray], suffix: str = ""
+) -> dict[str, np.float32 | int]:
+    """Scores each class by itself; for a regression there is nothing to score.
+
+    Args:
+      dataset: names the classes.
+      predictions: label_ids int [N] or [N, C] and probabilities float32 [N, C].
+      suffix: of the split.
+    """
+    if dataset.problem == "regression":
+        return {}
+    probabilities, is_multi_label = predictions["probabilities"], dataset.problem == "multi_label"
+    predicted = probabilities > MULTI_LABEL_THRESHOLD if is_multi_label else probabilities.argmax(axis=-1)
+    counts = class_counts(predictions["label_ids"], predicted, len(dataset.labels))
+    columns = [values.astype(np.float32) for values in (counts.precision, counts.recall, counts.f1)]
+    rows = zip(class_score_names(dataset, suffix), zip(*columns, counts.gold.tolist(), strict=True), strict=True)
+    return {name: score for names, scores in rows for name, score in zip(names, scores, strict=True)}
+
+
+def _on_a_line(label: str) -> str:
+    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in label)
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from official_bert.metrics.calibration import confidence_bins, expected_calibration_error
+from official_bert.metrics.classification import class_counts
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample
 from official_bert.visualization.report import (
@@ -69,8 +70,7 @@ def _of_single_label(
 ) -> list[Section]:
     predicted = probabilities.argmax(axis=-1)
     confidences = probabilities[np.arange(len(predicted)), predicted]
-    num_labels, is_correct = len(dataset.labels), labels == predicted
-    counts = [np.bincount(numbers, minlength=num_labels) for numbers in (labels, predicted, labels[is_correct])]
+    is_correct = labels == predicted
     rows = np.flatnonzero(~is_correct)
     order = rows[np.argsort(-confidences[rows], kind="stable")][:NUM_MISTAKES]
     mistakes = [
@@ -88,7 +88,7 @@ def _of_single_label(
     ]
     return [
         confusion_section("Confusion matrix", dataset.labels, labels, predicted),
-        scores_by_name("By label", "label", dataset.labels, *counts),
+        scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
         _reliability(
             confidences, is_correct, "A prediction is a text's label, its confidence the probability of that."
         ),
@@ -106,7 +106,6 @@ def _of_multi_label(
 ) -> list[Section]:
     predicted = probabilities > MULTI_LABEL_THRESHOLD
     confidences, is_correct = np.where(predicted, probabilities, 1 - probabilities), labels == predicted  # [N, C]
-    counts = [decisions.sum(axis=0) for decisions in (labels, predicted, labels & predicted)]
     wrong = np.where(is_correct, -np.inf, np.nan_to_num(confidences))  # [N, C]
     worst = wrong.argmax(axis=-1)
     rows = np.flatnonzero(~is_correct.all(axis=-1))
@@ -130,7 +129,7 @@ def _of_multi_label(
     ]
     note = "A prediction is whether a text has a label, so there are as many for each text as there are labels."
     return [
-        scores_by_name("By label", "label", dataset.labels, *counts),
+        scores_by_name("By label", "label", dataset.labels, *class_counts(labels, predicted, len(dataset.labels))),
         _reliability(confidences.ravel(), is_correct.ravel(), note),
         _by_length(lengths, is_correct.all(axis=-1)),
         _mistakes(mistakes, len(rows), len(examples), "by how sure its most confident wrong decision is"),

@@ -72,7 +72,7 @@ def correlations(
     cosines = []  # N of [K]
     features = extractor.extract(text for pair in pairs for text in pair.texts)
     for number, (first, second) in enumerate(zip(features, features, strict=True), start=1):
-        cosines.append((normalized(first.vectors).astype(np.float64) * normalized(second.vectors)).sum(axis=1))
+        cosines.append((normalized(first.vectors) * normalized(second.vectors)).sum(axis=1))
         report(number)
     scores = [pair.score for pair in pairs]
     return [(spearman(scores, column), pearson(scores, column)) for column in np.stack(cosines, axis=1)]

@@ -70,10 +70,10 @@ def sentence_vectors(texts: Iterable[TextOrPair], extractor: FeatureExtractor) -
     """Makes one vector of each sentence: the mean of its pooled vectors of the chosen layers.
 
     Yields:
-      float32 [D] of length 1; zeros where nothing was pooled.
+      float32 [D] of length 1 but for rounding; zeros where nothing was pooled.
     """
     for features in extractor.extract(texts):
-        yield normalized(features.vectors.mean(axis=0, dtype=np.float64))
+        yield normalized(features.vectors.mean(axis=0, dtype=np.float64)).astype(np.float32)
 
 
 class SentenceIndex:

@@ -15,22 +15,22 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
       vectors: float [..., D].
 
     Returns:
-      float32 [..., D]; a vector of zeros stays one, so that its cosine similarity with any other is 0.
+      float64 [..., D]; a vector of zeros stays one, so that its cosine similarity with any other is 0.
     """
     vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
 
 
 def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Finds the vectors with the largest cosine similarity to each query.
 
     A block of vectors after the other is multiplied with all queries in float32; those that may be among the best are
-    compared in float64, where equal vectors have equal similarities, wherever they stand.
+    compared in float64, where equal vectors have equal similarities, wherever they stand, and nearly equal ones differ.
 
     Args:
-      vectors: float32 [N, D] of length 1, N > 0; may be mapped from a file.
-      queries: float32 [Q, D] of length 1.
+      vectors: float32 [N, D] of length 1 but for rounding, N > 0; may be mapped from a file.
+      queries: float32 [Q, D] of length 1 but for rounding.
       top_k: how many to find; all if there are fewer.
 
     Returns:
@@ -42,9 +42,9 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
     for start in range(0, len(vectors), _BLOCK_ROWS):
         block = vectors[start : start + _BLOCK_ROWS]
         products = (block @ queries.T).T  # [Q, rows of the block]; several times faster than queries @ block.T
-        for number, query in enumerate(queries.astype(np.float64)):
+        for number, query in enumerate(normalized(queries)):  # float32 has rounded the lengths, too
             candidates = _above(products[number], cosines[number], top_k)
-            exact = (block[candidates].astype(np.float64) * query).sum(axis=1)
+            exact = (normalized(block[candidates]) * query).sum(axis=1)
             cosines[number] = np.concatenate([cosines[number], exact])
             rows[number] = np.concatenate([rows[number], start + candidates])
             # Stable: of equal ones the first row comes first.
@@ -63,7 +63,7 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
 
 def cosine_table(vectors: np.ndarray) -> np.ndarray:
     """The cosine similarity of each vector with each: float [N, D] in, float64 [N, N] out."""
-    vectors = normalized(vectors).astype(np.float64)
+    vectors = normalized(vectors)
     return vectors @ vectors.T
 
 

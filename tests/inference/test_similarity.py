@@ -1,27 +1,40 @@
 """Cosine similarities, the nearest vectors and principal components: against plain NumPy and SciPy."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import scipy.spatial
 import scipy.stats
 
+from official_bert.data.feature_files import TextFeatures
+from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference import similarity
+from official_bert.inference.scored_pairs import ScoredPair, correlations
 from official_bert.inference.similarity import cosine_table, nearest, normalized, principal_components
 from official_bert.metrics.classification import pearson, spearman
 
 
 def naive(vectors, queries, top_k):
     """All cosine similarities, sorted: by value, then by row."""
-    cosines = queries.astype(np.float64) @ vectors.astype(np.float64).T
+    cosines = 1 - scipy.spatial.distance.cdist(queries.astype(np.float64), vectors.astype(np.float64), "cosine")
     rows = np.array(
         [sorted(range(len(vectors)), key=lambda row: (-of_query[row], row))[:top_k] for of_query in cosines]
     )
     return rows, np.take_along_axis(cosines, rows, axis=1)
 
 
+def rounded(vectors):
+    """Vectors of length 1 as an index keeps them."""
+    return normalized(vectors).astype(np.float32)
+
+
 @pytest.mark.parametrize("top_k", [1, 7, 500])
-def test_the_nearest_are_those_of_a_plain_sort(top_k, monkeypatch):
+@pytest.mark.parametrize("spread", [1.0, 1e-3])  # 1e-3: cosine similarities between 1 - 1e-6 and 1
+def test_the_nearest_are_those_of_a_plain_sort(top_k, spread, monkeypatch):
     rng = np.random.default_rng(3)
-    vectors, queries = normalized(rng.normal(size=(300, 16))), normalized(rng.normal(size=(4, 16)))
+    centre = (1 - spread) * rng.normal(size=16)
+    vectors, queries = (rounded(centre + spread * rng.normal(size=(count, 16))) for count in (300, 4))
     expected_rows, expected = naive(vectors, queries, top_k)
     for block_rows in (1, 37, 300, 1000):
         monkeypatch.setattr(similarity, "_BLOCK_ROWS", block_rows)
@@ -32,7 +45,7 @@ def test_the_nearest_are_those_of_a_plain_sort(top_k, monkeypatch):
 
 def test_equal_vectors_are_ordered_by_their_row(monkeypatch):
     rng = np.random.default_rng(4)
-    few = normalized(rng.normal(size=(5, 48)))
+    few = rounded(rng.normal(size=(5, 48)))
     which = rng.integers(0, 5, size=999)
     vectors = few[which]
     for block_rows in (10, 64, 4096):
@@ -74,3 +87,26 @@ def test_correlations_with_ties_are_those_of_scipy():
     assert len(set(cosines)) < 70
     assert spearman(scores, cosines) == pytest.approx(scipy.stats.spearmanr(scores, cosines).statistic, abs=1e-12)
     assert pearson(scores, cosines) == pytest.approx(scipy.stats.pearsonr(scores, cosines).statistic, abs=1e-12)
+
+
+def test_pairs_of_nearly_equal_vectors_correlate_as_in_scipy():
+    rng = np.random.default_rng(7)
+    centre = rng.normal(size=384)
+    vectors = np.float32(centre + 5e-4 * rng.normal(size=(200, 2, 2, 384)))  # pairs, sentences, layers
+    scores = rng.normal(size=200)
+    pairs = [
+        ScoredPair(score, (TextOrPair(f"{number} a"), TextOrPair(f"{number} b"))) for number, score in enumerate(scores)
+    ]
+    by_text = {
+        text: TextFeatures(0, (), of_text)
+        for pair, both in zip(pairs, vectors, strict=True)
+        for text, of_text in zip(pair.texts, both, strict=True)
+    }
+    extractor = SimpleNamespace(extract=lambda texts: map(by_text.get, texts))
+    for layer, (found_spearman, found_pearson) in enumerate(correlations(pairs, extractor, report=lambda number: None)):
+        first, second = np.longdouble(vectors[:, :, layer]).swapaxes(0, 1)
+        lengths = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
+        cosines = ((first * second).sum(axis=1) / lengths - 1).astype(np.float64)
+        assert -1e-6 < np.median(cosines) < 0
+        assert found_spearman == pytest.approx(scipy.stats.spearmanr(scores, cosines).statistic, abs=1e-9)
+        assert found_pearson == pytest.approx(scipy.stats.pearsonr(scores, cosines).statistic, abs=1e-6)

@@ -12,12 +12,17 @@ words:
     Anna rows<TAB>B-PER O
 
 In both, a line that begins with `-DOCSTART-` begins a document and is no word. A file without such lines is one
-document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word.
+document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. But a
+line that holds nothing but byte-order marks, as where files were joined, is blank.
+
+Between the sentences of the layout "columns" there may be comments, as in CoNLL-U: `# sent_id = 12`, `# newpar` and,
+where tabs separate the columns, any line that begins with `# ` and has none. `# newdoc` begins a document. Every other
+`#` is a word: `# O` at the beginning of a sentence, and any line within one.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from absl import logging
@@ -28,6 +33,13 @@ from official_bert.support.text_files import LineReader
 
 LAYOUTS = ("auto", "columns", "sentences")
 _DOCUMENT_START = re.compile(r" *-DOCSTART-(?![^ \t])")
+_COMMENT = re.compile(
+    r"# ?(?:(?:newdoc|newpar) +)?[^\s=]+ +=(?: |$)"  # CoNLL-U: "# text = She rows.", "# newdoc id = n01"
+    r"|# ?(?:newdoc|newpar) *$"
+    r"|# id \S+\s+domain="  # MultiCoNER
+)
+_COMMENT_BETWEEN_TABS = re.compile(r"# [^\t]*$")
+_NEW_DOCUMENT = re.compile(r"# ?newdoc(?: |$)")
 _BYTE_ORDER_MARK = "\ufeff"
 _MAX_LINE_END = 3  # bytes; some programs turn CR LF into CR CR LF
 _SEPARATOR_NAMES = {"\t": "tabs", " ": "blanks"}
@@ -56,11 +68,13 @@ class TaggedFile:
     Attributes:
       path: the file.
       sentences: its sentences, in order, at least one.
-      lines: all its lines, without line ends and byte-order mark; "" for one that holds nothing but blanks and tabs.
+      lines: all its lines, without line ends and byte-order mark; "" for one that holds nothing but blanks, tabs and
+        byte-order marks.
       layout: "columns" or "sentences".
       separator: what separates its columns: "\t" or " ".
       num_columns: the number of its columns.
       suffix_tags: its tags have the prefix at the end ("PER-B").
+      comments: which of its lines are comments, from 1.
     """
 
     path: str
@@ -70,6 +84,7 @@ class TaggedFile:
     separator: str
     num_columns: int
     suffix_tags: bool
+    comments: frozenset[int] = frozenset()
 
 
 class _Row(NamedTuple):
@@ -103,20 +118,26 @@ def read_tagged_file(
 
     Raises:
       UserError: the file is missing, not text or without sentences, a line has too few or too many columns or an empty
-        word or tag, or a sentence has not as many tags as words; the message gives the line.
+        word or tag, a tag has a prefix without a type (`B-`), or a sentence has not as many tags as words; the message
+        gives the line.
     """
     if file_layout not in LAYOUTS:
         raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     layout = file_layout
     lines = _read_lines(path)
-    word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
-    if not word_lines:
-        raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
+    comments = frozenset() if layout == "sentences" else _find_comments(lines)
+    content = _without_comments(lines, comments)
+    word_lines = _word_lines(path, content)
     has_tabs = any("\t" in line for line in word_lines.values())
     if layout == "auto" and has_tabs:
         layout = _tabbed_layout(list(word_lines.values()), word_column, tag_column, is_tagged)
     elif layout == "auto":
-        layout = "columns" if is_tagged else _untagged_layout(path, lines, tag_column)
+        layout = "columns" if is_tagged else _untagged_layout(path, content, tag_column)
+    if layout == "sentences" and comments:
+        comments, content = frozenset(), lines
+        word_lines = _word_lines(path, content)
+    if comments:
+        logging.info("%s: %d lines are comments, the first of them line %d", path, len(comments), min(comments))
     separator = "\t" if has_tabs or layout == "sentences" else " "
     rows = [_Row(number, split_columns(line, separator)) for number, line in word_lines.items()]
     _check_columns(path, rows, separator)
@@ -125,8 +146,8 @@ def read_tagged_file(
     suffix_tags = tags is not None and _have_suffixes({tag for row in tags for tag in row})
     if suffix_tags:
         tags = [tuple(_with_prefix(tag) for tag in row) for row in tags]
-    sentences = _sentences(lines, words, tags, layout)
-    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), suffix_tags)
+    sentences = _sentences(content, words, tags, layout)
+    return TaggedFile(path, sentences, lines, layout, separator, len(rows[0].cells), suffix_tags, comments)
 
 
 def is_document_start(line: str) -> bool:
@@ -154,7 +175,36 @@ def _with_prefix(tag: str) -> str:
 def _have_suffixes(tags: set[str]) -> bool:
     """Whether all of the tags that are not O have their prefix at the end, and one has none in front."""
     marked = [tag.rpartition("-") for tag in tags - {"O"}]
-    return all(kind and prefix in PREFIXES for kind, _, prefix in marked) and not has_entities(tags)
+    are_suffixes = all(hyphen and prefix in PREFIXES for _, hyphen, prefix in marked)
+    return are_suffixes and any(kind for kind, _, _ in marked) and not has_entities(tags)
+
+
+def _find_comments(lines: Sequence[str]) -> frozenset[int]:
+    """The numbers, from 1, of the lines that are comments if the file is in columns."""
+    has_tabs = any("\t" in line and not _COMMENT.match(line) for line in lines)
+    comments, is_between = set(), True
+    for number, line in enumerate(lines, start=1):
+        if is_between and (_COMMENT.match(line) or (has_tabs and _COMMENT_BETWEEN_TABS.match(line))):
+            comments.add(number)
+        else:
+            is_between = not line or is_document_start(line)
+    return frozenset(comments)
+
+
+def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[str]:
+    """The lines with comments blank, but for those that begin a document."""
+    return [
+        line if number not in comments else "-DOCSTART-" if _NEW_DOCUMENT.match(line) else ""
+        for number, line in enumerate(lines, start=1)
+    ]
+
+
+def _word_lines(path: str, lines: Iterable[str]) -> dict[int, str]:
+    """The lines with words, by their numbers from 1."""
+    word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
+    if not word_lines:
+        raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
+    return word_lines
 
 
 def _read_lines(path: str) -> list[str]:
@@ -169,7 +219,7 @@ def _read_lines(path: str) -> list[str]:
                 "to those of Unix"
             )
         text = line if lines else line.removeprefix(_BYTE_ORDER_MARK)
-        lines.append(text if text.strip(" \t") else "")
+        lines.append(text if text.strip(f" \t{_BYTE_ORDER_MARK}") else "")
     return lines
 
 
@@ -276,15 +326,35 @@ def _tags(
                 f"{path}, line {first.line}: {_counted(first.cells, 'column')}, and column {index} cannot be both the "
                 f"word and the tag; check word_column={word_column}, tag_column={tag_column} and what separates columns"
             )
-        return [
+        tags = [
             _tags_of_row(path, row, row.cells[index], row_words, layout)
             for row, row_words in zip(rows, words, strict=True)
         ]
+        _check_types(path, rows, tags)
+        return tags
     except UserError as error:
         if is_required:
             raise
         logging.warning("%s; until then the file is tagged, but not scored", error)
         return None
+
+
+def _check_types(path: str, rows: Sequence[_Row], tags: Sequence[tuple[str, ...]]) -> None:
+    """Raises if a tag of entities has a prefix and a hyphen, but no type."""
+    distinct = {tag for row in tags for tag in row}
+    if has_entities(distinct):
+        incomplete = {f"{prefix}-" for prefix in PREFIXES}
+    elif _have_suffixes(distinct):
+        incomplete = {f"-{prefix}" for prefix in PREFIXES}
+    else:
+        return
+    for row, row_tags in zip(rows, tags, strict=True):
+        for tag in row_tags:
+            if tag in incomplete:
+                raise UserError(
+                    f"{path}, line {row.line}: the tag {tag!r} has no type; add it, or write {tag.strip('-')!r} for "
+                    "entities without types"
+                )
 
 
 def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout: str) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequenc
     In the layout "columns" the script conlleval reads the result if the last column was the gold tag, with `-d '\t'`
     where tabs separate the columns; where blanks do, one is written for each run of them. A `-DOCSTART-` line gets `O`,
     in every column that it lacks, too; the script counts it as a word. In the layout "sentences" a line gets a tab and
-    its tags. A file whose tags have the prefix at the end gets such tags. Blank lines are kept; lines end in `\n`.
+    its tags. A file whose tags have the prefix at the end gets such tags. Blank lines and comments are kept; lines end
+    in `\n`.
 
     Args:
       path: the file to write.
@@ -35,7 +36,10 @@ def _lines(tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> Iterator[s
     written = [[with_suffix(tag) for tag in row] for row in tags] if tagged_file.suffix_tags else tags
     is_columns = tagged_file.layout == "columns"
     cells_to_add = itertools.chain.from_iterable(written) if is_columns else map(" ".join, written)
-    for line in tagged_file.lines:
+    for number, line in enumerate(tagged_file.lines, start=1):
+        if number in tagged_file.comments:
+            yield line
+            continue
         cells = split_columns(line, tagged_file.separator) if line else []
         if is_document_start(line):
             cells += ["O"] * max(1, tagged_file.num_columns + 1 - len(cells))

@@ -63,6 +63,7 @@ def test_columns_of_a_conll_file(tmp_path):
         lambda text: "\ufeff" + text,
         lambda text: text.removesuffix("\n"),
         lambda text: text.replace("\n\n", "\n \t\n"),
+        lambda text: text.replace("\n\n", "\n\ufeff\n") + "\ufeff\n\n \ufeff\ufeff",  # files that were joined
         lambda text: text.replace("-DOCSTART- -X- O O", "-DOCSTART-"),
         lambda text: text.replace("-DOCSTART- -X- O O", "-DOCSTART- (1 harbour)"),
     ],
@@ -135,6 +136,52 @@ def test_only_the_first_byte_order_mark_is_left_out(tmp_path):
     (sentence,) = read(tmp_path, "\ufeff\ufeffa O\n\ufeffb O\n").sentences
     assert sentence.words == ("\ufeffa", "\ufeffb")
     assert read(tmp_path, "\ufeff\n\na O\n").sentences[0].line == 3
+
+
+COMMENTS = """\
+# newdoc id = n1
+# sent_id = 1
+# text = # 3 rows
+#text = # 3 rows
+# O
+3 O
+# O
+
+-DOCSTART-
+# newpar
+rows O
+
+# id 6a5d-2e domain=en
+# O
+"""
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_comments_between_sentences_are_left_out(tmp_path, separator):
+    text = COMMENTS.replace(" O\n", f"{separator}O\n")
+    tagged_file = read(tmp_path, text)
+    assert words_and_tags(tagged_file) == [("# 3 #", "O O O"), ("rows", "O"), ("#", "O")]
+    assert [sentence.line for sentence in tagged_file.sentences] == [5, 11, 14]
+    assert [sentence.document for sentence in tagged_file.sentences] == [0, 1, 1]
+    assert sorted(tagged_file.comments) == [1, 2, 3, 4, 10, 13]
+    assert tagged_file.lines == text.splitlines()
+
+
+def test_newdoc_begins_a_document_and_between_tabs_any_comment_is_one(tmp_path):
+    text = "# newdoc\na\tO\n\n# Chapter one\nb\tO\n\n# newdoc id = 2\nc\tO\n# d\tO\n"
+    found = read(tmp_path, text)
+    assert words_and_tags(found) == [("a", "O"), ("b", "O"), ("c # d", "O O")]
+    assert [sentence.document for sentence in found.sentences] == [0, 0, 1]
+    assert "line 4: 3 columns" in refusal(tmp_path, text.replace("\t", " "))
+
+
+def test_what_begins_like_a_comment_elsewhere_is_none(tmp_path):
+    assert words_and_tags(read(tmp_path, "# O\n1 O\n\n#tag B-X\n#a=b O\n")) == [("# 1", "O O"), ("#tag #a=b", "B-X O")]
+    assert "line 2: 4 columns" in refusal(tmp_path, "a O\n# sent_id = 2\n")  # within a sentence
+    assert "line 2: 1 column" in refusal(tmp_path, "a b\tO O\n# text = c d\ne f\tO O\n", file_layout="sentences")
+    assert "line 3: 1 column" in refusal(tmp_path, "a b\tO O\n\n# text = c d\ne f\tO O\n")
+    sentences = read(tmp_path, "# width = 3 pixels\nRain\n", is_tagged=False, file_layout="sentences").sentences
+    assert sentences[0].words == ("#", "width", "=", "3", "pixels")
 
 
 SENTENCES = "Anna rows home\tB-PER O O\n\nIda .\tB-PER O\n-DOCSTART-\nRain\tO\n"
@@ -211,6 +258,7 @@ def test_tags_with_the_prefix_at_the_end_are_turned_round(tmp_path):
         (["PER-B", "NN"], ["PER-B", "NN"], False),
         (["NN-X", "O"], ["NN-X", "O"], False),
         (["-B", "O"], ["-B", "O"], False),
+        (["B-", "NN"], ["B-", "NN"], False),
         (["O", "O"], ["O", "O"], False),
     ],
 )
@@ -299,6 +347,9 @@ def test_text_that_may_be_in_either_layout_is_refused(tmp_path, text):
             {},
             "line 3: the tag 'O O' contains a blank; correct the line, or give file_layout=",
         ),
+        ("a B-PER\n\nb O\nc B-\n", {}, "line 4: the tag 'B-' has no type; add it, or write 'B' for entities without"),
+        ("a PER-B\nb -I\n", {}, "line 2: the tag '-I' has no type"),
+        ("a b\tB-PER I-PER\nc\tS-\n", {}, "line 2: the tag 'S-' has no type"),
         (b"a O\n\nb\xff O\n", {}, "line 3: byte 0xff at byte 2"),
         (b"\x89PNG\r\n\x1a\n\x00", {}, "line 1: byte 0x89"),
         (b"\x1f\x8b\x08", {}, "the gzip file ends too early, after line 0"),
@@ -333,3 +384,5 @@ def test_why_a_file_to_predict_is_not_scored_is_said(tmp_path, caplog):
     caplog.clear()
     assert read(tmp_path, "Anna\nrows\n", is_tagged=False).sentences[0].tags is None
     assert not caplog.text
+    assert read(tmp_path, "Anna B-\nrows O\n", is_tagged=False).sentences[0].tags is None
+    assert "line 1: the tag 'B-' has no type" in caplog.text

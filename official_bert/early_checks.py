@@ -41,7 +41,7 @@ from official_bert.tasks.classification.datasets.published import named_dataset,
 from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import read_tokenizer
 from official_bert.tokenization.vocab import Vocabulary
-from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
+from official_bert.training.model_files import check_fits, read_fitting_vocabulary, read_model_files
 from official_bert.training.run_folder import check_has_checkpoint
 
 
@@ -176,7 +176,7 @@ def check_plot_metrics(config: CurvesConfig) -> None:
 
 def _check_model(config: FillMaskConfig | AttentionConfig) -> BertConfig:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
-    read_tokenizer(config)
+    check_fits(read_tokenizer(config).vocabulary, bert_config, config)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     return bert_config
 
@@ -184,7 +184,7 @@ def _check_model(config: FillMaskConfig | AttentionConfig) -> BertConfig:
 def check_hf_conversion(config: HfConversionConfig) -> None:
     """Checks the files of `tools/convert_hf_checkpoint.py`; see `check_classifier`."""
     if config.to_hf:
-        BertConfig.from_json_file(config.bert_config_file)
+        check_fits(read_tokenizer(config).vocabulary, BertConfig.from_json_file(config.bert_config_file), config)
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     else:
         read_hf_config(os.path.join(config.hf_dir, "config.json"))
@@ -221,15 +221,14 @@ def check_make_student(config: StudentConfig) -> None:
     bert_config.check_layers(config.chosen_layers(bert_config.num_hidden_layers), config.bert_config_file)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     if config.vocab_file is not None:
-        Vocabulary.from_file(config.vocab_file)
+        check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
 
 
 def check_vocabulary_tool(config: VocabularyChangeOptions) -> None:
     """Checks the files of `tools/extend_vocab.py` and `tools/prune_vocab.py`; see `check_classifier`."""
     _check_corpus(config)
     bert_config = BertConfig.from_json_file(config.bert_config_file)
-    size = Vocabulary.from_file(config.vocab_file).size
-    bert_config.check_vocab_size(size, config.vocab_file, config.bert_config_file)
+    check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
 
 

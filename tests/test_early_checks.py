@@ -1,5 +1,7 @@
 """Mistakes in files that scripts report at once, before TensorFlow is imported."""
 
+import os
+import shutil
 import subprocess
 import sys
 
@@ -90,6 +92,19 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     for name in ("run_pretraining", "run_squad"):
         base[name]["output_dir"] = folders["output_dir"]
     base["run_pretraining"]["max_seq_length"] = 64
+    # A released folder, and its vocabulary in another order: it fits, and would give every text other ids.
+    shutil.copytree(os.path.dirname(files_of_model["init_checkpoint"]), tmp_path / "released")
+    shutil.copy(vocab_file, tmp_path / "released" / "vocab.txt")
+    lines = open(vocab_file).read().splitlines(keepends=True)
+    (tmp_path / "other.txt").write_text("".join([*lines[:5], *reversed(lines[5:])]))
+    (tmp_path / "few.txt").write_text("".join(lines[:5]))
+    mixed = {
+        "init_checkpoint": str(tmp_path / "released" / "bert_model.ckpt"),
+        "vocab_file": str(tmp_path / "other.txt"),
+    }
+    few = {"vocab_file": str(tmp_path / "few.txt")}
+    to_hf = {"to_hf": True, **files_of_model}
+    export = {"do_export": True, "export_dir": absent}
     train, evaluate, predict = {"do_train": True}, {"do_eval": True}, {"do_predict": True}
     no_checkpoint, bare = {"init_checkpoint": absent}, {"init_checkpoint": None}
     cases = [
@@ -167,6 +182,22 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("ablation", {}, "nothing"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
+    is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
+    plain = (
+        "answer fill_mask extract_features sentence_similarity word_vectors view_attention make_student extend_vocab"
+    )
+    readers = {
+        "run_classifier": train,
+        "run_squad": {**train, "train_file": corpus_file},
+        "run_ner": train,
+        "run_pretraining": {**train, **export, "init_checkpoint": files_of_model["init_checkpoint"]},
+        "convert_hf_checkpoint": to_hf,
+        **{name: {} for name in [*plain.split(), "prune_vocab"]},
+    }
+    cases += [(name, {**flags, **mixed}, is_other) for name, flags in readers.items()]
+    cases += [(name, {**flags, **few}, "few.txt has 5 wordpieces") for name, flags in readers.items()]
+    passwd = {**to_hf, "vocab_file": "/etc/passwd"}
+    cases += [("convert_hf_checkpoint", passwd, "/etc/passwd lacks [UNK], [CLS], [SEP]; is this a BERT vocabulary?")]
     return [(name, {**base[name], **changes}, part) for name, changes, part in cases]
 
 

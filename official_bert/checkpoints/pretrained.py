@@ -13,7 +13,7 @@ from absl import logging
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import LoadReport, NamedArrays, load_arrays
-from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.state_file import folders_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
 from official_bert.support import files, writing
@@ -72,11 +72,7 @@ def open_pretrained(
 
 def _config_file(prefix: str, advice: str) -> str:
     """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it; else advises."""
-    folder = os.path.dirname(prefix)
-    folders = [folder]
-    if os.path.basename(os.path.abspath(folder)) == BEST_FOLDER:
-        folders.append(os.path.dirname(os.path.abspath(folder)))
-    for candidate in folders:
+    for candidate in folders_of(prefix):
         for name in (_CONFIG_FILE, _ALBERT_CONFIG_FILE):
             if files.exists(os.path.join(candidate, name)):
                 return os.path.join(candidate, name)

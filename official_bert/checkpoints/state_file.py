@@ -11,7 +11,7 @@ import os
 import re
 from typing import NamedTuple
 
-from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
+from official_bert.checkpoints.names import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, listed
 
@@ -129,6 +129,17 @@ def find_checkpoint(path: str, what: str) -> str:
     if not files.exists(path + ".index"):
         raise UserError(f"{what} {path}: no such checkpoint (there is no {path}.index)")
     return path
+
+
+def folders_of(path: str) -> list[str]:
+    """Where the other files of a model may be: the folder of its checkpoint, and the run's if that is `best` in it.
+
+    Args:
+      path: as of `find_checkpoint`, which need not be there.
+    """
+    folder = path if files.is_folder(path) else os.path.dirname(path)
+    is_best = os.path.basename(files.absolute(folder)) == BEST_FOLDER
+    return [folder, os.path.dirname(files.absolute(folder))] if is_best else [folder]
 
 
 def _only_or_latest(folder: str, what: str) -> str:

@@ -44,6 +44,7 @@ _ALBERT_CONSTANTS = {
 }
 ALBERT_KEYS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 _LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
+_MOST_SPARE_ROWS = 1024  # of the embeddings: the largest number to multiples of which sizes are rounded up
 _MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
 _BYTES_OF_NUMBER = 4  # float32
 _ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its gradient
@@ -309,30 +310,32 @@ class BertConfig:
             if not -count <= index < count:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
-    def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str) -> None:
-        """Raises unless the model has an embedding for each wordpiece; warns if most embeddings have none.
+    def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str, *, is_of_model: bool = True) -> None:
+        """Raises unless the model has an embedding for each wordpiece and few that no wordpiece has.
+
+        Rows to spare are common: sizes are rounded up, and places kept for later.
 
         Args:
           num_tokens: ids of the vocabulary.
           vocab_file: the vocabulary, for messages.
           config_file: this config or its model, for messages.
+          is_of_model: whether it is known that weights were trained with this vocabulary, or will be; then many rows to
+            spare only give a warning.
 
         Raises:
-          UserError: the vocabulary is empty or larger than `vocab_size`; the message holds both.
+          UserError: the vocabulary is empty or larger than `vocab_size`, or far smaller; the message holds both.
         """
+        sizes = f"{vocab_file} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}"
         if not 0 < num_tokens <= self.vocab_size:
+            raise UserError(f"{sizes}; use a vocabulary and a model that belong together")
+        has_few = 2 * num_tokens < self.vocab_size
+        if not is_of_model and (has_few or self.vocab_size - num_tokens > _MOST_SPARE_ROWS):
             raise UserError(
-                f"{vocab_file} has {num_tokens} wordpieces, {config_file} a vocab_size of {self.vocab_size}; use a "
-                "vocabulary and a model that belong together"
+                f"{sizes}; use a vocabulary and a model that belong together (if these do, put the vocabulary beside "
+                "the checkpoint)"
             )
-        if 2 * num_tokens < self.vocab_size:  # a few spare rows are common, as many as that are not
-            logging.warning(
-                "%s has only %d wordpieces, %s a vocab_size of %d; is this the vocabulary of the checkpoint?",
-                vocab_file,
-                num_tokens,
-                config_file,
-                self.vocab_size,
-            )
+        if has_few:
+            logging.warning("%s; is this the vocabulary of the checkpoint?", sizes)
 
 
 def _without_constants(values: dict) -> dict:

@@ -56,7 +56,7 @@ def load(
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
     flags = {**run.flags, "output_dir": path, **_model_files(path, run, changes), **changes}
     config = config_from_saved(task.config_class, _with_vocabulary_in_use(path, task, flags), run.path)
-    bert_config, tokenizer = read_model_files(config)
+    bert_config, tokenizer = read_model_files(config, is_trained=True)
     check_same_model(path, bert_config, tokenizer.vocabulary)
     return task.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 

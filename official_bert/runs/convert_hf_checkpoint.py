@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -13,9 +12,12 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.support import files, text_files, writing
-from official_bert.tokenization import Vocabulary, hf_tokenizer
+from official_bert.support import files, writing
+from official_bert.tokenization import hf_tokenizer
+from official_bert.tokenization.folder import find_vocabulary
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
+from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary, number_tokens, vocab_lines
+from official_bert.training.model_files import check_fits
 
 _CHECKPOINT, _CONFIG_FILE = "bert_model.ckpt", "bert_config.json"
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
@@ -39,7 +41,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     bert_config = read_hf_config(hf_config_file)
     bert_config.check_memory(hf_config_file, for_training=False)
     vocabulary = _VocabularyFile.of_hf(hf_dir)
-    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
+    bert_config.check_vocab_size(vocabulary.vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
 
@@ -67,32 +69,41 @@ class _VocabularyFile(NamedTuple):
     """The file that holds the vocabulary beside the converted model.
 
     Attributes:
-      name: its name.
       content: what is in it.
-      size: number of ids.
-      source: where it comes from.
+      vocabulary: read from it.
     """
 
-    name: str
     content: bytes
-    size: int
-    source: str
+    vocabulary: Vocabulary
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.vocabulary.file_name
+
+    @property
+    def source(self) -> str:
+        """The file that it was read from."""
+        return self.vocabulary.source
 
     @classmethod
-    def of_tokens(cls, tokens: Sequence[str], source: str) -> "_VocabularyFile":
-        return cls(Vocabulary.file_name, "\n".join([*tokens, ""]).encode(), len(tokens), source)
+    def of_wordpieces(cls, vocab_file: str) -> "_VocabularyFile":
+        lines = vocab_lines(vocab_file)
+        vocabulary = Vocabulary(number_tokens(lines, vocab_file), vocab_file)
+        vocabulary.require(UNK, CLS, SEP)
+        return cls("\n".join([*lines, ""]).encode(), vocabulary)
 
     @classmethod
     def of_spm(cls, spm_model_file: str) -> "_VocabularyFile":
         vocabulary = SentencePieceVocabulary.from_file(spm_model_file)
-        return cls(vocabulary.file_name, vocabulary.model, vocabulary.size, spm_model_file)
+        return cls(vocabulary.model, vocabulary)
 
     @classmethod
     def of_hf(cls, hf_dir: str) -> "_VocabularyFile":
-        spm_model_file = os.path.join(hf_dir, SentencePieceVocabulary.file_name)
-        if files.exists(spm_model_file) and not files.exists(os.path.join(hf_dir, Vocabulary.file_name)):
-            return cls.of_spm(spm_model_file)
-        return cls.of_tokens(hf_tokenizer.read_tokens(hf_dir), hf_dir)
+        path = find_vocabulary(hf_dir)
+        return (
+            cls.of_spm(path) if os.path.basename(path) == SentencePieceVocabulary.file_name else cls.of_wordpieces(path)
+        )
 
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
@@ -103,8 +114,8 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     if config.spm_model_file is not None:
         vocabulary = _VocabularyFile.of_spm(config.spm_model_file)
     else:
-        vocabulary = _VocabularyFile.of_tokens(list(text_files.LineReader(config.vocab_file)), config.vocab_file)
-    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, config.bert_config_file)
+        vocabulary = _VocabularyFile.of_wordpieces(config.vocab_file)
+    check_fits(vocabulary.vocabulary, bert_config, config)
     tokenizer_config = hf_tokenizer.make_tokenizer_config(
         config.text_settings,
         max_length=bert_config.max_position_embeddings,

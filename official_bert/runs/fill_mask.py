@@ -2,12 +2,12 @@
 
 import sys
 
-from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import FillMaskConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import load_servable
-from official_bert.tokenization import read_tokenizer, vocab
+from official_bert.tokenization import vocab
+from official_bert.training.model_files import read_model_files
 
 
 def run(config: FillMaskConfig) -> None:
@@ -16,10 +16,7 @@ def run(config: FillMaskConfig) -> None:
     Raises:
       UserError: a file does not fit the others, or the text has no [MASK] or is too long.
     """
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    bert_config.check_memory(config.bert_config_file, for_training=False)
-    tokenizer = read_tokenizer(config)
-    bert_config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, config.bert_config_file)
+    bert_config, tokenizer = read_model_files(config)
     limit = bert_config.max_position_embeddings
     parts = config.text.split(vocab.MASK)
     if len(parts) == 1:

@@ -11,6 +11,7 @@ from official_bert.config.run_configs.tools import StudentConfig
 from official_bert.runs.model_folder import check_new_model, content_of, write_model
 from official_bert.support.errors import UserError
 from official_bert.tokenization.vocab import Vocabulary
+from official_bert.training.model_files import check_fits
 
 
 def run(config: StudentConfig) -> None:
@@ -30,8 +31,7 @@ def run(config: StudentConfig) -> None:
         )
     bert_config.check_layers(layers, config.bert_config_file)
     if config.vocab_file is not None:
-        size = Vocabulary.from_file(config.vocab_file).size
-        bert_config.check_vocab_size(size, config.vocab_file, config.bert_config_file)
+        check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
     check_new_model(config.output_dir)
     reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
     there = num_layers(reader.shapes)

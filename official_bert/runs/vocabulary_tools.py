@@ -16,6 +16,7 @@ from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
 from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
+from official_bert.training.model_files import check_fits
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _MEGABYTE = 2**20
@@ -38,7 +39,7 @@ class VocabularyTool:
         self._bert_config = BertConfig.from_json_file(config.bert_config_file)
         self.vocabulary = Vocabulary.from_file(config.vocab_file)
         self.vocabulary.require(UNK, CLS, SEP, MASK)
-        self._bert_config.check_vocab_size(self.vocabulary.size, config.vocab_file, config.bert_config_file)
+        check_fits(self.vocabulary, self._bert_config, config)
         check_casing(self.vocabulary, config.text_settings, init_checkpoint=config.init_checkpoint)
         check_new_model(config.output_dir)
         self._reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")

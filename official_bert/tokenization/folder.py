@@ -12,9 +12,11 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import is_cased
-from official_bert.tokenization.hf_tokenizer import TOKENIZER_CONFIG_FILE, read_settings, read_tokens
-from official_bert.tokenization.vocab import Vocabulary, number_tokens
+from official_bert.tokenization.hf_tokenizer import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_settings
+from official_bert.tokenization.vocab import Vocabulary
 
+_SPM_MODEL_FILE = "spiece.model"
+_VOCABULARY_FILES = ("vocab.txt", _SPM_MODEL_FILE, TOKENIZER_FILE)  # the first that is there counts
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 
 
@@ -28,14 +30,30 @@ def read_vocabulary(folder: str) -> Vocabulary:
         raise UserError(f"there is no folder {folder}; models are not downloaded: give a local folder")
     if not files.is_folder(folder):
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
-    vocab_file, tokenizer_file, spm_model_file = (
-        os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json", "spiece.model")
-    )
-    if files.exists(vocab_file):
-        return Vocabulary.from_file(vocab_file)
-    if files.exists(spm_model_file):
-        raise UserError(f"{folder} has a SentencePiece model, spiece.model; read it with official_bert.load_tokenizer")
-    return Vocabulary(number_tokens(read_tokens(folder), tokenizer_file), tokenizer_file)
+    path = find_vocabulary(folder)
+    if os.path.basename(path) == _SPM_MODEL_FILE:
+        raise UserError(
+            f"{folder} has a SentencePiece model, {_SPM_MODEL_FILE}; read it with official_bert.load_tokenizer"
+        )
+    return Vocabulary.from_file(path)
+
+
+def find_vocabulary(folder: str) -> str:
+    """Path of the file in a model's folder that has its vocabulary.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = vocabulary_beside(folder)
+    if path is None:
+        raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(_VOCABULARY_FILES)} exists")
+    return path
+
+
+def vocabulary_beside(folder: str) -> str | None:
+    """As `find_vocabulary`, but None if there is none."""
+    paths = (os.path.join(folder, name) for name in _VOCABULARY_FILES)
+    return next((path for path in paths if files.exists(path)), None)
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:

@@ -10,23 +10,18 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
 
 
-def read_tokens(folder: str) -> list[str]:
-    """Reads the vocabulary, from `vocab.txt` or, if there is none, from `tokenizer.json`.
+def read_tokenizer_file(tokenizer_file: str) -> list[str]:
+    """Reads the vocabulary of a `tokenizer.json`.
 
     Returns:
       The lines of a `vocab.txt`: the token with id n is the n-th, from 0.
 
     Raises:
-      UserError: both files are missing, or what they hold is not a vocabulary of wordpieces.
+      UserError: the file is missing or malformed, or what it holds is not a vocabulary of wordpieces.
     """
-    vocab_file, tokenizer_file = os.path.join(folder, "vocab.txt"), os.path.join(folder, "tokenizer.json")
-    if files.exists(vocab_file):
-        return list(text_files.LineReader(vocab_file))
-    if not files.exists(tokenizer_file):
-        raise UserError(f"{folder} has no vocabulary: neither vocab.txt nor tokenizer.json nor spiece.model exists")
     model = text_files.read_json(tokenizer_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model")
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(ids, dict):

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import ClassVar
 
-from absl import logging
-
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
+from official_bert.tokenization.hf_tokenizer import read_tokenizer_file
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 CONTINUATION = "##"  # begins every wordpiece of a word but the first
@@ -20,19 +19,29 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
     r"""Reads a vocabulary file: one token per line, whose id is the number of the line, from 0.
 
     As in the reference, a line ends at `\n` alone and is stripped of white space, so a line of only U+2028 (the
-    released Chinese vocabulary has one) is the empty token; of tokens that occur twice the last id counts, with a
-    warning.
+    released Chinese vocabulary has one) is the empty token. A Hugging Face `tokenizer.json` is read as well.
 
     Returns:
       Token to id, in the order of the file.
 
     Raises:
-      UserError: the file is missing, empty or not UTF-8.
+      UserError: the file is missing, empty or not UTF-8, or a token occurs twice.
     """
+    return number_tokens(vocab_lines(vocab_file), vocab_file)
+
+
+def vocab_lines(vocab_file: str) -> list[str]:
+    """The lines of a vocabulary file as they are, or of the `vocab.txt` that a `tokenizer.json` stands for.
+
+    Raises:
+      UserError: the file is missing, malformed or not UTF-8.
+    """
+    if vocab_file.endswith(".json"):
+        return read_tokenizer_file(vocab_file)
     content = text_files.read_limited(vocab_file, "vocabulary", text_files.MAX_VOCAB_BYTES)
     if content.startswith(b"\n") and b"\0" in content[:_BYTES_OF_A_PIECE]:
         raise UserError(f"{vocab_file} is a SentencePiece model, not a list of wordpieces; give it as spm_model_file")
-    return number_tokens(text_files.LineReader(vocab_file, io.BytesIO(content)), vocab_file)
+    return list(text_files.LineReader(vocab_file, io.BytesIO(content)))
 
 
 def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
@@ -46,7 +55,7 @@ def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
       Token to id.
 
     Raises:
-      UserError: there are no lines.
+      UserError: there are no lines, or two are equal: one of the two ids would never be used.
     """
     token_to_id: dict[str, int] = {}
     repeated = []
@@ -58,8 +67,9 @@ def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
     if not token_to_id:
         raise UserError(f"the vocabulary {source} is empty; it must have one wordpiece per line")
     if repeated:
-        logging.warning(
-            "%s contains %d wordpieces twice; the last line is used: %s", source, len(repeated), ", ".join(repeated[:5])
+        raise UserError(
+            f"{source} contains {len(repeated)} wordpiece(s) twice: {', '.join(repeated[:5])}; each has one line: "
+            "use the file as it was published, or give the line that no text needs another name, such as [unused0]"
         )
     return token_to_id
 

@@ -32,6 +32,7 @@ from official_bert.training.run_folder import (
     check_room_for_model_files,
     check_same_model,
     checkpoint_folder,
+    other_vocabulary,
     read_run_config,
 )
 from official_bert.training.run_setup import (
@@ -90,10 +91,8 @@ def _checked_teacher(job: FinetuningJob) -> Teacher:
     """Finds the teacher of a run and looks whether it knows what is to be learned."""
     teacher, advice = find_teacher(job.config), "use the same value, or another teacher"
     if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
-        raise UserError(
-            f"teacher={teacher.folder} was trained with another vocabulary than {job.tokenizer.vocabulary.source}: the "
-            "same ids would be other words; give a teacher and a student of one vocabulary"
-        )
+        whose = f"teacher={teacher.folder} was trained with"
+        raise UserError(other_vocabulary(job.tokenizer.vocabulary, teacher.folder, whose))
     _check_flags_of(teacher.folder, job, advice, ignored=(*HEAD_FLAGS, "trainable_encoder"))
     job.check_teacher(teacher.folder)
     if job.config.hidden_state_weight:

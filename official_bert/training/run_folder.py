@@ -21,6 +21,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import FinetuningOptions, TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
+from official_bert.tokenization.folder import vocabulary_beside
 from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -28,6 +29,8 @@ RUN_CONFIG_FILE = "run_config.json"
 BERT_CONFIG_FILE, VOCAB_FILE = "bert_config.json", Vocabulary.file_name
 # The flags that name the files of a model, and the names of their copies in an output folder.
 MODEL_FILES = {"bert_config_file": BERT_CONFIG_FILE, "vocab_file": VOCAB_FILE, "spm_model_file": SPM_MODEL_FILE}
+
+_UNUSED = "[unused"  # begins the tokens of released vocabularies that no text has
 
 # Keys of a model config that decide what its weights compute, and those that only training looks at.
 _DECISIVE_KEYS = (
@@ -216,6 +219,50 @@ def model_file(folder: str, name: str) -> str | None:
     return path if files.exists(path) else None
 
 
+def knows_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
+    """Tells whether a vocabulary is that of the model in a folder; None if the folder does not say it.
+
+    A vocabulary that has words of its own in the places of `[unused...]` tokens, or behind the last token, is that of
+    the model, too: nothing was learned there.
+
+    Args:
+      folder: that of a released checkpoint, of a run or of Hugging Face.
+      vocabulary: the one to use.
+
+    Raises:
+      UserError: the folder's file is damaged.
+    """
+    run, path = read_run_config(folder), vocabulary_beside(folder)
+    recorded = run.vocabulary if run else None
+    if vocabulary.fingerprint == recorded:
+        return True
+    is_spm = vocabulary.file_name == SPM_MODEL_FILE
+    if path is None or (os.path.basename(path) == SPM_MODEL_FILE) != is_spm:
+        return None if recorded is None and path is None else False
+    there = type(vocabulary).from_file(path)
+    if recorded not in (None, there.fingerprint):
+        return False
+    if is_spm:
+        return there.fingerprint == vocabulary.fingerprint
+    return all(
+        vocabulary.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in vocabulary.id_to_token)
+        for index, token in there.id_to_token.items()
+    )
+
+
+def other_vocabulary(vocabulary: Vocabulary, folder: str, whose: str) -> str:
+    """The message that refuses a vocabulary, with the file to use instead.
+
+    Args:
+      vocabulary: the one that was given.
+      folder: the folder of the model.
+      whose: which one is needed: "the teacher was trained with".
+    """
+    path = vocabulary_beside(folder)
+    instead = path or f"that one, whose hash is in {os.path.join(folder, RUN_CONFIG_FILE)}"
+    return f"{vocabulary.source} is not the vocabulary that {whose}: the same ids would be other words; use {instead}"
+
+
 def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | None) -> None:
     """Compares a model's files with those that the checkpoints of a folder were trained with.
 
@@ -232,10 +279,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
     """
     run = read_run_config(folder)
     if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
-        raise UserError(
-            f"{vocabulary.source} is not the vocabulary that the checkpoints in {folder} were trained with; use "
-            f"{model_file(folder, vocabulary.file_name) or 'that one'}"
-        )
+        raise UserError(other_vocabulary(vocabulary, folder, f"the checkpoints in {folder} were trained with"))
     copy = model_file(folder, BERT_CONFIG_FILE)
     if not run or not copy:
         return

@@ -182,7 +182,14 @@ def test_a_vocabulary_must_fit_and_should_not_be_far_too_small(caplog):
         config.check_vocab_size(size, "vocab.txt", "c.json")
     assert not caplog.text
     config.check_vocab_size(499, "vocab.txt", "c.json")
-    assert "vocab.txt has only 499 wordpieces, c.json a vocab_size of 1000; is this the vocabulary of" in caplog.text
+    assert "vocab.txt has 499 wordpieces, c.json a vocab_size of 1000; is this the vocabulary of" in caplog.text
+    for size, num_tokens in ((1000, 499), (30522, 29497)):  # the latter would be 28996 for a cased vocabulary
+        config = BertConfig(vocab_size=size)
+        with pytest.raises(
+            UserError, match=rf"has {num_tokens} wordpieces, .* \(if these do, put the vocabulary beside"
+        ):
+            config.check_vocab_size(num_tokens, "vocab.txt", "c.json", is_of_model=False)
+        config.check_vocab_size(num_tokens + 1, "vocab.txt", "c.json", is_of_model=False)
 
 
 def test_the_parameters_are_counted(files_of_model):

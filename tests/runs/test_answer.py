@@ -134,6 +134,6 @@ def test_files_that_do_not_belong_together_are_mistakes(flags, model_dir, tmp_pa
 
     larger = tmp_path / "vocab.txt"
     with open(flags["vocab_file"], encoding="utf-8") as source:
-        larger.write_text(source.read().rstrip("\n") + "\nmore\n")
+        larger.write_text(source.read().rstrip("\n") + "\nmores\n")
     with pytest.raises(UserError, match="has 1183 wordpieces, .* a vocab_size of 1182"):
         run(**{**flags, "vocab_file": str(larger)})

@@ -104,17 +104,21 @@ def test_no_input_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
 
 def test_a_vocabulary_larger_than_the_model_is_refused(checkpoint_flags, hf_dir, tmp_path):
     with open(hf_dir / "vocab.txt", "a") as vocab:
-        vocab.write("one\ntwo\n")
+        vocab.write("ones\ntwos\n")
     message = (
         r"has 1184 wordpieces, .*config.json a vocab_size of 1182; use a vocabulary and a model that belong together"
     )
-    with pytest.raises(UserError, match=f"{hf_dir} {message}"):
+    with pytest.raises(UserError, match=f"{hf_dir}/vocab.txt {message}"):
         convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
     with pytest.raises(UserError, match=message):
         convert(**{**checkpoint_flags, "vocab_file": str(hf_dir / "vocab.txt")}, output_dir=str(tmp_path / "out"))
-    (hf_dir / "vocab.txt").write_text("")
-    with pytest.raises(UserError, match="has 0 wordpieces"):
-        convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    for content, message in (
+        ("", "vocab.txt is empty"),
+        ("[PAD]\n[UNK]\n[PAD]\n", r"twice: '\[PAD\]' \(lines 1 and 3"),
+    ):
+        (hf_dir / "vocab.txt").write_text(content)
+        with pytest.raises(UserError, match=message):
+            convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

@@ -97,7 +97,7 @@ def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, run, con
     (tmp_path / "empty.txt").write_text("\n\n")
     refuse({"input_file": str(tmp_path / "empty.txt")}, "the text has no words")
     longer = tmp_path / "longer.txt"
-    longer.write_text(open(flags["vocab_file"]).read() + "one\nmore\n")
+    longer.write_text(open(flags["vocab_file"]).read() + "ones\nmores\n")
     refuse({"vocab_file": str(longer)}, "longer.txt", "vocab_size")
     config = json.loads(open(flags["bert_config_file"]).read())
     larger = tmp_path / "larger.json"

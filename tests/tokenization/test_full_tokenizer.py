@@ -301,7 +301,7 @@ def test_a_folder_with_tokenizer_json_alone(tmp_path, vocab_file):
 
 def test_folders_without_a_vocabulary_are_refused(tmp_path):
     with pytest.raises(
-        UserError, match=r"has no vocabulary: neither vocab\.txt nor tokenizer\.json nor spiece\.model exists"
+        UserError, match=r"has no vocabulary: neither vocab\.txt nor spiece\.model nor tokenizer\.json exists"
     ):
         FullTokenizer.from_folder(tmp_path)
     with pytest.raises(UserError, match="there is no folder bert-base-uncased; models are not downloaded"):

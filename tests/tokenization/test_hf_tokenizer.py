@@ -6,7 +6,9 @@ import pytest
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_settings, read_tokens
+from official_bert.tokenization.folder import find_vocabulary
+from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_settings
+from official_bert.tokenization.vocab import vocab_lines
 from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, UNCASED
 
 TOKENS = ["[PAD]", "[UNK]", "the", "##s", "\u2028"]
@@ -22,14 +24,14 @@ def write(folder, name, values):
 
 def test_vocab_txt_goes_first(tmp_path):
     write(tmp_path, "tokenizer.json", word_piece({token: index for index, token in enumerate(TOKENS)}))
-    assert read_tokens(str(tmp_path)) == TOKENS
+    assert vocab_lines(find_vocabulary(str(tmp_path))) == TOKENS
     (tmp_path / "vocab.txt").write_bytes("[PAD]\r\n[UNK]\nother\n\u2028\n".encode())
-    assert read_tokens(str(tmp_path)) == ["[PAD]", "[UNK]", "other", "\u2028"]
+    assert vocab_lines(find_vocabulary(str(tmp_path))) == ["[PAD]", "[UNK]", "other", "\u2028"]
 
 
 def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
     write(tmp_path, "tokenizer.json", word_piece({"b": 1, "c": 2, "a": 0}))
-    assert read_tokens(str(tmp_path)) == ["a", "b", "c"]
+    assert vocab_lines(find_vocabulary(str(tmp_path))) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,11 @@ def test_tokens_of_tokenizer_json_are_in_the_order_of_their_ids(tmp_path):
     ],
 )
 def test_other_vocabularies_are_refused(tmp_path, values, message):
-    with pytest.raises(UserError, match=r"neither vocab\.txt nor tokenizer\.json nor spiece\.model exists"):
-        read_tokens(str(tmp_path))
+    with pytest.raises(UserError, match=r"neither vocab\.txt nor spiece\.model nor tokenizer\.json exists"):
+        vocab_lines(find_vocabulary(str(tmp_path)))
     write(tmp_path, "tokenizer.json", values)
     with pytest.raises(UserError, match=rf"tokenizer\.json.*{message}"):
-        read_tokens(str(tmp_path))
+        vocab_lines(find_vocabulary(str(tmp_path)))
 
 
 @ALL_SETTINGS

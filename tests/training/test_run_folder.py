@@ -15,6 +15,7 @@ from official_bert.training.run_folder import (
     check_same_model,
     differing_flags,
     distinct_names,
+    knows_vocabulary,
     read_run_config,
     write_model_files,
     write_run_config,
@@ -135,6 +136,33 @@ def test_another_vocabulary_of_the_same_length_is_refused(folder, vocabulary, tm
         check_same_model(folder, config, swapped)
     write_run_config(str(tmp_path / "old"), CONFIG)  # as earlier versions did
     check_same_model(str(tmp_path / "old"), config, swapped)
+
+
+def test_a_folder_says_which_vocabulary_it_has_by_any_of_its_files(folder, vocabulary, tmp_path):
+    swapped, recorded = Vocabulary({"[PAD]": 0, "b": 1, "a": 2}), os.path.join(folder, "run_config.json")
+
+    def answers():
+        return [knows_vocabulary(folder, given) for given in (vocabulary, swapped)]
+
+    assert answers() == [True, False]
+    os.remove(recorded)  # as in a released folder
+    assert answers() == [True, False]
+    os.remove(os.path.join(folder, "vocab.txt"))
+    assert answers() == [None, None]
+    write_run_config(folder, CONFIG, vocabulary)  # the hash alone
+    assert answers() == [True, False]
+    os.remove(recorded)
+    (tmp_path / "out" / "tokenizer.json").write_text(
+        json.dumps({"model": {"type": "WordPiece", "vocab": vocabulary.token_to_id}})
+    )
+    assert answers() == [True, False]
+
+
+def test_words_in_the_places_of_unused_tokens_are_no_other_vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[unused1]\nthe\n")
+    own = Vocabulary({"[PAD]": 0, "harbour": 1, "the": 2, "quay": 3})
+    assert knows_vocabulary(str(tmp_path), own)
+    assert not knows_vocabulary(str(tmp_path), Vocabulary({"[PAD]": 0, "harbour": 1}))
 
 
 @pytest.mark.parametrize(("name", "value"), [("num_attention_heads", 4), ("hidden_act", "relu"), ("hidden_size", 16)])

@@ -1,6 +1,5 @@
 """Pretraining with a teacher: a larger pretrained model, which reads each batch together with its student."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,15 +7,16 @@ import keras
 import tensorflow as tf
 
 from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained
+from official_bert.checkpoints.state_file import folders_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import EMPTY_WEIGHT, PretrainingTask
 from official_bert.tokenization import Vocabulary
 from official_bert.training.distillation import soft_cross_entropy, weighted
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
+from official_bert.training.run_folder import knows_vocabulary, other_vocabulary
 from official_bert.training.task import WeightedSum
 
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that nothing asks
@@ -110,12 +110,9 @@ class DistilledPretrainingTask(PretrainingTask):
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
     """Raises if beside a teacher lies another vocabulary than that of the run."""
-    path = os.path.join(teacher, vocabulary.file_name)
-    if files.exists(path) and type(vocabulary).from_file(path).fingerprint != vocabulary.fingerprint:
-        raise UserError(
-            f"{path}, the vocabulary of the teacher, is not that of {vocabulary.source}: the same ids would be other "
-            "words; give a teacher and a student of one vocabulary"
-        )
+    for folder in folders_of(teacher):
+        if knows_vocabulary(folder, vocabulary) is False:
+            raise UserError(other_vocabulary(vocabulary, folder, f"teacher={teacher} was trained with"))
 
 
 def _check_fits(teacher: BertConfig, student: BertConfig, source: str, *, compares_layers: bool) -> None:

@@ -155,6 +155,6 @@ class TestTool:
     def test_a_vocabulary_larger_than_the_model_is_refused(self, flags, tmp_path):
         larger = tmp_path / "vocab.txt"
         with open(flags["vocab_file"], encoding="utf-8") as source:
-            larger.write_text(source.read().rstrip("\n") + "\nmore\n")
+            larger.write_text(source.read().rstrip("\n") + "\nmores\n")
         flags = {**flags, "vocab_file": larger, "text": "[MASK]"}
         assert_refused(fill_mask.run, FillMaskConfig, flags, "has 1183 wordpieces", "a vocab_size of 1182")

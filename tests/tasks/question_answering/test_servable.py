@@ -287,6 +287,6 @@ def test_texts_in_unequal_numbers_are_refused(program):
 def test_a_vocabulary_that_does_not_fit_is_refused(model, config, vocab_file, tmp_path):
     larger = tmp_path / "vocab.txt"
     with open(vocab_file, encoding="utf-8") as source:
-        larger.write_text(source.read().rstrip("\n") + "\nmore\n")
+        larger.write_text(source.read().rstrip("\n") + "\nmores\n")
     with pytest.raises(UserError, match="has 1183 wordpieces, the model a vocab_size of 1182"):
         answerer(model, config, FullTokenizer(str(larger)), **LENGTHS)

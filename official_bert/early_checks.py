@@ -38,6 +38,7 @@ from official_bert.support.extras import check_installed, require
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+from official_bert.tasks.pretraining.vocabulary import with_vocabulary
 from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import read_tokenizer
 from official_bert.tokenization.vocab import Vocabulary
@@ -55,13 +56,14 @@ def check_pretraining(config: PretrainingConfig) -> None:
     """Checks the files of `run_pretraining.py`; see `check_classifier`."""
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    computes = config.do_train or config.do_eval
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
+    config = with_vocabulary(config, paths)
     if config.do_export:
         read_model_files(config)
         bert_config.export_parts(config.export_parallelism, config.bert_config_file)
-    elif config.dynamic_masking:
+    elif config.vocab_file or config.spm_model_file:
         read_fitting_vocabulary(config, bert_config)
-    if config.do_train or config.do_eval:
-        find_inputs(config.input_file, is_input=is_no_sidecar)
     if config.init_checkpoint:
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     if config.teacher and not files.is_folder(config.teacher):  # a folder may be of Hugging Face

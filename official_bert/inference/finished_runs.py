@@ -6,7 +6,6 @@ from typing import Any
 
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.saved_flags import config_from_saved
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
@@ -15,7 +14,7 @@ from official_bert.modeling.encoders import EncoderOptions
 from official_bert.serving.servable import Servable
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.tasks.registry import TaskRow, task_of_run
+from official_bert.tasks.registry import task_of_run
 from official_bert.tokenization import FullTokenizer, load_tokenizer
 from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import (
@@ -55,7 +54,9 @@ def load(
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
     flags = {**run.flags, "output_dir": path, **_model_files(path, run, changes), **changes}
-    config = config_from_saved(task.config_class, _with_vocabulary_in_use(path, task, flags), run.path)
+    if flags.get("vocab_file") is None and flags.get("spm_model_file") is None:
+        raise UserError(f"{path} has no vocabulary, and its run does not name one; give vocab_file")
+    config = config_from_saved(task.config_class, flags, run.path)
     bert_config, tokenizer = read_model_files(config, is_trained=True)
     check_same_model(path, bert_config, tokenizer.vocabulary)
     return task.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
@@ -91,15 +92,6 @@ def load_text_encoder(
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
     return TextEncoder(encoder, tokenizer)
-
-
-def _with_vocabulary_in_use(path: str, task: TaskRow, flags: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The flags, with those that let pretraining have a vocabulary: only its export reads texts."""
-    if task.config_class is not PretrainingConfig:
-        return flags
-    if flags.get("vocab_file") is None and flags.get("spm_model_file") is None:
-        raise UserError(f"{path} is a pretraining run, which does not record its vocabulary; give vocab_file")
-    return {**flags, "do_export": True, "export_dir": path}
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:

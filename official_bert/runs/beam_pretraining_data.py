@@ -6,6 +6,7 @@ from absl import logging
 
 from official_bert.config.run_configs.pretraining import BeamPretrainingDataConfig
 from official_bert.data.corpus_files import corpus_parts
+from official_bert.data.records_tokenizer import keeping_tokenizer
 from official_bert.runs.create_pretraining_data import record_maker
 from official_bert.support import files, writing
 from official_bert.support.extras import require
@@ -50,7 +51,8 @@ def run(config: BeamPretrainingDataConfig) -> None:
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     beam_jobs.remove_earlier(config.output_files)
     began = time.monotonic()
-    counters = beam_jobs.run_job(steps, options)
+    with keeping_tokenizer(config.output_files, tokenizer, input_files):
+        counters = beam_jobs.run_job(steps, options)
     seconds = time.monotonic() - began
     counts = RecordCounts(**{name: counters[name] for name in vars(RecordCounts())})
     num_documents = counters[beam_records.NUM_DOCUMENTS]

@@ -10,6 +10,7 @@ from official_bert.config.run_configs.pretraining import PretrainingDataConfig, 
 from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.masking import Replacements
 from official_bert.data.records import RecordSpool, RecordWriter, fingerprint
+from official_bert.data.records_tokenizer import keeping_tokenizer
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
@@ -35,7 +36,8 @@ def run(config: PretrainingDataConfig) -> None:
     tokenizer = read_tokenizer(config)
     maker = record_maker(config, tokenizer)
     make = _make_sharded if config.sampling == "sharded" else _make_serial
-    summary = make(config, input_files, tokenizer, maker)
+    with keeping_tokenizer(config.output_files, tokenizer, input_files):
+        summary = make(config, input_files, tokenizer, maker)
     logging.info("%s", summary)
     outputs = config.output_files
     names = ", ".join(outputs) if len(outputs) < _MANY_FILES else f"{len(outputs)} files, {outputs[0]} to {outputs[-1]}"

@@ -23,6 +23,7 @@ from official_bert.tasks.pretraining.distillation import DistilledPretrainingTas
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.pretraining.vocabulary import with_vocabulary
 from official_bert.tokenization import Vocabulary
 from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
@@ -57,13 +58,17 @@ def run(config: PretrainingConfig) -> None:
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
     bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    computes = config.do_train or config.do_eval
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
+    config = with_vocabulary(config, paths)
     vocabulary = None
     if config.do_export:
         _, tokenizer = read_model_files(config, attention_direction=direction)
         vocabulary = tokenizer.vocabulary
         check_export_dir(config.export_dir)
-    elif config.dynamic_masking:
+    elif config.vocab_file or config.spm_model_file:
         vocabulary = read_fitting_vocabulary(config, bert_config)
+        logging.info("vocabulary: %s, %s", vocabulary.source, config.text_settings)
     if config.teacher and vocabulary:
         check_teacher_vocabulary(config.teacher, vocabulary)
     if config.init_checkpoint:
@@ -73,8 +78,6 @@ def run(config: PretrainingConfig) -> None:
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:
         check_room_for_model_files(config.output_dir, config)
-    computes = config.do_train or config.do_eval
-    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
     strategy = create_strategy(config)  # before anything else touches a device
     cluster = Cluster(strategy)
     with cluster.working():

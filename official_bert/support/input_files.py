@@ -1,6 +1,5 @@
 """Finds the files that an input stands for: names, globs, folders and lists of these."""
 
-import os
 from collections.abc import Callable, Iterator
 
 from official_bert.support import files
@@ -8,6 +7,7 @@ from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 
 _LIST_SIGN = "@"
+_SIDECARS = (".json", ".vocab.txt", ".spiece.model")
 
 
 def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None) -> list[str]:
@@ -19,7 +19,7 @@ def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None)
 
     Args:
       patterns: for example `"a.txt,books/*.txt,dumps,@list.txt"`.
-      is_input: tells of the path of a file found in a folder whether to take it; None takes all.
+      is_input: tells of the path of a file found in a folder or by a glob whether to take it; None takes all.
 
     Returns:
       Paths, in the order of the list, at least one for each part of it.
@@ -68,7 +68,8 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
     """The files that a name, glob or folder stands for."""
     files.check_name(name)
     if not name or not files.is_folder(name):
-        return files.find_one(name, given)
+        found = files.find_one(name, given)  # a file that is named itself is meant
+        return [path for path in found if path == name or is_input is None or is_input(path)] or found
     found = [path for path in files.files_below(name) if is_input is None or is_input(path)]
     if not found:
         raise UserError(f"there are no input files in the folder {name} (hidden ones are left out)")
@@ -76,5 +77,5 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
 
 
 def is_no_sidecar(path: str) -> bool:
-    """Tells whether a file is not one of the `.json` files that lie beside records and describe them."""
-    return os.path.splitext(path)[1] != ".json"
+    """Tells whether a file is not one of those that lie beside records and describe them."""
+    return not path.endswith(_SIDECARS)

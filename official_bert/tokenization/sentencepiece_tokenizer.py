@@ -82,6 +82,11 @@ class SentencePieceVocabulary(Vocabulary):
         """What decides on the ids of a text: the whole file, with the pieces' scores."""
         return [hashlib.sha256(self.model).hexdigest()]
 
+    @property
+    def file_content(self) -> bytes:
+        """The content of the file."""
+        return self.model
+
     def name_of(self, special: str) -> str:
         """What a special token is called here."""
         return _NAMES.get(special, special)

@@ -111,6 +111,11 @@ class Vocabulary:
         """What decides on the ids of a text, in a form for JSON."""
         return list(self.token_to_id.items())
 
+    @property
+    def file_content(self) -> bytes:
+        """The content of a file from which the same vocabulary is read."""
+        return "".join(f"{self.id_to_token[index]}\n" for index in range(self.size)).encode()
+
     def name_of(self, special: str) -> str:
         """What a special token is called here."""
         return special

@@ -1,6 +1,7 @@
 """`tools/beam_pretraining_data.py`: the files of `create_pretraining_data.py --sampling=sharded`, byte for byte."""
 
 import gzip
+import json
 import os
 import pathlib
 import random
@@ -78,6 +79,9 @@ def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, 
     beam_pretraining_data.run(BeamPretrainingDataConfig(**flags))
     found = contents(tmp_path / "beam")
     assert len(found) == flags["num_shards"] and found == expected
+    notes = [json.loads((tmp_path / f"{name}.tokenizer.json").read_text()) for name in ("local", "beam")]
+    assert list(notes[0].pop("bytes").values()) == list(notes[1].pop("bytes").values()) == [len(file) for file in found]
+    assert notes[0] == notes[1]
     assert not list(tmp_path.glob(".*partial*"))
 
 

@@ -16,7 +16,6 @@ from official_bert.config.run_configs.training import (
     compression_option,
     spm_model_option,
     temperature_option,
-    text_option,
 )
 from official_bert.support.errors import UserError
 
@@ -189,8 +188,8 @@ class PretrainingConfig(TrainingOptions, TextOptions):
 
     input_file: str | None = option(
         None,
-        "TFRecord files: comma-separated list of names, globs, folders (all files below, except .json) and @list.txt "
-        "(a file with one of these a line).",
+        "TFRecord files: comma-separated list of names, globs, folders (all files below, but .json and vocabularies) "
+        "and @list.txt (a file with one of these a line).",
         required=True,
         waived_with="do_export",
         is_path=True,
@@ -255,14 +254,12 @@ class PretrainingConfig(TrainingOptions, TextOptions):
 
     vocab_file: str | None = option(
         None,
-        "With --do_export or --dynamic_masking: vocabulary of the model and of the records.",
+        "Vocabulary of the records and of the model, which the output folder keeps; by default that which "
+        "create_pretraining_data.py has kept beside the records.",
         not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
         is_path=True,
     )
     spm_model_file: str | None = spm_model_option()
-    do_lower_case: bool = text_option("do_lower_case", "With --do_export: ", EXPORT)
-    strip_accents: bool = text_option("strip_accents", "With --do_export: ", EXPORT)
-    basic_tokenize: bool = text_option("basic_tokenize", "With --do_export: ", EXPORT)
     export_top_k: int = option(
         5,
         "With --do_export: number of words to return for each [MASK].",
@@ -281,19 +278,11 @@ class PretrainingConfig(TrainingOptions, TextOptions):
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:
             raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
-        has_vocabulary = self.vocab_file or self.spm_model_file
-        if self.dynamic_masking and not has_vocabulary:
-            raise UserError("--dynamic_masking needs --vocab_file, with which the records were made")
-        if has_vocabulary and not (self.do_export or self.dynamic_masking):
-            name = "vocab_file" if self.vocab_file else "spm_model_file"
-            raise UserError(f"--{name} has no effect without --do_export or --dynamic_masking; leave it out")
         if self.export_format != "saved_model":
             raise UserError(
                 f"--export_format={self.export_format}: a pretrained model answers with words, which LiteRT does not "
                 "return; export it as saved_model"
             )
-        if self.do_export and not has_vocabulary:
-            raise UserError("--do_export needs --vocab_file, with which the exported model reads text")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Filling in masked words: as the export and as `tools/fill_mask.py` do it, against plain Python."""
 
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -91,14 +93,23 @@ def test_the_export_fills_in_the_likeliest_pieces(files_of_model, plain, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_output_folder_of_pretraining_tells_all_but_the_vocabulary(files_of_model, records_file, tmp_path):
-    vocab_file = files_of_model["vocab_file"]
-    flags = {**files_of_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path)}
+def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file, tmp_path):
+    vocab_file, records = files_of_model["vocab_file"], tmp_path / "records"
+    flags = {**files_of_model, "vocab_file": None, "input_file": records_file, "output_dir": str(tmp_path / "out")}
     flags |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "train_batch_size": 2}
     run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))
-    with pytest.raises(UserError, match="which does not record its vocabulary; give vocab_file"):
+    assert len(Predictor(tmp_path / "out")("a [MASK] [MASK]")) == 2
+    assert Predictor(tmp_path / "out").embed("a text").ndim == 1
+    exported = {**flags, "input_file": None, "do_export": True, "export_dir": str(tmp_path / "serving")}
+    run_pretraining.run(PretrainingConfig(**exported))  # with the folder's vocabulary
+    assert len(Predictor(tmp_path / "serving")("a [MASK] [MASK]")) == 2
+
+    shutil.copy(records_file, records)  # without what says its vocabulary
+    tmp_path /= "without"
+    flags |= {"input_file": str(records), "output_dir": str(tmp_path)}
+    run_pretraining.run(PretrainingConfig(**flags, do_train=True, num_train_steps=1))
+    with pytest.raises(UserError, match="has no vocabulary, and its run does not name one; give vocab_file"):
         Predictor(tmp_path)
-    assert len(Predictor(tmp_path, vocab_file=vocab_file)("a [MASK] [MASK]")) == 2
     text = {"do_lower_case": False, "basic_tokenize": False}
     (mask,) = Predictor(tmp_path, vocab_file=vocab_file, **text)("THE [MASK]")
     assert mask == Predictor(tmp_path, vocab_file=vocab_file, **text)("\u2603 [MASK]")[0]  # both are [UNK]

@@ -1,0 +1,126 @@
+"""The tokenizer of pretraining records, kept beside them, so that a model that learns from them has its vocabulary.
+
+Beside `out.tfrecord`, or beside its shards `out.tfrecord-00000-of-00016` and so on, lie a copy of the vocabulary,
+`out.tfrecord.vocab.txt` or `out.tfrecord.spiece.model`, and `out.tfrecord.tokenizer.json`: what was done to text, and
+how large the records are, by which those that were replaced since are recognized.
+"""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.support import files, text_files, writing
+from official_bert.support.errors import UserError
+from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE
+from official_bert.tokenization.vocab import Vocabulary
+
+_NOTE = ".tokenizer.json"
+_FILES = {Vocabulary.file_name: "vocab_file", MODEL_FILE: "spm_model_file"}
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+class RecordsTokenizer(NamedTuple):
+    """The tokenizer that records were made with.
+
+    Attributes:
+      note: what says so.
+      flag: that names such a file, `vocab_file` or `spm_model_file`.
+      path: the copy of the vocabulary.
+      fingerprint: `Vocabulary.fingerprint`.
+      settings: what was done to text.
+      sizes: names of the files of records, and their bytes.
+    """
+
+    note: str
+    flag: str
+    path: str
+    fingerprint: str
+    settings: TextSettings
+    sizes: dict[str, int]
+
+
+@contextlib.contextmanager
+def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iterable[str]) -> Iterator[None]:
+    """Keeps the tokenizer of the records that the block writes; nothing is written if it ends with an error.
+
+    Args:
+      outputs: the files of records.
+      tokenizer: which makes them.
+      inputs: what must not be overwritten.
+
+    Raises:
+      UserError: a file cannot be written, or would overwrite an input.
+    """
+    name_in_folder = tokenizer.vocabulary.file_name
+    groups: dict[str, list[str]] = {}
+    for path in outputs:
+        groups.setdefault(_SHARD.sub("", path), []).append(path)
+    copies = {base: f"{base}.{name_in_folder}" for base in groups}
+    notes = [base + _NOTE for base in groups]
+    writing.check_no_overwriting([*copies.values(), *notes], inputs, name="output_file")
+    yield
+    for (base, paths), note in zip(groups.items(), notes, strict=True):
+        with writing.atomic_write(copies[base], "wb") as sink:
+            sink.write(tokenizer.vocabulary.file_content)
+        known = {
+            "file": name_in_folder,
+            "vocabulary": tokenizer.vocabulary.fingerprint,
+            **tokenizer.settings._asdict(),
+            "bytes": {os.path.basename(path): files.size(path) for path in paths},
+        }
+        with writing.atomic_write(note) as sink:
+            json.dump(known, sink)
+
+
+def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
+    """Finds the tokenizer that files of records were made with; None if nothing beside them says so.
+
+    Raises:
+      UserError: they were made with different ones, or a note is damaged.
+    """
+    found: dict[str, RecordsTokenizer | None] = {}
+    made_with: list[RecordsTokenizer] = []
+    for path in paths:
+        base = _SHARD.sub("", path)
+        if base not in found:
+            found[base] = _read(base)
+        known = found[base]
+        if known is None:
+            continue
+        if known.sizes.get(os.path.basename(path)) != files.size(path):
+            message = "%s is not the file that %s tells of; its vocabulary is not taken from there"
+            logging.log_first_n(logging.WARNING, message, 1, path, known.note)
+        elif made_with and made_with[0][3:5] != known[3:5]:
+            raise UserError(
+                f"{known.note} names another vocabulary or another treatment of text than {made_with[0].note}; give "
+                "records of one vocabulary"
+            )
+        else:
+            made_with.append(known)
+    return made_with[0] if made_with else None
+
+
+def _read(base: str) -> RecordsTokenizer | None:
+    note = base + _NOTE
+    if not files.exists(note):
+        return None
+    known = text_files.read_json(note, "note about the records")
+    flag = _FILES.get(known.get("file")) if isinstance(known.get("file"), str) else None
+    settings = TextSettings(*(known.get(name) for name in TextSettings._fields))
+    if not (flag and _has_types(known) and all(isinstance(value, bool) for value in settings)):
+        raise UserError(f"{note} is not a note about records; restore or delete it")
+    path = f"{base}.{known['file']}"
+    if not files.exists(path):
+        return None
+    return RecordsTokenizer(note, flag, path, known["vocabulary"], settings, known["bytes"])
+
+
+def _has_types(known: dict[str, Any]) -> bool:
+    return isinstance(known.get("vocabulary"), str) and isinstance(known.get("bytes"), dict)

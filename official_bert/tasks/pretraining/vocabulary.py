@@ -1,0 +1,63 @@
+"""The vocabulary of a pretraining run: that of its flags, of its records, or of its output folder."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.config.text_settings import TextSettings
+from official_bert.data.records_tokenizer import RecordsTokenizer, find_tokenizer
+from official_bert.support.errors import UserError
+from official_bert.tokenization import read_vocabulary
+from official_bert.training.run_folder import MODEL_FILES, model_file, read_run_config
+
+
+def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> PretrainingConfig:
+    """Completes the flags of a run with the vocabulary that its records were made with, and with what was done to text.
+
+    Where nothing says so, those of the output folder's model are taken.
+
+    Args:
+      config: the flags.
+      paths: the records; none if only a finished run is exported.
+
+    Returns:
+      The flags. They name a vocabulary, unless none is known and the run can do without.
+
+    Raises:
+      UserError: the flags contradict the records, or a vocabulary is needed and not known.
+    """
+    kept = find_tokenizer(paths)
+    if kept:
+        return _with_tokenizer_of_records(config, kept)
+    if config.vocab_file or config.spm_model_file:
+        return config
+    run = read_run_config(config.output_dir)
+    for flag in MODEL_FILES:
+        path = model_file(config.output_dir, MODEL_FILES[flag])
+        if run and path and flag != "bert_config_file":
+            settings = {name: run.flags[name] for name in TextSettings._fields if name in run.flags}
+            return dataclasses.replace(config, **{flag: path, **settings})
+    if config.dynamic_masking:
+        raise UserError("dynamic_masking needs vocab_file, with which the records were made")
+    if config.do_export:
+        raise UserError("do_export needs vocab_file, with which the exported model reads text")
+    return config
+
+
+def _with_tokenizer_of_records(config: PretrainingConfig, kept: RecordsTokenizer) -> PretrainingConfig:
+    named = {}
+    if not (config.vocab_file or config.spm_model_file):
+        named = {kept.flag: kept.path}
+    completed = dataclasses.replace(config, **named, **kept.settings._asdict())
+    vocabulary = read_vocabulary(completed)
+    if vocabulary.fingerprint != kept.fingerprint:
+        advice = f"restore it or delete {kept.note}" if named else f"leave {kept.flag} out"
+        raise UserError(f"{vocabulary.source} is not the vocabulary that the records were made with; {advice}")
+    for name, value in kept.settings._asdict().items():
+        given = getattr(config, name)
+        if given != value and given != getattr(TextSettings(), name):
+            raise UserError(
+                f"{name}={str(given).lower()}, but {kept.note} says that the records were made with "
+                f"{name}={str(value).lower()}; leave it out"
+            )
+    return completed

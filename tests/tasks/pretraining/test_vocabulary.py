@@ -1,0 +1,88 @@
+"""The vocabulary of a pretraining run: which one its records, its flags and its output folder name."""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
+from official_bert.config.text_settings import TextSettings
+from official_bert.data.records_tokenizer import find_tokenizer
+from official_bert.runs import create_pretraining_data
+from official_bert.support.errors import UserError
+from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.tasks.pretraining.vocabulary import with_vocabulary
+from official_bert.tokenization import Vocabulary
+
+CASED = {"do_lower_case": False}
+SHARDED = {"sampling": "sharded", "num_processes": 1, "num_shards": 2}
+
+
+@pytest.fixture
+def make(tmp_path, corpus_file, vocab_file):
+    """Makes records with some flags; returns their paths, found as training finds them."""
+
+    def run(name, **changes):
+        flags = {"input_file": corpus_file, "vocab_file": vocab_file, "max_seq_length": 64, "dupe_factor": 1}
+        output = str(tmp_path / name)
+        create_pretraining_data.run(PretrainingDataConfig(**{**flags, "output_file": output, **changes}))
+        return find_inputs(f"{output}*", is_input=is_no_sidecar)
+
+    return run
+
+
+def config(**flags):
+    return PretrainingConfig(bert_config_file="c", output_dir="absent", input_file="i", do_train=True, **flags)
+
+
+@pytest.mark.parametrize("flags", [CASED, {**SHARDED, **CASED}], ids=["serial", "sharded"])
+def test_records_keep_it_beside_them(make, vocab_file, flags):
+    paths = make("records", **flags)
+    assert len(paths) == flags.get("num_shards", 1)
+    completed = with_vocabulary(config(), paths[-1:])
+    assert completed.vocab_file == f"{paths[0].split('-0')[0]}.vocab.txt"
+    assert pathlib.Path(completed.vocab_file).read_bytes() == pathlib.Path(vocab_file).read_bytes()
+    assert completed.text_settings == TextSettings(do_lower_case=False)
+    given = with_vocabulary(config(vocab_file=vocab_file), paths)
+    assert (given.vocab_file, given.text_settings) == (vocab_file, completed.text_settings)
+    with pytest.raises(UserError, match="strip_accents=false, but .*tokenizer.json says .* strip_accents=true; leave"):
+        with_vocabulary(config(strip_accents=False), paths)
+
+
+def test_it_is_not_taken_from_what_does_not_know_it(make, vocab_file, tmp_path):
+    (path,) = make("records")
+    lines = Vocabulary.from_file(vocab_file).tokens(range(1100))
+    other, copy = tmp_path / "other.txt", tmp_path / "copy.tfrecord"
+    other.write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n")
+    with pytest.raises(UserError, match="other.txt is not the vocabulary that the records .*; leave vocab_file out"):
+        with_vocabulary(config(vocab_file=str(other)), [path])
+    (cased,) = make("cased", **CASED)
+    with pytest.raises(UserError, match="another vocabulary or another treatment of text"):
+        with_vocabulary(config(), [path, cased])
+    shutil.copy(path, copy)
+    assert with_vocabulary(config(), [str(copy)]).vocab_file is None
+    assert with_vocabulary(config(), [str(copy), path]).vocab_file == f"{path}.vocab.txt"
+    with pytest.raises(UserError, match="dynamic_masking needs vocab_file, with which the records were made"):
+        with_vocabulary(config(dynamic_masking=True), [str(copy)])
+    shutil.copy(other, f"{path}.vocab.txt")
+    with pytest.raises(UserError, match="records.vocab.txt is not the vocabulary .*; restore it or delete .*json"):
+        with_vocabulary(config(), [path])
+    with open(path, "ab") as replaced:
+        replaced.write(b"more")
+    assert find_tokenizer([path]) is None
+    with open(f"{path}.tokenizer.json", "w") as note:
+        note.write('{"file": 3}')
+    with pytest.raises(UserError, match="is not a note about records; restore or delete it"):
+        find_tokenizer([path])
+
+
+def test_keeping_it_overwrites_no_input_and_needs_complete_records(make, tmp_path, corpus_file):
+    corpus = tmp_path / "text.vocab.txt"
+    shutil.copy(corpus_file, corpus)
+    with pytest.raises(UserError, match="text.vocab.txt is also an input"):
+        make("text", input_file=str(corpus))
+    (tmp_path / "blank").write_text("\n")
+    with pytest.raises(UserError, match="no text in"):
+        make("records", input_file=str(tmp_path / "blank"))
+    assert sorted(os.listdir(tmp_path)) == ["blank", "text.vocab.txt"]

@@ -16,7 +16,7 @@ from official_bert.modeling.model import Encoder
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
 from official_bert.support.errors import UserError
 
-HEAD_DROPOUT = 0.1  # reference values, both whatever the config says
+HEAD_DROPOUT = 0.1  # the reference's, whatever the config says, as is the next
 HEAD_INITIALIZER_RANGE = 0.02
 
 
@@ -41,6 +41,7 @@ class ClassificationModel(EncoderModel):
         feature_layers: str | None = None,
         head: str = LINEAR,
         lstm_units: int | None = None,
+        head_dropout: float = HEAD_DROPOUT,
         name: str = "classification",
         **kwargs,
     ):
@@ -55,6 +56,7 @@ class ClassificationModel(EncoderModel):
           head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it, which read the last
             layer at every position; not with `feature_layers`.
           lstm_units: number of units of the LSTM per direction; None for D.
+          head_dropout: fraction of what the last layer reads that training drops, whatever the encoder's is.
           name: the model's.
           **kwargs: see `keras.Model`: dtype, trainable.
 
@@ -67,10 +69,10 @@ class ClassificationModel(EncoderModel):
         self._num_outputs = num_outputs
         self._window_length, self._window_pooling = window_length, window_pooling
         self._feature_layers = feature_layers
-        self._head_options = {"head": head, "lstm_units": lstm_units}
+        self._head_options = {"head": head, "lstm_units": lstm_units, "head_dropout": head_dropout}
         config = encoder.config
         self.feature_shape = (num_vectors(feature_layers, config.num_layers), config.hidden_size)
-        self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
+        self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
         num_read = self.feature_shape[0]
         if feature_layers == WEIGHTED_SUM:
             zeros = keras.initializers.Zeros()

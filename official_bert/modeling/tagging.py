@@ -35,6 +35,7 @@ class TaggingModel(EncoderModel):
         feature_layers: str = LAST,
         head: str = LINEAR,
         lstm_units: int | None = None,
+        head_dropout: float = HEAD_DROPOUT,
         name: str = "tagger",
         **kwargs,
     ):
@@ -46,6 +47,7 @@ class TaggingModel(EncoderModel):
           feature_layers: what the tagger reads; see `pooling.position_features`.
           head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
           lstm_units: number of units of the LSTM per direction; None for D.
+          head_dropout: fraction of what the tagger reads that training drops, whatever the encoder's is.
           name: the model's.
           **kwargs: see `keras.Model`: dtype, trainable.
 
@@ -58,12 +60,13 @@ class TaggingModel(EncoderModel):
             "feature_layers": feature_layers,
             "head": head,
             "lstm_units": lstm_units,
+            "head_dropout": head_dropout,
         }
         config = encoder.config
         num_read = num_vectors(feature_layers, config.num_layers)
         self.feature_shape = (num_read, config.hidden_size)
         self._feature_layers = feature_layers
-        self.dropout = Dropout(HEAD_DROPOUT, dtype=self.dtype_policy)
+        self.dropout = Dropout(head_dropout, dtype=self.dtype_policy)
         with keras.name_scope("tagging"):
             if is_weighted(feature_layers):
                 zeros = keras.initializers.Zeros()

@@ -61,6 +61,7 @@ _LEARNING_FLAGS = (
     "eval_steps",
     "early_stopping_patience",
     "nan_policy",
+    "head_dropout",
     "teacher",
     "distillation_temperature",
     "soft_target_weight",

@@ -9,6 +9,7 @@ from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays
 
@@ -115,10 +116,20 @@ def test_a_frozen_encoder_is_not_trained_and_its_features_can_be_kept(config, ba
     np.testing.assert_array_equal(model.features(batch, training=True), features)
 
 
-def test_training_drops_out_a_tenth_of_what_the_head_reads(config, batch):
-    model = make_model(config)
+@pytest.mark.parametrize("model_class", [ClassificationModel, TaggingModel])
+@pytest.mark.parametrize("head_dropout", [None, 0.0, 0.5])  # None: the reference's tenth
+def test_training_drops_out_what_is_asked_of_what_the_head_reads(config, model_class, head_dropout):
+    options = {} if head_dropout is None else {"head_dropout": head_dropout}
+    model = model_class(BertEncoder(config), num_outputs=3, **options)
     ones = np.ones([4000, 1, config.hidden_size], np.float32)
     model.head.output_weights.assign(np.ones(model.head.output_weights.shape))
     model.head.output_bias.assign(np.zeros(model.head.output_bias.shape))
-    kept = np.asarray(model.classify(ones, training=True))[:, 0] * 0.9 / config.hidden_size
-    assert abs(kept.mean() - 0.9) < 0.01
+    if model_class is TaggingModel:
+        logits = np.asarray(model.tag(ones, np.ones([4000, 1]), training=True))[..., 0]
+    else:
+        logits = np.asarray(model.classify(ones, training=True))[:, 0]
+    share = 0.1 if head_dropout is None else head_dropout
+    kept = logits * (1 - share) / config.hidden_size
+    assert abs(kept.mean() - (1 - share)) < 0.01
+    assert (kept.std() < 1e-6) == (share == 0)
+    assert model_class.from_config(model.get_config()).dropout.rate == share

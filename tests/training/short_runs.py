@@ -33,7 +33,7 @@ def _texts(rng, count):
     return [" ".join(rng.choices(_WORDS, k=rng.randrange(2, 12))) for _ in range(count)]
 
 
-def runs_of_all_tasks(data, model, records_file, vocab_file):
+def runs_of_all_tasks(data, model, records_file, vocab_file, head_dropout=0.1):
     """A short run of each task, with training data in a folder: name to script and flags, without the output folder.
 
     Args:
@@ -41,6 +41,7 @@ def runs_of_all_tasks(data, model, records_file, vocab_file):
       model: flags that name the architecture and the initial checkpoint.
       records_file: of pretraining.
       vocab_file: the vocabulary.
+      head_dropout: of the runs that have the flag.
     """
     rng = random.Random(1)
     for name, count in (("train", 50), ("dev", 21)):
@@ -63,7 +64,7 @@ def runs_of_all_tasks(data, model, records_file, vocab_file):
         **model, "vocab_file": vocab_file, "do_train": True, "train_batch_size": 8, "num_train_epochs": 1.0,
         "max_seq_length": 24, "learning_rate": 1e-3, "log_steps": 1, "do_predict": True, "predict_batch_size": 4,
     }  # fmt: skip
-    labelling = {**tuning, "do_eval": True, "eval_batch_size": 4, "eval_steps": 3}
+    labelling = {**tuning, "do_eval": True, "eval_batch_size": 4, "eval_steps": 3, "head_dropout": head_dropout}
     table = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "data_dir": str(data)}
     return {
         "pretraining": ("run_pretraining", {

@@ -61,7 +61,8 @@ def quiet_model(tmp_path_factory, model_dir):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, quiet_model, records_file, vocab_file):
-    return runs_of_all_tasks(tmp_path_factory.mktemp("data"), quiet_model, records_file, vocab_file)
+    data = tmp_path_factory.mktemp("data")
+    return runs_of_all_tasks(data, quiet_model, records_file, vocab_file, head_dropout=0.0)
 
 
 def with_folders(runs, folder, **more):

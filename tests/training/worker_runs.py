@@ -7,18 +7,14 @@ RUNS is a JSON file, [[script, {flag: value}], ...]. A cluster is joined once; t
 
 import json
 import sys
-from unittest import mock
 
 from official_bert.config.run_script import _function
 from official_bert.config.scripts import SCRIPTS
 
 
 def run_all(runs):
-    """Without the dropout of the heads, which no config turns off: devices drop out different numbers on purpose."""
-    heads = ("official_bert.modeling.classifier", "official_bert.modeling.tagging")
-    with mock.patch(f"{heads[0]}.HEAD_DROPOUT", 0.0), mock.patch(f"{heads[1]}.HEAD_DROPOUT", 0.0):
-        for script, flags in runs:
-            _function(SCRIPTS[script].run)(SCRIPTS[script].config_class(**flags))
+    for script, flags in runs:
+        _function(SCRIPTS[script].run)(SCRIPTS[script].config_class(**flags))
 
 
 if __name__ == "__main__":

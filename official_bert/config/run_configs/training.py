@@ -457,6 +457,13 @@ class LabellingOptions(FinetuningOptions):
     trainable_encoder: bool = option(
         True, "Train the encoder too; otherwise it is frozen, and its outputs are computed only once."
     )
+    head_dropout: float = option(
+        0.1,
+        "Fraction of the numbers before the output layer that training drops; hidden_dropout_prob of the model "
+        "configuration is that of the encoder alone.",
+        minimum=0,
+        maximum=0.99,
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -143,6 +143,7 @@ class ClassificationJob(FinetuningJob):
             feature_layers=config.feature_layers,
             head=config.head,
             lstm_units=config.lstm_units,
+            head_dropout=config.head_dropout,
             encoder_options=encoder_options(config),
         )
 

@@ -136,6 +136,7 @@ class TaggingJob(FinetuningJob):
             feature_layers=config.feature_layers,
             head=config.head,
             lstm_units=config.lstm_units,
+            head_dropout=config.head_dropout,
         )
 
     def check_teacher(self, folder: str) -> None:

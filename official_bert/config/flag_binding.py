@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from absl import flags
 
+from official_bert.config.options import GROUPS, REQUIRED
 from official_bert.config.unknown_flags import unknown_flag
 from official_bert.support.errors import UserError
 
@@ -38,6 +39,22 @@ def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
             flags.DEFINE_enum(field.name, field.default, limits["choices"], help_text, flag_values=flag_values)
         else:
             _define(field, types_by_name[field.name], help_text, flag_values)
+
+
+def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
+    """Describe the flags of a config in their groups, each flag as absl does.
+
+    Args:
+      config_class: dataclass made with `option()`.
+      flag_values: the flags that `define_flags` has defined of it.
+    """
+    flags_by_group = {group: [] for group in GROUPS}
+    for field in dataclasses.fields(config_class):
+        group = REQUIRED if field.metadata["required"] else field.metadata["group"]
+        alone = flags.FlagValues()
+        alone[field.name] = flag_values[field.name]
+        flags_by_group[group].append(alone.get_help("  ", include_special_flags=False))
+    return "\n\n".join("\n".join([f"{group}:", *texts]) for group, texts in flags_by_group.items() if texts) + "\n"
 
 
 def from_flags(config_class: type[Config], flag_values: flags.FlagValues) -> Config:

@@ -1,8 +1,11 @@
-"""`option()`: a dataclass field that is also a command-line flag; `check_options()`: its limits."""
+"""`@options`: a dataclass whose fields are flags; `option()`: such a field; `check_options()`: the limits."""
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from official_bert.config.flag_names import with_dashes
@@ -16,11 +19,48 @@ MAX_AXIS = 2**16  # what becomes an axis of a tensor: wordpieces of a sequence, 
 MAX_PARTS = 2**12  # devices, processes, windows of a text
 UNLIMITED = math.inf
 
+# The groups of flags, in the order of `--help`. Flags that must be given are in the first, whatever their own group is.
+REQUIRED = "required"
+GROUPS = (
+    REQUIRED,
+    "input",
+    "text",
+    "output",
+    "model",
+    "masks and pairs",
+    "training",
+    "distillation",
+    "evaluation",
+    "export",
+    "serving",
+    "devices",
+    "rarely needed",
+)
+
+
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
+def options(*, group: str) -> Callable[[type], type]:
+    """Make a frozen dataclass of a class whose fields are declared by `option()`.
+
+    Args:
+      group: the heading in `--help` of those of its flags that declare none.
+    """
+
+    def to_dataclass(config_class: type) -> type:
+        config_class = dataclasses.dataclass(frozen=True, kw_only=True)(config_class)
+        for field in dataclasses.fields(config_class):
+            if field.metadata["group"] is None and field.name in inspect.get_annotations(config_class):
+                field.metadata = types.MappingProxyType({**field.metadata, "group": group})
+        return config_class
+
+    return to_dataclass
+
 
 def option(
     default: Any,
     help_text: str,
     *,
+    group: str | None = None,
     choices: Sequence[str] | None = None,
     required: bool = False,
     waived_with: str | None = None,
@@ -35,6 +75,7 @@ def option(
     Args:
       default: value when the flag is not given; its type is the field's annotation.
       help_text: the line that `--help` prints.
+      group: one of `GROUPS`, the heading in `--help`; by default that of the class.
       choices: the allowed strings, if they are few.
       required: the flag must be given; `default` is then None.
       waived_with: name of a field that, if true, lets a required flag be left out.
@@ -49,6 +90,7 @@ def option(
     """
     limits = {
         "help": help_text,
+        "group": group,
         "choices": choices,
         "required": required,
         "waived_with": waived_with,

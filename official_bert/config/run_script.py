@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from official_bert.config.flag_binding import define_flags, from_flags, parse_flags
+from official_bert.config.flag_binding import define_flags, flags_help, from_flags, parse_flags
 from official_bert.config.flag_names import with_dashes
 from official_bert.config.scripts import Script
 from official_bert.support import files
@@ -46,8 +46,11 @@ def run_script(script: Script) -> NoReturn:
         terminal = os.dup(2)  # standard error, also while file descriptor 2 is held back
         may_interrupt = _interruptible_at_once(terminal)
         define_flags(script.config_class, flags.FLAGS)
-        for field in dataclasses.fields(script.config_class):  # --help shows them, whichever file was started
+        for field in dataclasses.fields(script.config_class):  # for --helpxml, whichever file was started
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
+        app.define_help_flags()
+        for name, short_name in (("help", "?"), ("helpshort", None)):
+            flags.DEFINE_flag(_Help(name, short_name, script.config_class), module_name=app.__name__)
         flags.FLAGS.set_default("verbosity", logging.INFO)
         handler = logging.get_absl_handler()
         handler.python_handler.setStream(sys.stderr)  # absl keeps the one that was there when it was imported
@@ -83,6 +86,21 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
     except SystemExit:  # absl ends with 1 after --help, as if that were a mistake
         sys.exit(0)
     return arguments[:1]
+
+
+class _Help(flags.BooleanFlag):
+    """A flag that prints the flags of the script in groups, instead of in absl's alphabetical list."""
+
+    def __init__(self, name: str, short_name: str | None, config_class: type):
+        super().__init__(name, False, "show this help", short_name=short_name, allow_override=True)
+        self._config_class = config_class
+
+    def parse(self, argument: Any) -> None:
+        super().parse(argument)
+        if self.value:
+            text = flags_help(self._config_class, flags.FLAGS)
+            sys.stdout.write(f"{sys.modules['__main__'].__doc__}\n{text}\nTry --helpfull to get a list of all flags.\n")
+            sys.exit(0)
 
 
 class _Formatter(standard_logging.Formatter):

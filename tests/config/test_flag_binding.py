@@ -1,11 +1,14 @@
-"""Command lines and what is wrong with them; the flags themselves are in tests/test_flag_parity.py."""
+"""Command lines, what is wrong with them, and `--help`; the flags themselves are in tests/test_flag_parity.py."""
 
+import dataclasses
 import os
+import re
 
 import pytest
 from absl import flags
 
-from official_bert.config.flag_binding import define_flags, parse_flags
+from official_bert.config.flag_binding import define_flags, flags_help, parse_flags
+from official_bert.config.options import GROUPS
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
@@ -92,3 +95,34 @@ def test_a_flag_file_is_read(tmp_path):
     path.write_text("# a comment\n--task_name=mrpc\n--do_train\n", encoding="utf-8")
     values = parse(ClassifierConfig, f"--flagfile={path}", "--nodo_train")
     assert (values["task_name"].value, values["do_train"].value) == ("mrpc", False)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_has_each_flag_once_in_its_group_as_declared(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    fields = dataclasses.fields(SCRIPTS[name].config_class)
+    declared = {group: [] for group in GROUPS}
+    for field in fields:
+        declared[GROUPS[0] if field.metadata["required"] else field.metadata["group"]].append(field.name)
+    text = flags_help_of(name)
+    sections = [section.split(":\n", 1) for section in text.rstrip("\n").split("\n\n")]
+    shown = [(group, re.findall(r"^  --(?:\[no\])?(\w+):", flags, re.MULTILINE)) for group, flags in sections]
+    assert shown == [(group, names) for group, names in declared.items() if names]
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def flags_help_of(name):
+    config_class = SCRIPTS[name].config_class
+    return flags_help(config_class, parse(config_class))
+
+
+def test_help_describes_a_flag_as_absl_does(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    description = """
+  --num_replicas: Number of devices to use: GPUs, or virtual CPU devices if
+    there are no GPUs; 0 for all GPUs.
+    (default: '1')
+    (an integer)
+"""
+    assert description in flags_help_of("run_classifier")
+    assert description.strip() in parse(ClassifierConfig).get_help()

@@ -1,8 +1,6 @@
 """Flags of `tools/ablation.py`."""
 
-import dataclasses
-
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, check_options, option, options
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import TextOptions
 from official_bert.support.errors import UserError
@@ -10,7 +8,7 @@ from official_bert.support.errors import UserError
 TABLES = ("tasks", "masking", "size")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="training")
 class AblationConfig(CorpusOptions, TextOptions):
     """Flags of `tools/ablation.py`."""
 
@@ -38,7 +36,11 @@ class AblationConfig(CorpusOptions, TextOptions):
     )
     random_seed: str = option("1,2,3", "Comma-separated list: random seeds; each variant is run with each of them.")
     max_seq_length: int = option(
-        64, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=8, maximum=MAX_AXIS
+        64,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=8,
+        maximum=MAX_AXIS,
     )
     dupe_factor: int = option(5, "Number of times each document of the text is used to make records.", minimum=1)
     train_batch_size: int = option(
@@ -48,7 +50,7 @@ class AblationConfig(CorpusOptions, TextOptions):
     pretraining_learning_rate: float = option(1e-3, "Peak learning rate of pretraining.", minimum=0)
     learning_rate: float = option(3e-4, "Peak learning rate of fine-tuning.", minimum=0)
     num_train_epochs: float = option(3.0, "Number of training epochs of fine-tuning.", minimum=0)
-    table_format: str = option("aligned", "How to print the tables.", choices=("aligned", "markdown"))
+    table_format: str = option("aligned", "How to print the tables.", group="output", choices=("aligned", "markdown"))
 
     def __post_init__(self):
         check_options(self)

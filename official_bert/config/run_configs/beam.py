@@ -1,16 +1,15 @@
 """Flags of the tools that run as Apache Beam pipelines."""
 
-import dataclasses
 import shlex
 
-from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option, options
 from official_bert.support.errors import UserError
 
 _POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="devices")
 class BeamOptions:
     """Flags of all tools that run as pipelines."""
 
@@ -29,7 +28,7 @@ class BeamOptions:
             raise UserError(f"--beam_args={self.beam_args}: {error}") from error
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class BeamPredictionConfig(BeamOptions):
     """Flags of `tools/beam_predict.py`."""
 
@@ -52,7 +51,7 @@ class BeamPredictionConfig(BeamOptions):
         required=True,
         is_path=True,
     )
-    num_shards: int = option(1, "Number of files to write.", minimum=1, maximum=MAX_PARTS)
+    num_shards: int = option(1, "Number of files to write.", group="output", minimum=1, maximum=MAX_PARTS)
     text_column: str | None = option(
         None, "Read tables: name or number (from 0) of the text column; in JSON lines its key, in Parquet its name."
     )
@@ -70,6 +69,7 @@ class BeamPredictionConfig(BeamOptions):
         None,
         "Write a vector of each text instead of a prediction: the mean of the last layer over the wordpieces, the last "
         "layer at [CLS], the pooled output, or the mean of other layers.",
+        group="output",
         choices=_POOLINGS,
     )
     max_seq_length: int = option(

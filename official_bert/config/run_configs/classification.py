@@ -1,9 +1,8 @@
 """Flags of `run_classifier.py`, and of the tools that compare its runs."""
 
-import dataclasses
 from typing import ClassVar
 
-from official_bert.config.options import MAX_AXIS, MAX_PARTS, MAX_SEED, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_PARTS, MAX_SEED, check_options, option, options
 from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.support.errors import UserError
 
@@ -12,7 +11,7 @@ _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class ClassifierConfig(LabellingOptions):
     """Flags of `run_classifier.py`."""
 
@@ -57,11 +56,12 @@ class ClassifierConfig(LabellingOptions):
         only_with={"task_name": ("xnli",)},
     )
     long_text: str = option(
-        "truncate", "How to handle texts longer than --max_seq_length.", choices=("truncate", "window")
+        "truncate", "How to handle texts longer than --max_seq_length.", group="text", choices=("truncate", "window")
     )
     doc_stride: int | None = option(
         None,
         "With --long_text=window: number of wordpieces between the starts of windows; by default half a window.",
+        group="text",
         minimum=1,
         only_with=_WINDOWS,
         maximum=MAX_AXIS,
@@ -69,6 +69,7 @@ class ClassifierConfig(LabellingOptions):
     max_windows: int = option(
         8,
         "With --long_text=window: maximum number of windows per text; the rest of the text is ignored.",
+        group="text",
         minimum=2,
         only_with=_WINDOWS,
         maximum=MAX_PARTS,
@@ -76,17 +77,20 @@ class ClassifierConfig(LabellingOptions):
     window_pooling: str = option(
         "mean",
         "With --long_text=window: how to pool the scores of the windows.",
+        group="text",
         choices=("mean", "max"),
         only_with=_WINDOWS,
     )
     feature_layers: str | None = option(
         None,
         "Encoder layers that the classifier reads, averaged over the positions; by default the output of the pooler.",
+        group="model",
         choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
     )
     glue_submission: bool = option(
         False,
         "Also write the predictions in the submission format of the GLUE website.",
+        group="output",
         only_with={"do_predict": (True,)},
     )
 
@@ -126,7 +130,7 @@ class ClassifierConfig(LabellingOptions):
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class GlueAverageConfig:
     """Flags of `tools/glue_average.py`."""
 
@@ -146,7 +150,7 @@ class GlueAverageConfig:
         check_options(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class ClassifierDemoConfig:
     """Flags of `tools/demo_classifier.py`."""
 
@@ -154,7 +158,11 @@ class ClassifierDemoConfig:
         "demo_classifier_output", "Folder for all files that the demo writes; emptied first.", is_path=True
     )
     random_seed: int = option(
-        12345, "Random seed for weights, dropout and the order of records.", minimum=0, maximum=MAX_SEED
+        12345,
+        "Random seed for weights, dropout and the order of records.",
+        group="rarely needed",
+        minimum=0,
+        maximum=MAX_SEED,
     )
 
     def __post_init__(self):

@@ -1,11 +1,9 @@
 """Flags of the scripts that read a corpus: which files, and how they hold their text."""
 
-import dataclasses
-
-from official_bert.config.options import MAX_PARTS, check_options, option
+from official_bert.config.options import MAX_PARTS, check_options, option, options
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class CorpusOptions:
     """Flags that name the files of a corpus."""
 
@@ -29,7 +27,7 @@ class CorpusOptions:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class SplitSentencesConfig(CorpusOptions):
     """Flags of `tools/split_sentences.py`."""
 
@@ -47,7 +45,9 @@ class SplitSentencesConfig(CorpusOptions):
     output_file: str | None = option(
         None, "Text file to write; compressed with gzip if its name ends in .gz.", required=True, is_path=True
     )
-    num_processes: int = option(0, "Number of processes; 0 for one per processor core.", minimum=0, maximum=MAX_PARTS)
+    num_processes: int = option(
+        0, "Number of processes; 0 for one per processor core.", group="rarely needed", minimum=0, maximum=MAX_PARTS
+    )
 
     def __post_init__(self):
         check_options(self)

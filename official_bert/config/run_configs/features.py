@@ -1,9 +1,8 @@
 """Flags of `extract_features.py`."""
 
-import dataclasses
 from typing import Protocol
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option, options
 from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions
 from official_bert.support.errors import UserError
 
@@ -18,7 +17,7 @@ class ExtractionOptions(Protocol):
     mixed_precision: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class FeatureConfig(DeviceOptions, TokenizerOptions):
     """Flags of `extract_features.py`."""
 
@@ -31,37 +30,45 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
-    layers: str = option("-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.")
+    layers: str = option("-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", group="output")
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
     max_seq_length: int = option(
-        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=4, maximum=MAX_AXIS
+        128,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=4,
+        maximum=MAX_AXIS,
     )
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     batch_size: int = option(
         32,
         "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "
         "smaller. On TPU, number of texts of any length.",
+        group="devices",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
     )
     use_one_hot_embeddings: bool = option(
-        False, "Look up embeddings by multiplying with one-hot vectors, which is faster on TPU."
+        False, "Look up embeddings by multiplying with one-hot vectors, which is faster on TPU.", group="rarely needed"
     )
 
     output_format: str = option(
         "jsonl",
         "jsonl: JSON lines, as Google's BERT writes them; npz, npy: NumPy files; tfrecord: one Example per text.",
+        group="output",
         choices=("jsonl", "npz", "tfrecord", "npy"),
     )
     pooling: str = option(
         "none",
         "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
         "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these.",
+        group="output",
         choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special"),
     )
     dtype: str = option(
         "float32",
         "With --output_format=npz or npy: data type of the stored vectors.",
+        group="output",
         choices=("float32", "float16"),
         only_with={"output_format": ("npz", "npy")},
     )
@@ -78,12 +85,14 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
     long_text: str = option(
         "truncate",
         "How to handle texts longer than --max_seq_length: truncate them, or average overlapping windows.",
+        group="text",
         choices=("truncate", "window"),
     )
     shard_size: int = option(
         0,
         "Number of texts per output file: NAME-00000.npz, NAME-00001.npz, ... are written, and finished ones of an "
         "earlier run are kept; 0 for one file.",
+        group="output",
         minimum=0,
         maximum=10**6,
     )

@@ -1,10 +1,18 @@
 """Flags of the scripts that make pretraining records and pretrain, and of their demo."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, MAX_SEED, UNLIMITED, check_options, option
+from official_bert.config.options import (
+    MAX_AXIS,
+    MAX_BATCH_SIZE,
+    MAX_PARTS,
+    MAX_SEED,
+    UNLIMITED,
+    check_options,
+    option,
+    options,
+)
 from official_bert.config.run_configs.beam import BeamOptions
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import (
@@ -36,6 +44,7 @@ def mask_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any
     return option(
         0.8,
         f"{circumstances}Fraction of the chosen wordpieces that become [MASK].",
+        group="masks and pairs",
         minimum=0,
         maximum=1,
         only_with=only_with,
@@ -48,6 +57,7 @@ def random_replace_option(circumstances: str, only_with: Mapping[str, Sequence[A
         0.1,
         f"{circumstances}Fraction of the chosen wordpieces that become a random one; what --mask_replace_prob leaves "
         "stay as they are.",
+        group="masks and pairs",
         minimum=0,
         maximum=1,
         only_with=only_with,
@@ -63,7 +73,7 @@ def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="masks and pairs")
 class RecordOptions(CorpusOptions, TokenizerOptions):
     """Flags of the scripts that make records of a corpus."""
 
@@ -75,7 +85,11 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
     )
     do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.", only_with=_STATIC)
     max_seq_length: int = option(
-        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=5, maximum=MAX_AXIS
+        128,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=5,
+        maximum=MAX_AXIS,
     )
     max_predictions_per_seq: int = option(
         20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS, only_with=_STATIC
@@ -95,6 +109,7 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
         0,
         "Number of TFRecord files to write, named after --output_file: out.tfrecord-00000-of-00016; 0 writes the files "
         "that --output_file names.",
+        group="output",
         minimum=0,
         maximum=10**5,
     )
@@ -143,7 +158,7 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
         return [name.strip() for name in self.output_file.split(",")]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="rarely needed")
 class PretrainingDataConfig(RecordOptions):
     """Flags of `create_pretraining_data.py`."""
 
@@ -151,6 +166,7 @@ class PretrainingDataConfig(RecordOptions):
         "serial",
         "serial: one stream of random numbers, whose records are those of the original BERT scripts; sharded: several "
         "processes in bounded memory, whose records depend on neither.",
+        group="output",
         choices=("serial", "sharded"),
     )
     num_processes: int = option(
@@ -171,7 +187,7 @@ class PretrainingDataConfig(RecordOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="devices")
 class BeamPretrainingDataConfig(RecordOptions, BeamOptions):
     """Flags of `tools/beam_pretraining_data.py`."""
 
@@ -180,7 +196,7 @@ class BeamPretrainingDataConfig(RecordOptions, BeamOptions):
         _ = self.beam_arguments
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="training")
 class PretrainingConfig(TrainingOptions, TextOptions):
     """Flags of `run_pretraining.py`."""
 
@@ -195,42 +211,59 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         is_path=True,
     )
     max_seq_length: int = option(
-        128, "Number of positions per record; must match the records.", minimum=1, maximum=MAX_AXIS
+        128, "Number of positions per record; must match the records.", group="input", minimum=1, maximum=MAX_AXIS
     )
     max_predictions_per_seq: int = option(
         20,
         "Number of masked positions per record; must match the records, unless --dynamic_masking is given.",
+        group="input",
         minimum=1,
         maximum=MAX_AXIS,
     )
-    do_eval: bool = option(False, "Run evaluation on the same records.")
+    do_eval: bool = option(False, "Run evaluation on the same records.", group="evaluation")
     eval_batch_size: int = option(
-        8, "Number of examples per evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+        8,
+        "Number of examples per evaluation batch, over all devices.",
+        group="evaluation",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
     )
     num_train_steps: int = option(100000, "Number of training steps.", minimum=1)
     num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0)
-    max_eval_steps: int = option(100, "Maximum number of batches to evaluate.", minimum=1)
+    max_eval_steps: int = option(100, "Maximum number of batches to evaluate.", group="evaluation", minimum=1)
 
     dynamic_masking: bool = option(
         False,
         "Draw new masks each time a record is used in training; the records are made with create_pretraining_data.py "
         "--masking=none.",
+        group="masks and pairs",
     )
     masked_lm_prob: float = option(
-        0.15, "With --dynamic_masking: fraction of wordpieces to mask.", minimum=0, maximum=1, only_with=_DYNAMIC
+        0.15,
+        "With --dynamic_masking: fraction of wordpieces to mask.",
+        group="masks and pairs",
+        minimum=0,
+        maximum=1,
+        only_with=_DYNAMIC,
     )
     do_whole_word_mask: bool = option(
-        False, "With --dynamic_masking: mask either all wordpieces of a word or none.", only_with=_DYNAMIC
+        False,
+        "With --dynamic_masking: mask either all wordpieces of a word or none.",
+        group="masks and pairs",
+        only_with=_DYNAMIC,
     )
     mask_replace_prob: float = mask_replace_option("With --dynamic_masking: ", _DYNAMIC)
     random_replace_prob: float = random_replace_option("With --dynamic_masking: ", _DYNAMIC)
     use_next_sentence: bool = option(
-        True, "Train and evaluate the next-sentence task; otherwise the masked words alone are learned."
+        True,
+        "Train and evaluate the next-sentence task; otherwise the masked words alone are learned.",
+        group="masks and pairs",
     )
     sentence_order: bool = option(
         False,
         "The records were made with create_pretraining_data.py --sentence_order: the scores of the pairs are called "
         "sentence_order_accuracy and sentence_order_loss.",
+        group="masks and pairs",
         only_with=_PAIRS,
     )
 
@@ -238,17 +271,24 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         None,
         "Folder of a larger pretrained model: its predictions of the masked words and its last layer are learned, too "
         "(knowledge distillation).",
+        group="distillation",
         is_path=True,
         only_with={"do_train": (True,)},
     )
     distillation_temperature: float = temperature_option()
     soft_target_weight: float = option(
-        5.0, "With --teacher: weight of its predictions of the masked words in the loss.", minimum=0
+        5.0,
+        "With --teacher: weight of its predictions of the masked words in the loss.",
+        group="distillation",
+        minimum=0,
     )
-    masked_lm_weight: float = option(2.0, "With --teacher: weight of the masked words in the loss.", minimum=0)
+    masked_lm_weight: float = option(
+        2.0, "With --teacher: weight of the masked words in the loss.", group="distillation", minimum=0
+    )
     hidden_state_weight: float = option(
         1.0,
         "With --teacher: weight in the loss of the angle between the last layers of both; 0 if they differ in size.",
+        group="distillation",
         minimum=0,
     )
 
@@ -256,6 +296,7 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         None,
         "Vocabulary of the records and of the model, which the output folder keeps; by default that which "
         "create_pretraining_data.py has kept beside the records.",
+        group="model",
         not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
         is_path=True,
     )
@@ -263,6 +304,7 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     export_top_k: int = option(
         5,
         "With --do_export: number of words to return for each [MASK].",
+        group="export",
         minimum=1,
         only_with=EXPORT,
         maximum=MAX_AXIS,
@@ -285,13 +327,17 @@ class PretrainingConfig(TrainingOptions, TextOptions):
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class DemoConfig:
     """Flags of `tools/demo.py`."""
 
     output_dir: str = option("demo_output", "Folder for all files that the demo writes; emptied first.", is_path=True)
     random_seed: int = option(
-        12345, "Random seed for masks and pairs, weights and the order of records.", minimum=0, maximum=MAX_SEED
+        12345,
+        "Random seed for masks and pairs, weights and the order of records.",
+        group="rarely needed",
+        minimum=0,
+        maximum=MAX_SEED,
     )
 
     def __post_init__(self):

@@ -1,14 +1,13 @@
 """Flags of `run_squad.py`, and of the tools that answer and score."""
 
-import dataclasses
 from typing import ClassVar, Literal
 
-from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option
+from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option, options
 from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, HeadOptions, TokenizerOptions
 from official_bert.support.errors import UserError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="text")
 class AnswerOptions:
     """Flags of every script that finds answers in texts."""
 
@@ -24,42 +23,55 @@ class AnswerOptions:
     max_query_length: int = option(
         64, "Maximum number of wordpieces per question; longer questions are truncated.", minimum=1, maximum=MAX_AXIS
     )
-    max_answer_length: int = option(30, "Maximum number of wordpieces per answer.", minimum=1, maximum=MAX_AXIS)
-    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
+    max_answer_length: int = option(
+        30, "Maximum number of wordpieces per answer.", group="output", minimum=1, maximum=MAX_AXIS
+    )
+    version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.", group="input")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="evaluation")
 class SquadConfig(FinetuningOptions, AnswerOptions):
     """Flags of `run_squad.py`."""
 
     task: ClassVar[str] = "question_answering"
 
-    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.", is_path=True)
+    train_file: str | None = option(None, "Questions to train on, in SQuAD's JSON format.", group="input", is_path=True)
     predict_file: str | None = option(
-        None, "Questions to answer, in SQuAD's JSON format; scored if the file has the answers.", is_path=True
+        None,
+        "Questions to answer, in SQuAD's JSON format; scored if the file has the answers.",
+        group="input",
+        is_path=True,
     )
     do_predict: bool = option(False, "Answer the questions of --predict_file.")
-    n_best_size: int = option(20, "Number of answers per question in nbest_predictions.json.", minimum=1)
+    n_best_size: int = option(
+        20, "Number of answers per question in nbest_predictions.json.", group="output", minimum=1
+    )
     verbose_logging: bool = option(
-        False, "Log why the exact text of a predicted answer could not be found in the context."
+        False, "Log why the exact text of a predicted answer could not be found in the context.", group="rarely needed"
     )
     null_score_diff_threshold: float | Literal["auto"] = option(
         0.0,
         "With --version_2_with_negative: predict no answer if the null odds exceed this; auto: the best for F1.",
+        group="output",
     )
 
     dataset: str = option("squad", "Data set whose answer normalization the scores use.", choices=("squad", "korquad"))
     drop_out_of_window: bool = option(
-        False, "Leave windows without the answer out of training, or, in version 2.0, train them as having no answer."
+        False,
+        "Leave windows without the answer out of training, or, in version 2.0, train them as having no answer.",
+        group="training",
     )
     answer_alignment: str = option(
         "reference",
         "How to turn wordpieces into text: as Google's BERT does, or by their offsets in the context, which is exact "
         "and what --spm_model_file always does.",
+        group="output",
         choices=("reference", "offsets"),
     )
     dynamic_padding: bool = option(
-        True, "Batch windows of similar length and pad each batch to its longest; see docs/squad.md. Off on TPU."
+        True,
+        "Batch windows of similar length and pad each batch to its longest; see docs/squad.md. Off on TPU.",
+        group="devices",
     )
     ensemble_checkpoints: str | None = option(
         None,
@@ -67,11 +79,16 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         is_path=True,
     )
     num_processes: int = option(
-        0, "Number of processes for tokenization; 0 for one per core.", minimum=0, maximum=MAX_PARTS
+        0,
+        "Number of processes for tokenization; 0 for one per core.",
+        group="rarely needed",
+        minimum=0,
+        maximum=MAX_PARTS,
     )
     export_top_k: int = option(
         5,
         "With --do_export: number of answers to return per question.",
+        group="export",
         minimum=1,
         only_with=EXPORT,
         maximum=MAX_AXIS,
@@ -106,7 +123,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         return [path.strip() for path in self.ensemble_checkpoints.split(",")] if self.ensemble_checkpoints else []
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="text")
 class AnswerConfig(AnswerOptions, TokenizerOptions, HeadOptions):
     """Flags of `tools/answer.py`."""
 
@@ -120,15 +137,15 @@ class AnswerConfig(AnswerOptions, TokenizerOptions, HeadOptions):
     init_checkpoint: str | None = option(None, "Checkpoint trained by run_squad.py.", required=True, is_path=True)
     context_file: str | None = option(None, "Text file to find answers in.", required=True, is_path=True)
     question: str | None = option(
-        None, "The question; by default questions are read from standard input, one per line."
+        None, "The question; by default questions are read from standard input, one per line.", group="input"
     )
-    top_k: int = option(5, "Number of answers to print.", minimum=1, maximum=MAX_AXIS)
+    top_k: int = option(5, "Number of answers to print.", group="output", minimum=1, maximum=MAX_AXIS)
 
     def __post_init__(self):
         check_options(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class AnswerScoringConfig:
     """Flags of `tools/score_answers.py`."""
 

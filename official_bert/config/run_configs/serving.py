@@ -1,18 +1,17 @@
 """Flags of the model server."""
 
-import dataclasses
 import os
 import re
 
 from official_bert.config.batching import BatchingSettings
-from official_bert.config.options import MAX_BATCH_SIZE, MAX_PARTS, check_options, option
+from official_bert.config.options import MAX_BATCH_SIZE, MAX_PARTS, check_options, option, options
 from official_bert.support.errors import UserError
 from official_bert.support.ports import check_free
 
 _MAX_PORT = 2**16 - 1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="serving")
 class ServeConfig:
     """Flags of `tools/serve.py`."""
 
@@ -32,22 +31,26 @@ class ServeConfig:
     max_execution_batch_size: int = option(
         BatchingSettings.max_execution_batch_size,
         "Maximum number of examples that the model computes together; 1 turns batching off.",
+        group="rarely needed",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
     )
     batch_timeout_micros: int = option(
         BatchingSettings.batch_timeout_micros,
         "Maximum time that a request waits for others to join its batch, in microseconds.",
+        group="rarely needed",
         minimum=0,
     )
     max_enqueued_batches: int = option(
         BatchingSettings.max_enqueued_batches,
         "Maximum number of batches that wait; further requests are refused with 503.",
+        group="rarely needed",
         minimum=1,
     )
     num_batch_threads: int = option(
         0,
         "Maximum number of batches computed at the same time; 0 for the number of cores.",
+        group="rarely needed",
         minimum=0,
         maximum=MAX_PARTS,
     )
@@ -56,6 +59,7 @@ class ServeConfig:
         1,
         "Number of threads that share one operation; 0 for the number of cores. With 1, requests that come at the same "
         "time are answered by different cores, which is faster.",
+        group="rarely needed",
         minimum=0,
         maximum=MAX_PARTS,
     )

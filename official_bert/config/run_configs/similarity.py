@@ -1,9 +1,8 @@
 """Flags of the tools that compare the vectors of sentences and words."""
 
-import dataclasses
 from collections.abc import Sequence
 
-from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option
+from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option, options
 from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions
 from official_bert.support.errors import UserError
 
@@ -15,7 +14,7 @@ _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir"
 _FOR_QUERIES = ("top_k", "output_format")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="model")
 class SentenceOptions(DeviceOptions, TokenizerOptions):
     """The flags that both tools have."""
 
@@ -24,12 +23,14 @@ class SentenceOptions(DeviceOptions, TokenizerOptions):
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sentence, including [CLS] and [SEP]; longer ones are truncated.",
+        group="text",
         minimum=4,
         maximum=MAX_AXIS,
     )
     batch_size: int = option(
         32,
         "Number of sentences of 64 wordpieces per batch and device; more if they are shorter.",
+        group="devices",
         minimum=1,
         maximum=MAX_BATCH_SIZE,
     )
@@ -43,34 +44,42 @@ class SentenceOptions(DeviceOptions, TokenizerOptions):
         return layer_numbers(self.layers)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class SimilarityConfig(SentenceOptions):
     """Flags of `tools/sentence_similarity.py`."""
 
     candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
     query: str | None = option(None, "Sentence to compare with the candidates.")
     query_file: str | None = option(None, "Queries, one per line; - for standard input.", is_path=True)
-    top_k: int = option(5, "Number of candidates to print for each query.", minimum=1, maximum=MAX_AXIS)
+    top_k: int = option(5, "Number of candidates to print for each query.", group="output", minimum=1, maximum=MAX_AXIS)
     pooling: str = option(
         "mean",
         "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
         "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
         "weigh more, by their frequency in the candidates.",
+        group="model",
         choices=POOLINGS,
     )
     index_dir: str | None = option(
-        None, "Folder for the vectors of the candidates, which are computed again only after a change.", is_path=True
+        None,
+        "Folder for the vectors of the candidates, which are computed again only after a change.",
+        group="output",
+        is_path=True,
     )
     projector_dir: str | None = option(
         None,
         "Folder for the candidates and their vectors as TensorBoard's Embedding Projector reads them; needs no query.",
+        group="output",
         is_path=True,
     )
     sts_file: str | None = option(
         None, "Instead of candidates: lines of a score and two sentences, with tabs between them.", is_path=True
     )
     output_format: str = option(
-        "tsv", "tsv: columns with a header; jsonl: one JSON object per query or row.", choices=("tsv", "jsonl")
+        "tsv",
+        "tsv: columns with a header; jsonl: one JSON object per query or row.",
+        group="output",
+        choices=("tsv", "jsonl"),
     )
 
     def __post_init__(self):
@@ -102,14 +111,17 @@ class SimilarityConfig(SentenceOptions):
                 raise UserError(f"--{name} has no effect {circumstances}; leave it out")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class WordVectorConfig(SentenceOptions):
     """Flags of `tools/word_vectors.py`."""
 
     word: str | None = option(None, "Word to look for in the sentences.", required=True)
     input_file: str | None = option(None, "Sentences, one per line; - for standard input.", required=True, is_path=True)
     picture_file: str | None = option(
-        None, "PNG file to draw: the occurrences, by the first two principal components of their vectors.", is_path=True
+        None,
+        "PNG file to draw: the occurrences, by the first two principal components of their vectors.",
+        group="output",
+        is_path=True,
     )
 
     def __post_init__(self):

@@ -1,16 +1,15 @@
 """Flags of the tools that run a script with a grid of settings."""
 
-import dataclasses
 from typing import ClassVar
 
-from official_bert.config.options import option
+from official_bert.config.options import option, options
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="training")
 class SweepOptions(LabellingOptions):
     """Flags of every sweep: those of the script that it runs, of which four take a list.
 
@@ -29,7 +28,7 @@ class SweepOptions(LabellingOptions):
         is_path=True,
     )
     do_train: bool = option(True, "Run training; a sweep always does.")
-    do_eval: bool = option(True, "Run evaluation on the dev set; a sweep always does.")
+    do_eval: bool = option(True, "Run evaluation on the dev set; a sweep always does.", group="evaluation")
     # The paper's grid.
     train_batch_size: str = option(
         "16,32", "Comma-separated list: number of examples per training step, over all devices."
@@ -39,7 +38,9 @@ class SweepOptions(LabellingOptions):
     random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
 
     keep_only_winner: bool = option(
-        False, "Delete the checkpoints of a combination as soon as another one scores better; keep its other files."
+        False,
+        "Delete the checkpoints of a combination as soon as another one scores better; keep its other files.",
+        group="output",
     )
 
     def __post_init__(self):
@@ -52,7 +53,7 @@ class SweepOptions(LabellingOptions):
             raise UserError(f"a sweep does not export; export the winner with {self.script}.py --do_export")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="training")
 class SweepConfig(SweepOptions, ClassifierConfig):
     """Flags of `tools/sweep.py`."""
 
@@ -60,7 +61,7 @@ class SweepConfig(SweepOptions, ClassifierConfig):
     run_config: ClassVar[type] = ClassifierConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="training")
 class NerSweepConfig(SweepOptions, TaggingConfig):
     """Flags of `tools/sweep_ner.py`."""
 

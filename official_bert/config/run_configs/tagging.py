@@ -1,14 +1,13 @@
 """Flags of `run_ner.py`."""
 
-import dataclasses
 from typing import ClassVar
 
-from official_bert.config.options import MAX_AXIS, option
+from official_bert.config.options import MAX_AXIS, option, options
 from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class TaggingConfig(LabellingOptions):
     """Flags of `run_ner.py`."""
 
@@ -48,6 +47,7 @@ class TaggingConfig(LabellingOptions):
     feature_layers: str = option(
         "last",
         "Encoder layers that the tagger reads.",
+        group="model",
         choices=(
             "embeddings",
             "second_to_last",

@@ -1,8 +1,6 @@
 """Flags of the tools for vocabularies and checkpoints."""
 
-import dataclasses
-
-from official_bert.config.options import MAX_AXIS, check_options, layer_numbers, option
+from official_bert.config.options import MAX_AXIS, check_options, layer_numbers, option, options
 from official_bert.config.run_configs.corpus import CorpusOptions
 from official_bert.config.run_configs.training import TextOptions, TokenizerOptions, text_option
 from official_bert.support.addresses import is_address
@@ -13,7 +11,7 @@ _TO_HF = {"to_hf": (True,)}
 _SHOWS_ATTENTION = {"format": ("html", "png")}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class VocabConfig(CorpusOptions, TextOptions):
     """Flags of `tools/build_vocab.py`."""
 
@@ -30,7 +28,7 @@ class VocabConfig(CorpusOptions, TextOptions):
         check_options(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="model")
 class VocabularyChangeOptions(CorpusOptions, TextOptions):
     """Flags of the tools that change the vocabulary of a model."""
 
@@ -47,7 +45,7 @@ class VocabularyChangeOptions(CorpusOptions, TextOptions):
         check_options(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class ExtendVocabConfig(VocabularyChangeOptions):
     """Flags of `tools/extend_vocab.py`."""
 
@@ -61,7 +59,7 @@ class ExtendVocabConfig(VocabularyChangeOptions):
     max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class PruneVocabConfig(VocabularyChangeOptions):
     """Flags of `tools/prune_vocab.py`."""
 
@@ -73,7 +71,7 @@ class PruneVocabConfig(VocabularyChangeOptions):
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="model")
 class _ModelOptions(TokenizerOptions):
     """The flags that name a model."""
 
@@ -81,7 +79,7 @@ class _ModelOptions(TokenizerOptions):
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class FillMaskConfig(_ModelOptions):
     """Flags of `tools/fill_mask.py`."""
 
@@ -92,12 +90,12 @@ class FillMaskConfig(_ModelOptions):
         check_options(self)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class AttentionConfig(_ModelOptions):
     """Flags of `tools/view_attention.py`."""
 
     text: str | None = option(None, "Text to read: a sentence, or a question.", required=True)
-    text_b: str | None = option(None, "Second text: another sentence, or the context of the question.")
+    text_b: str | None = option(None, "Second text: another sentence, or the context of the question.", group="input")
     output_file: str | None = option(None, "File to write.", required=True, is_path=True)
     format: str = option(
         "html",
@@ -109,6 +107,7 @@ class AttentionConfig(_ModelOptions):
         128,
         "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to what the model "
         "takes.",
+        group="text",
         minimum=5,
         maximum=MAX_AXIS,
     )
@@ -136,7 +135,7 @@ class AttentionConfig(_ModelOptions):
             raise UserError(f"--{given} needs --{missing}; give both, or neither")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class CurvesConfig:
     """Flags of `tools/plot_metrics.py`."""
 
@@ -159,7 +158,7 @@ class CurvesConfig:
             raise UserError("nothing to write: give --output_file, for a page, or --picture_file, for a PNG, or both")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="rarely needed")
 class StripCheckpointConfig:
     """Flags of `tools/strip_checkpoint.py`."""
 
@@ -181,7 +180,7 @@ class StripCheckpointConfig:
                 raise UserError(f"--{name} and --{other} exclude each other; give one")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="output")
 class AveragingConfig:
     """Flags of `tools/average_checkpoints.py`."""
 
@@ -209,7 +208,7 @@ class AveragingConfig:
         return [path.strip() for path in self.checkpoints.split(",")]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="model")
 class StudentConfig:
     """Flags of `tools/make_student.py`."""
 
@@ -249,7 +248,7 @@ class StudentConfig:
         return [place * num_hidden_layers // self.num_layers for place in range(self.num_layers)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="input")
 class HfConversionConfig(TextOptions):
     """Flags of `tools/convert_hf_checkpoint.py`."""
 
@@ -289,7 +288,7 @@ class HfConversionConfig(TextOptions):
                 raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="devices")
 class LaunchConfig:
     """Flags of `tools/launch_workers.py`."""
 
@@ -303,7 +302,7 @@ class LaunchConfig:
         minimum=0,
     )
     command: str | None = option(
-        None, "Command that each worker runs, as one quoted value; or give it at the end, after --."
+        None, "Command that each worker runs, as one quoted value; or give it at the end, after --.", group="input"
     )
 
     def __post_init__(self):

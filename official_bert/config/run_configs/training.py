@@ -13,6 +13,7 @@ from official_bert.config.options import (
     check_options,
     layer_numbers,
     option,
+    options,
 )
 from official_bert.config.text_settings import TAKES_WORDS_AS_THEY_ARE, TextSettings
 from official_bert.support.errors import UserError
@@ -52,20 +53,27 @@ def text_option(name: str, circumstances: str = "", only_with: Mapping[str, Sequ
     limits = dict(_TEXT_FLAGS[name])
     if circumstances:
         limits["help_text"] = circumstances + limits["help_text"][0].lower() + limits["help_text"][1:]
-    return option(True, **{**limits, "only_with": {**(only_with or {}), **limits.get("only_with", {})}})
+    return option(True, group="text", **{**limits, "only_with": {**(only_with or {}), **limits.get("only_with", {})}})
 
 
 def spm_model_option() -> Any:
     """Declares the flag that names ALBERT's tokenizer."""
-    return option(None, "SentencePiece model, as of ALBERT's released models, instead of --vocab_file.", is_path=True)
+    return option(
+        None,
+        "SentencePiece model, as of ALBERT's released models, instead of --vocab_file.",
+        group="model",
+        is_path=True,
+    )
 
 
 def compression_option() -> Any:
     """Declares the flag of scripts that write TFRecord files."""
-    return option("none", "Compression of the TFRecord files that are written.", choices=("none", "gzip"))
+    return option(
+        "none", "Compression of the TFRecord files that are written.", group="output", choices=("none", "gzip")
+    )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="text")
 class TextOptions:
     """Flags that say what the tokenizer does to text; every script that reads text has them."""
 
@@ -79,7 +87,7 @@ class TextOptions:
         return TextSettings(*(getattr(self, name) for name in TextSettings._fields))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="model")
 class TokenizerOptions(TextOptions):
     """Flags that name a tokenizer; every script that turns text into ids has them."""
 
@@ -99,16 +107,18 @@ class TokenizerOptions(TextOptions):
         return self.spm_model_file or self.vocab_file
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="devices")
 class DeviceOptions:
     """Flags that choose the devices; every script that runs a model has them."""
 
     use_tpu: bool = option(False, "Train on a TPU.")
-    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.")
-    tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.")
-    gcp_project: str | None = option(None, "Google Cloud project of the TPU, with --use_tpu.")
-    master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.")
-    num_tpu_cores: int = option(8, "Number of cores that the TPU must have, with --use_tpu.", minimum=1)
+    tpu_name: str | None = option(None, "Name or grpc:// address of the TPU, with --use_tpu.", group="rarely needed")
+    tpu_zone: str | None = option(None, "Google Cloud zone of the TPU, with --use_tpu.", group="rarely needed")
+    gcp_project: str | None = option(None, "Google Cloud project of the TPU, with --use_tpu.", group="rarely needed")
+    master: str | None = option(None, "Address of the TPU, if --tpu_name is not given.", group="rarely needed")
+    num_tpu_cores: int = option(
+        8, "Number of cores that the TPU must have, with --use_tpu.", group="rarely needed", minimum=1
+    )
 
     distribution: str = option(
         "auto",
@@ -131,7 +141,7 @@ class DeviceOptions:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="training")
 class TrainingOptions(DeviceOptions):
     """Flags of every script that trains.
 
@@ -142,7 +152,9 @@ class TrainingOptions(DeviceOptions):
     task: ClassVar[str]
 
     bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
-    init_checkpoint: str | None = option(None, "Checkpoint to initialize the weights from.", is_path=True)
+    init_checkpoint: str | None = option(
+        None, "Checkpoint to initialize the weights from.", group="model", is_path=True
+    )
     output_dir: str | None = option(None, "Folder for all files that the script writes.", required=True, is_path=True)
     do_train: bool = option(False, "Run training.")
     train_batch_size: int = option(
@@ -155,9 +167,12 @@ class TrainingOptions(DeviceOptions):
         },
     )
     learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0)
-    save_checkpoints_steps: int = option(1000, "Number of steps between checkpoints.", minimum=1)
+    save_checkpoints_steps: int = option(1000, "Number of steps between checkpoints.", group="output", minimum=1)
     iterations_per_loop: int = option(
-        1000, "Maximum number of steps per compiled call; log lines and checkpoints end a call early.", minimum=1
+        1000,
+        "Maximum number of steps per compiled call; log lines and checkpoints end a call early.",
+        group="rarely needed",
+        minimum=1,
     )
 
     train_batch_tokens: int = option(
@@ -214,6 +229,7 @@ class TrainingOptions(DeviceOptions):
         False,
         "Leave padding out of the computation, in training and evaluation, on CPU and GPU: faster with texts of "
         "different lengths.",
+        group="devices",
         not_with={
             "use_tpu": "--unpad: a TPU needs batches of one shape; leave it or use_tpu out",
             "use_xla": "--unpad: XLA needs batches of one shape; leave it or use_xla out",
@@ -222,6 +238,7 @@ class TrainingOptions(DeviceOptions):
     use_xla: bool = option(
         False,
         "Compile training steps and evaluation with XLA, once for each length of a batch.",
+        group="devices",
         not_with={"use_tpu": "--use_xla: a TPU always compiles with XLA; leave it out"},
     )
     random_seed: int = option(
@@ -231,10 +248,14 @@ class TrainingOptions(DeviceOptions):
         False,
         "Resume even if what determines the order of the examples has changed: batch size, seed or padding; with "
         "--train_batch_tokens also --gradient_accumulation_steps and the number of devices.",
+        group="rarely needed",
     )
-    log_steps: int = option(100, "Number of steps between log lines.", minimum=1)
+    log_steps: int = option(100, "Number of steps between log lines.", group="rarely needed", minimum=1)
     save_checkpoints_secs: int = option(
-        0, "Number of seconds between checkpoints, beside those of --save_checkpoints_steps; 0 for none.", minimum=0
+        0,
+        "Number of seconds between checkpoints, beside those of --save_checkpoints_steps; 0 for none.",
+        group="rarely needed",
+        minimum=0,
     )
     max_train_seconds: int = option(
         0,
@@ -247,24 +268,35 @@ class TrainingOptions(DeviceOptions):
         "stop",
         "What to do about a training step whose loss or gradients are not finite. stop: end with an error; skip: leave "
         "it out; rollback: go back to the weights of the last checkpoint, and on with the next batch.",
+        group="rarely needed",
         choices=("stop", "skip", "rollback"),
         only_with={"do_train": (True,)},
     )
     fallback: bool = option(
         True,
         "Resume from the checkpoint before if the last one is damaged, with a warning; otherwise refuse.",
+        group="rarely needed",
         only_with={"do_train": (True,)},
     )
-    keep_checkpoint_max: int = option(5, "Maximum number of checkpoints to keep; 0 keeps all.", minimum=0)
+    keep_checkpoint_max: int = option(
+        5, "Maximum number of checkpoints to keep; 0 keeps all.", group="output", minimum=0
+    )
     do_export: bool = option(
-        False, "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md."
+        False,
+        "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md.",
+        group="export",
     )
     export_dir: str | None = option(
-        None, "With --do_export: folder for the versions of the exported model.", only_with=EXPORT, is_path=True
+        None,
+        "With --do_export: folder for the versions of the exported model.",
+        group="export",
+        only_with=EXPORT,
+        is_path=True,
     )
     export_format: str = option(
         "saved_model",
         "With --do_export: saved_model for servers, which reads texts; tflite for LiteRT on phones, which reads ids.",
+        group="export",
         choices=("saved_model", "tflite"),
         only_with=EXPORT,
     )
@@ -273,6 +305,7 @@ class TrainingOptions(DeviceOptions):
         "With --do_export: number format of the exported weights and of what they are multiplied with; outputs stay "
         "float32. bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 and int8 are for "
         "tflite.",
+        group="export",
         choices=("float32", "bfloat16", "float16", "int8"),
         only_with=EXPORT,
     )
@@ -281,6 +314,7 @@ class TrainingOptions(DeviceOptions):
         "With --do_export: number of parts of each layer of a saved_model that different cores compute at the same "
         "time; must divide the attention heads and intermediate_size. 0 for 2, or 1 where 2 does not divide them. 1 is "
         "best for GPUs.",
+        group="export",
         minimum=0,
         maximum=MAX_PARTS,
         only_with={**EXPORT, "export_format": ("saved_model",)},
@@ -290,6 +324,7 @@ class TrainingOptions(DeviceOptions):
         None,
         "What a position attends to: all positions, or itself and those before it; by default what the model "
         "configuration says, bidirectional in all published ones.",
+        group="model",
         choices=ATTENTION_DIRECTIONS,
     )
 
@@ -324,7 +359,7 @@ class TrainingOptions(DeviceOptions):
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="model")
 class HeadOptions:
     """Flags that say what stands on the encoder; every script that fine-tunes has them."""
 
@@ -347,12 +382,13 @@ def temperature_option() -> Any:
     return option(
         2.0,
         "With --teacher: what the logits of both models are divided by; above 1, unlikely answers count more.",
+        group="distillation",
         minimum=0.01,
         maximum=1000,
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="distillation")
 class DistillationOptions:
     """Flags of every script that fine-tunes, for learning from another model."""
 
@@ -403,12 +439,16 @@ def check_needs_teacher(config: Any, names: Sequence[str]) -> None:
             raise UserError(f"--{name} has no effect without --teacher; leave it out")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningOptions(TrainingOptions, TokenizerOptions, HeadOptions, DistillationOptions):
+@options(group="training")
+class FinetuningOptions(DistillationOptions, HeadOptions, TokenizerOptions, TrainingOptions):
     """Flags of every script that fine-tunes on texts."""
 
     predict_batch_size: int = option(
-        8, "Number of examples per prediction batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
+        8,
+        "Number of examples per prediction batch, over all devices.",
+        group="evaluation",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
     )
     compression: str = compression_option()
     num_train_epochs: float = option(3.0, "Number of training epochs.", minimum=0)
@@ -419,13 +459,14 @@ class FinetuningOptions(TrainingOptions, TokenizerOptions, HeadOptions, Distilla
     eval_steps: int = option(
         0,
         "Number of steps between evaluations in training; the best checkpoint is kept in output_dir/best. 0 for none.",
+        group="evaluation",
         minimum=0,
     )
     early_stopping_patience: int = option(
         0, "Number of evaluations without improvement after which training stops; 0 disables early stopping.", minimum=0
     )
     use_best_checkpoint: bool = option(
-        False, "Evaluate, predict and export with output_dir/best instead of the last checkpoint."
+        False, "Evaluate, predict and export with output_dir/best instead of the last checkpoint.", group="evaluation"
     )
 
     def __post_init__(self):
@@ -439,12 +480,16 @@ class FinetuningOptions(TrainingOptions, TokenizerOptions, HeadOptions, Distilla
             raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@options(group="evaluation")
 class LabellingOptions(FinetuningOptions):
     """Flags of the scripts that give labels to texts or to their words."""
 
     max_seq_length: int = option(
-        128, "Maximum number of wordpieces per sequence, including [CLS] and [SEP].", minimum=4, maximum=MAX_AXIS
+        128,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=4,
+        maximum=MAX_AXIS,
     )
     do_eval: bool = option(False, "Run evaluation on the dev set.")
     do_predict: bool = option(False, "Run prediction on the test set.")
@@ -452,10 +497,12 @@ class LabellingOptions(FinetuningOptions):
         8, "Number of examples per evaluation batch, over all devices.", minimum=1, maximum=MAX_BATCH_SIZE
     )
     dynamic_padding: bool = option(
-        True, "Batch texts of similar length and pad each batch to its longest; results stay the same. Off on TPU."
+        True,
+        "Batch texts of similar length and pad each batch to its longest; results stay the same. Off on TPU.",
+        group="devices",
     )
     trainable_encoder: bool = option(
-        True, "Train the encoder too; otherwise it is frozen, and its outputs are computed only once."
+        True, "Train the encoder too; otherwise it is frozen, and its outputs are computed only once.", group="training"
     )
     head_dropout: float = option(
         0.1,

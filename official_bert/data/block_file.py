@@ -1,7 +1,7 @@
 """Files of arrays that are too large for memory: written once, block by block, then read in any order.
 
-A file is the bytes of its blocks, a JSON table of them, and the table's length. It appears under its name only when it
-is complete.
+A file is the bytes of its blocks, a JSON table of them, the CRC-32C of both, and the table's length. It appears under
+its name only when it is complete.
 """
 
 import contextlib
@@ -12,13 +12,15 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
+import google_crc32c
 import numpy as np
 
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 
-_FOOTER = struct.Struct("<Q8s")
-_MAGIC = b"blocks 1"
+_FOOTER = struct.Struct("<IQ8s")  # checksum, length of the table, magic
+_MAGIC = b"blocks 2"
+_READ_BYTES = 1 << 20
 
 
 class BlockWriter:
@@ -30,6 +32,7 @@ class BlockWriter:
 
     def __init__(self, sink: IO[bytes]):
         self._sink = sink
+        self._checksum = 0
         self._blocks: dict[str, tuple[str, int, int]] = {}
         self.facts: dict[str, Any] = {}
 
@@ -38,18 +41,23 @@ class BlockWriter:
         array = np.ascontiguousarray(array)
         start = self._sink.tell()
         if name not in self._blocks:
-            start += self._sink.write(bytes(-start % 8))  # aligned for `BlockFile.mapped`
+            start += self._write(bytes(-start % 8))  # aligned for `BlockFile.mapped`
             self._blocks[name] = (array.dtype.str, start, start)
         dtype, first, end = self._blocks[name]
         if end != start or dtype != array.dtype.str:
             raise ValueError(f"block {name!r} is no longer the last one, or of another type")
-        self._sink.write(array)
+        self._write(array.tobytes())
         self._blocks[name] = (dtype, first, self._sink.tell())
 
     def close(self) -> None:
         """Writes the table."""
         table = json.dumps({"blocks": self._blocks, "facts": self.facts}).encode()
-        self._sink.write(table + _FOOTER.pack(len(table), _MAGIC))
+        self._write(table)
+        self._sink.write(_FOOTER.pack(self._checksum, len(table), _MAGIC))
+
+    def _write(self, data: bytes) -> int:
+        self._checksum = google_crc32c.extend(self._checksum, data)
+        return self._sink.write(data)
 
 
 @contextlib.contextmanager
@@ -59,6 +67,21 @@ def block_writer(path: str) -> Iterator[BlockWriter]:
         writer = BlockWriter(sink)
         yield writer
         writer.close()
+
+
+def is_intact(path: str) -> bool:
+    """Read all of a local file; return True if it is a complete file of blocks and its checksum is right."""
+    with open(path, "rb") as source:
+        left = os.fstat(source.fileno()).st_size - _FOOTER.size
+        checksum = 0
+        while left > 0 and (data := source.read(min(left, _READ_BYTES))):
+            checksum = google_crc32c.extend(checksum, data)
+            left -= len(data)
+        footer = source.read()
+    if left or len(footer) != _FOOTER.size:
+        return False
+    expected, _, magic = _FOOTER.unpack(footer)
+    return magic == _MAGIC and expected == checksum
 
 
 class BlockFile:
@@ -84,7 +107,7 @@ class BlockFile:
     def _read_table(self, path: str) -> tuple[dict[str, Any], Mapping[str, tuple[np.dtype, int, int]]]:
         size = os.fstat(self._file.fileno()).st_size
         try:
-            length, magic = _FOOTER.unpack(self._pread(size - _FOOTER.size, _FOOTER.size))
+            _, length, magic = _FOOTER.unpack(self._pread(size - _FOOTER.size, _FOOTER.size))
             if magic != _MAGIC:
                 raise ValueError
             table = json.loads(self._pread(size - _FOOTER.size - length, length))

@@ -9,8 +9,9 @@ from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.records_tokenizer import keeping_tokenizer
 from official_bert.runs.create_pretraining_data import record_maker
 from official_bert.support import files, writing
+from official_bert.support.errors import UserError
 from official_bert.support.extras import require
-from official_bert.support.input_files import find_inputs
+from official_bert.support.input_files import InputState, find_inputs
 from official_bert.tasks.pretraining.records import RecordCounts, warn_about_corpus
 from official_bert.tasks.pretraining.sharded import PART_BYTES
 from official_bert.tokenization import read_tokenizer
@@ -51,8 +52,15 @@ def run(config: BeamPretrainingDataConfig) -> None:
     logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
     beam_jobs.remove_earlier(config.output_files)
     began = time.monotonic()
+    inputs = InputState(input_files)
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
         counters = beam_jobs.run_job(steps, options)
+        try:
+            inputs.check_unchanged()
+        except UserError:
+            for path in config.output_files:
+                writing.remove(path)
+            raise
     seconds = time.monotonic() - began
     counts = RecordCounts(**{name: counters[name] for name in vars(RecordCounts())})
     num_documents = counters[beam_records.NUM_DOCUMENTS]

@@ -13,7 +13,7 @@ from official_bert.data.records import RecordSpool, RecordWriter, fingerprint
 from official_bert.data.records_tokenizer import keeping_tokenizer
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
-from official_bert.support.input_files import find_inputs
+from official_bert.support.input_files import InputState, find_inputs
 from official_bert.support.processes import available_cores
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, warn_about_corpus
 from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
@@ -26,7 +26,7 @@ def run(config: PretrainingDataConfig) -> None:
     """Makes the records.
 
     Raises:
-      UserError: an input is missing or unreadable, or an output cannot be written.
+      UserError: an input is missing, unreadable or changes meanwhile, or an output cannot be written.
     """
     input_files = find_inputs(config.input_file)
     for path in config.output_files:
@@ -65,7 +65,9 @@ def _make_serial(
     config: PretrainingDataConfig, input_files: Sequence[str], tokenizer: Tokenizer, maker: RecordMaker
 ) -> str:
     parts = corpus_parts(input_files, file_format=config.input_format, text_field=config.text_field)
+    inputs = InputState(input_files)
     corpus = read_corpus(parts, tokenizer)
+    inputs.check_unchanged()
     num_documents = len(corpus.documents)
     unknown_share = corpus.ids.count(tokenizer.unk_id) / len(corpus.ids)
     warn_about_corpus(

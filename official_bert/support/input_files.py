@@ -1,6 +1,6 @@
 """Finds the files that an input stands for: names, globs, folders and lists of these."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from official_bert.support import files
 from official_bert.support.errors import UserError
@@ -74,6 +74,32 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
     if not found:
         raise UserError(f"there are no input files in the folder {name} (hidden ones are left out)")
     return found
+
+
+class InputState:
+    """The sizes and times of input files before they are read, to notice that one changes meanwhile."""
+
+    def __init__(self, paths: Iterable[str]):
+        """Look at files; pipes have no state."""
+        self._states = {path: _state(path) for path in paths if not files.is_own_descriptor(path)}
+
+    def check_unchanged(self) -> None:
+        """Raise if a file is no longer as it was.
+
+        Raises:
+          UserError: the message names the file and its sizes.
+        """
+        for path, before in self._states.items():
+            after = _state(path) if files.exists(path) else (0, 0)
+            if after != before:
+                raise UserError(
+                    f"{path} changed while it was read: {before[0]:,} bytes at first, {after[0]:,} at the end; "
+                    "run the command again once nothing writes to it"
+                )
+
+
+def _state(path: str) -> tuple[int, int]:
+    return files.size(path), files.modified_ns(path)
 
 
 def is_no_sidecar(path: str) -> bool:

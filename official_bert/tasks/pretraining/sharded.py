@@ -21,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.data.block_file import BlockFile
+from official_bert.data.block_file import BlockFile, is_intact
 from official_bert.data.corpus_files import CorpusPart
 from official_bert.data.documents import Document, DocumentSpools, DocumentTable, read_documents, write_documents
 from official_bert.data.record_runs import ADVICE, KEY_BITS, merge_runs, write_run
 from official_bert.data.sentence_pairs import Corpus
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
+from official_bert.support.input_files import InputState
 from official_bert.support.locks import exclusive_lock
 from official_bert.support.processes import Workers
 from official_bert.support.progress import Progress
@@ -213,10 +214,13 @@ class ShardedRun:
           A summary.
 
         Raises:
-          UserError: the text is not UTF-8, or there is none; a file cannot be written; the system ended a process.
+          UserError: the text is not UTF-8, or there is none, or it changed while it was read; a file cannot be written;
+            the system ended a process.
         """
+        inputs = InputState(dict.fromkeys(part.path for part in self._parts))
         with work_folder(self._work_dir, self._made_from):
             spools = self._tokenize()
+            inputs.check_unchanged()
             table = spools.table
             num_documents, num_ids = len(table.num_ids), int(table.num_ids.sum())
             if not num_documents:
@@ -252,7 +256,7 @@ class ShardedRun:
     def _tokenize(self) -> DocumentSpools:
         """Tokenizes the parts that are not on the disk already."""
         paths = [os.path.join(self._work_dir, f"documents-{number:05}") for number in range(len(self._parts))]
-        missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not os.path.exists(path)]
+        missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not _is_there(path)]
         self._log_kept(len(paths) - len(missing), len(paths), "parts of the text were tokenized already")
         self._tokenizer.max_cached_words = self._resources.max_cached_words
         sizes = [_num_bytes(part) for _, part in missing]
@@ -275,7 +279,7 @@ class ShardedRun:
         def missing() -> Iterator[_Group]:
             for group in self._groups(spools.table, num_groups):
                 runs.append(group.path)
-                if os.path.exists(group.path):
+                if _is_there(group.path):
                     kept.append(len(group.keys))
                 else:
                     yield group
@@ -346,6 +350,16 @@ def _write_group(group: _Group, maker: RecordMaker, spools: list[str]) -> _Made:
     records = group_records(read_documents(spools, group.rows), group.keys.tolist(), maker)
     write_run(group.path, records, vars(maker.counts))
     return _Made(len(group.keys), maker.counts.num_records)
+
+
+def _is_there(path: str) -> bool:
+    """Return True if an intermediate file of an earlier run can be used; warn of one that is damaged."""
+    if not os.path.exists(path):
+        return False
+    if is_intact(path):
+        return True
+    logging.warning("%s is damaged and is made again", path)
+    return False
 
 
 def _num_bytes(part: CorpusPart) -> int:

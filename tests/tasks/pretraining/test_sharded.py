@@ -227,6 +227,54 @@ def test_files_of_others_are_left_alone(make, corpus, tmp_path):
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
 
 
+def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp_path, monkeypatch, caplog):
+    expected = open(make(corpus, "whole", num_processes=1), "rb").read()
+    merge_runs = sharded.merge_runs
+    monkeypatch.setattr(sharded, "merge_runs", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        make(corpus, "out", num_processes=1)
+    monkeypatch.setattr(sharded, "merge_runs", merge_runs)
+    kept = sorted((tmp_path / "out.work").glob("*-*"))
+    rng = random.Random(5)
+    documents, records = ([path for path in kept if path.name.startswith(kind)] for kind in ("documents", "records"))
+    damaged = [*rng.sample(documents, 4), *rng.sample(records, 4)]
+    for number, path in enumerate(damaged):
+        content = bytearray(path.read_bytes())
+        if number % 4 == 0:
+            del content[-1]
+        else:  # anywhere, its table and its footer included
+            content[rng.randrange(len(content)) if number % 4 > 1 else -30] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+    with caplog.at_level("INFO"):
+        assert open(make(corpus, "out", num_processes=1), "rb").read() == expected
+    assert {str(path) for path in damaged} == {
+        record.getMessage().removesuffix(" is damaged and is made again")
+        for record in caplog.records
+        if record.getMessage().endswith("made again")
+    }
+    assert f"{len(documents) - 4} of {len(documents)} parts of the text were tokenized already" in caplog.text
+
+
+@pytest.mark.parametrize("sampling", ["serial", "sharded"])
+def test_an_input_that_grows_while_it_is_read_is_a_mistake(make, tmp_path, sampling, monkeypatch):
+    text = make_corpus(tmp_path / "text.txt", 40)
+    (tmp_path / "out").write_text("good")
+    target = create_pretraining_data if sampling == "serial" else sharded.ShardedRun
+    name = "read_corpus" if sampling == "serial" else "_tokenize"
+    read = getattr(target, name)
+
+    def read_while_another_writes(*given):
+        result = read(*given)
+        with text.open("a") as sink:
+            sink.write("one more .\n")
+        return result
+
+    monkeypatch.setattr(target, name, read_while_another_writes)
+    with pytest.raises(UserError, match=r"text.txt changed while it was read: [\d,]+ bytes at first, [\d,]+ at"):
+        make(text, sampling=sampling, num_processes=1 if sampling == "sharded" else 0)
+    assert (tmp_path / "out").read_text() == "good"
+
+
 class TestInterrupted:
     """Runs that are killed, as processes of their own."""
 

@@ -1,5 +1,6 @@
 """Small operations that both tokenizers of the graph are made of, and what they read and return."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -8,6 +9,11 @@ from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
 
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
+NUMBER = tf.TensorSpec([], tf.int64, name="num_pieces")
+
+MOST_BYTES = 1 << 20  # of a text that is read to its end
+_BYTES_PER_PIECE = 16  # that are read at first of a text of which only the beginning is needed
+_GROUP_BYTES = 1 << 18  # of texts that are read together
 
 
 class RaggedEncodingWithOffsets(NamedTuple):
@@ -63,3 +69,119 @@ def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
     # As the last one is white space, the first finds nothing cased before it either.
     is_final = tf.gather(is_sigma, seen) & shifted(is_cased, 1) & ~shifted(is_cased, -1)
     return tf.boolean_mask(seen, is_final)
+
+
+def in_groups(
+    function: Callable[..., dict[str, tf.Tensor]], inputs: Sequence[tf.Tensor], num_bytes: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Calls a function with some examples at a time, so that many long texts need little more memory than one.
+
+    Args:
+      function: takes tensors like `inputs`, and gives tensors to be joined along their first axes.
+      inputs: tensors whose first axes count the same B examples.
+      num_bytes: int32 [B], sizes of the texts of the examples; at most `MOST_BYTES`.
+
+    Returns:
+      What the function gives for all.
+    """
+    specifications = [tf.TensorSpec([None, *values.shape[1:]], values.dtype) for values in inputs]
+    some = tf.function(function, autograph=False).get_concrete_function(*specifications)
+    outputs = some.structured_outputs
+    ends = tf.cumsum(tf.cast(num_bytes, tf.int64))
+    sizes = tf.unique_with_counts(ends // _GROUP_BYTES)[2]  # examples of each group
+    splits = tf.concat([[0], tf.cumsum(sizes)], axis=0)
+    num_groups = tf.size(sizes)
+
+    def one_by_one() -> dict[str, tf.Tensor]:
+        arrays = {
+            name: tf.TensorArray(spec.dtype, num_groups, infer_shape=False, element_shape=spec.shape)
+            for name, spec in outputs.items()
+        }
+
+        def step(group: tf.Tensor, arrays: dict[str, tf.TensorArray]) -> tuple[tf.Tensor, dict[str, tf.TensorArray]]:
+            rows = slice(splits[group], splits[group + 1])
+            found = some(*(values[rows] for values in inputs))
+            return group + 1, {name: array.write(group, found[name]) for name, array in arrays.items()}
+
+        _, arrays = tf.while_loop(lambda group, _: group < num_groups, step, (0, arrays), parallel_iterations=1)
+        return {name: array.concat() for name, array in arrays.items()}
+
+    return tf.cond(num_groups > 1, one_by_one, lambda: some(*inputs))
+
+
+def encode_beginnings(
+    encode: Callable[[tf.Tensor, tf.Tensor], tf.RaggedTensor], texts: tf.Tensor, num_pieces: tf.Tensor
+) -> tf.RaggedTensor:
+    """Encodes as much of texts as their first pieces need.
+
+    Of a long text a part is read, up to a place where words end whatever follows. If it holds too few pieces, more is
+    read, but no more than `MOST_BYTES`.
+
+    Args:
+      encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it gives only those pieces
+        that do not depend on what was cut off.
+      texts: string [B].
+      num_pieces: how many pieces of each text are needed.
+
+    Returns:
+      int32 [B, (pieces)], of each text at least the first `num_pieces`, or all if there are fewer. A text that would
+      have to be read further fails.
+    """
+
+    def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
+        ids = encode(texts, is_cut)
+        return {"ids": ids.flat_values, "lengths": ids.row_lengths()}
+
+    def encode_up_to(texts: tf.Tensor, limit: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        num_bytes = tf.strings.length(texts)
+        is_cut = num_bytes > limit
+        found = in_groups(encode_some, [tf.strings.substr(texts, 0, limit), is_cut], tf.minimum(num_bytes, limit))
+        return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_pieces)
+
+    attempt = tf.function(encode_up_to, autograph=False).get_concrete_function(TEXTS, tf.TensorSpec([], tf.int32))
+    limit = tf.cast(tf.minimum(num_pieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
+    ids, lengths, is_enough = attempt(texts, limit)
+
+    def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
+        again = tf.where(~is_enough)[:, 0]
+        other_ids, other_lengths, is_now_enough = attempt(tf.gather(texts, again), MOST_BYTES)
+        check = tf.debugging.Assert(
+            tf.reduce_all(is_now_enough),
+            [
+                f"a text may have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes hold all wordpieces "
+                "that the model reads; these are needed:",
+                num_pieces,
+            ],
+        )
+        with tf.control_dependencies([check]):
+            rows = tf.RaggedTensor.from_row_lengths(
+                tf.concat([ids, other_ids], axis=0), tf.concat([lengths, other_lengths], axis=0), validate=False
+            )
+            places = tf.tensor_scatter_nd_update(
+                tf.range(tf.size(lengths, tf.int64)),
+                again[:, tf.newaxis],
+                tf.size(lengths, tf.int64) + tf.range(tf.size(again, tf.int64)),
+            )
+            rows = tf.gather(rows, places)
+            return rows.flat_values, rows.row_lengths()
+
+    ids, lengths = tf.cond(tf.reduce_all(is_enough), lambda: (ids, lengths), with_further_attempt)
+    return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
+
+
+def depending_on_the_rest(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
+    """Finds the characters of cut texts whose words depend on what was cut off: all from the last boundary on.
+
+    Args:
+      codes: int32 [B, (characters)], code points of texts that end in white space.
+      is_cut: bool [B].
+      is_boundary: bool [C], the characters before which every word ends, whatever stands behind them.
+
+    Returns:
+      bool [C].
+    """
+    places, rows = tf.range(tf.size(is_boundary, tf.int64)), codes.value_rowids()
+    is_inside = places < tf.gather(codes.row_limits(), rows) - 1  # not the white space behind the text
+    boundaries = tf.where(is_boundary & is_inside, places, -1)
+    last = tf.math.unsorted_segment_max(boundaries, rows, codes.nrows())
+    return tf.gather(is_cut, rows) & (places > tf.gather(last, rows))

@@ -13,16 +13,19 @@ import tensorflow_text
 
 from official_bert.tokenization import characters
 from official_bert.tokenization.graph_operations import (
+    NUMBER,
     TEXTS,
     CodePointLookup,
     RaggedEncodingWithOffsets,
+    depending_on_the_rest,
+    encode_beginnings,
     ended,
     final_sigmas_in,
     shifted,
 )
 from official_bert.tokenization.graph_tables import CAPITAL_SIGMA, FINAL_SIGMA, NUM_CODE_POINTS, PagedTable
 from official_bert.tokenization.sentencepiece_text import decompose
-from official_bert.tokenization.sentencepiece_tokenizer import PieceParts, SentencePieceTokenizer
+from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts, SentencePieceTokenizer
 
 # B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B count those of the whole batch.
 _SPACE = ord(" ")
@@ -56,6 +59,8 @@ class GraphSentencePieceTokenizer(tf.Module):
             self._text = _TextOps(do_lower_case=tokenizer.settings.do_lower_case)
             self._op = tensorflow_text.SentencepieceTokenizer(tokenizer.vocabulary.model, out_type=tf.int32)
             self._parts = _PartOps(tokenizer) if tokenizer.parts_of_piece else None
+        # Then a space always begins a piece, so that those before it do not depend on what follows.
+        self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -68,9 +73,25 @@ class GraphSentencePieceTokenizer(tf.Module):
           int32 [B, (pieces)], what `SentencePieceTokenizer.encode` returns for each.
         """
         with tf.device("CPU:0"):
-            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
-            ids = self._op.tokenize(_encoded(self._text.prepare(codes).codes))
-            return self._parts.split(ids) if self._parts else ids
+            return self._encode_cut(texts, tf.zeros_like(texts, tf.bool))
+
+    @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
+    def encode_beginnings(self, texts: tf.Tensor, num_pieces: tf.Tensor) -> tf.RaggedTensor:
+        """Splits as much of texts into pieces as is needed; see `GraphTokenizer.encode_beginnings`."""
+        with tf.device("CPU:0"):
+            return encode_beginnings(self._encode_cut, texts, num_pieces)
+
+    def _encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+        codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+        codes = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut), lambda: codes)
+        ids = self._op.tokenize(_encoded(self._text.prepare(codes).codes))
+        return self._parts.split(ids) if self._parts else ids
+
+    def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+        """Makes white space of what depends on what was cut off."""
+        is_boundary = self._text.is_space(codes) & self._ends_at_spaces
+        is_dropped = depending_on_the_rest(codes, is_cut, is_boundary)
+        return codes.with_flat_values(tf.where(is_dropped, _SPACE, codes.flat_values))
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
@@ -152,10 +173,14 @@ class _TextOps(tf.Module):
             self._distance_to_lower = CodePointLookup(tables.distance_to_lower)
             self._sigma_context = CodePointLookup(tables.sigma_context)
 
+    def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
+        """Tells which characters, int32 [B, (characters)], are white space: bool [C]."""
+        return self._is_space(codes.flat_values) > 0
+
     def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
         """Prepares texts, int32 [B, (characters)], that end in white space."""
         code, splits = codes.flat_values, codes.row_splits
-        is_space = self._is_space(code) > 0  # [C]
+        is_space = self.is_space(codes)  # [C]
         # Behind the end of each text is white space, which the roll brings before the first.
         is_dropped = is_space & shifted(is_space, 1)
         number = tf.where(is_space, 0, self._replacement_of(code))

@@ -45,6 +45,11 @@ class CharacterRule(NamedTuple):
     is_accent: bool = False
     ends_sorting: bool = False
 
+    @property
+    def is_boundary(self) -> bool:
+        """Whether what stands before the character becomes the same, whatever stands behind it."""
+        return self.letters[:1] == (SEPARATOR,) and self.sigma_context == SigmaContext.OTHER
+
 
 class PagedTable(NamedTuple):
     """A number for every code point; that of `code` is `pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]`.

@@ -14,9 +14,12 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import graph_tables
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 from official_bert.tokenization.graph_operations import (
+    NUMBER,
     TEXTS,
     CodePointLookup,
     RaggedEncodingWithOffsets,
+    depending_on_the_rest,
+    encode_beginnings,
     ended,
     final_sigmas_in,
     shifted,
@@ -90,10 +93,28 @@ class GraphTokenizer(tf.Module):
           int32 [B, (pieces)], what `FullTokenizer.encode` returns for each.
         """
         with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
-            codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
-            letters = self._characters.rewrite(codes)
-            pieces = self._pieces.split(letters.letters, letters.text_starts)
-            return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
+            return self._encode_cut(texts, tf.zeros_like(texts, tf.bool))
+
+    @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
+    def encode_beginnings(self, texts: tf.Tensor, num_pieces: tf.Tensor) -> tf.RaggedTensor:
+        """Splits as much of texts into wordpieces as is needed.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+          num_pieces: how many pieces of each text are needed.
+
+        Returns:
+          int32 [B, (pieces)], what `encode` returns, or of a long text its beginning: at least `num_pieces`. A text
+          of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer fails.
+        """
+        with tf.device("CPU:0"):
+            return encode_beginnings(self._encode_cut, texts, num_pieces)
+
+    def _encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+        codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
+        letters = self._characters.rewrite(codes, is_cut)
+        pieces = self._pieces.split(letters.letters, letters.text_starts)
+        return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
@@ -130,6 +151,7 @@ class _CharacterOps(tf.Module):
         self._rule_starts = tf.constant(np.cumsum([0, *lengths]), tf.int64)
         self._rule_letters = tf.constant([letter for rule in table.rules for letter in rule.letters], tf.int64)
         self._is_accent = tf.constant([rule.is_accent for rule in table.rules])
+        self._is_boundary = tf.constant([rule.is_boundary for rule in table.rules])
 
         # The two rules that look at neighbours are left out where they could make no difference.
         self._final_sigma = letters.get(FINAL_SIGMA, UNKNOWN_LETTER)
@@ -143,9 +165,19 @@ class _CharacterOps(tf.Module):
         self._sorting_classes = tf.constant(sorting_classes, tf.int64)
         self._ends_sorting = tf.constant([rule.ends_sorting for rule in table.rules])
 
-    def rewrite(self, codes: tf.RaggedTensor) -> _Letters:
-        """Rewrites characters, int32 [B, (characters)], of texts that end in white space."""
+    def rewrite(self, codes: tf.RaggedTensor, is_cut: tf.Tensor | None = None) -> _Letters:
+        """Rewrites characters.
+
+        Args:
+          codes: int32 [B, (characters)], code points of texts that end in white space.
+          is_cut: bool [B], of which texts the rest was cut off: what depends on it becomes white space.
+
+        Returns:
+          The letters.
+        """
         rules = self._rule_numbers(codes.flat_values)  # [C]
+        if is_cut is not None:
+            rules = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut, rules), lambda: rules)
         places = tf.ragged.range(tf.gather(self._rule_starts, rules), tf.gather(self._rule_starts, rules + 1))
         letters, starts = tf.gather(self._rule_letters, places.flat_values), places.row_splits
         order = None
@@ -163,6 +195,10 @@ class _CharacterOps(tf.Module):
             )
             letters = tf.gather(letters, order)
         return _Letters(letters, tf.gather(starts, codes.row_splits), rules, starts, order)
+
+    def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
+        is_dropped = depending_on_the_rest(codes, is_cut, tf.gather(self._is_boundary, rules))
+        return tf.where(is_dropped, self._rule_numbers(tf.constant([ord(" ")])), rules)
 
     def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""

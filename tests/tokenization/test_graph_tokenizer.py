@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.data.graph_joining import truncate_and_join
-from official_bert.tokenization import FullTokenizer, characters, graph_tables
+from official_bert.tokenization import FullTokenizer, characters, graph_operations, graph_tables
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from tests.tokenization.hard_texts import (
     ACCENTED,
@@ -46,6 +46,18 @@ ILL_FORMED = [
     b"the\xe4\xb8 town\xf0\x9f\x98\xe4\xb8\xad \xf0\x9f the\xc3",  # unfinished
     b"a\x00b\x00 \x00 \xef\xbf\xbd \xef\xbb\xbfthe \xef\xbf\xbe\xf4\x8f\xbf\xbf",  # NUL, U+FFFD, U+FEFF, the last ones
 ]
+
+
+def beginnings():
+    """Long texts of which the beginning is enough, and some of which it is not."""
+    rng = random.Random(20181101)
+    odd = AWKWARD + SPACING_MARKS[:4] + ACCENTS + " ,;中(𝅥𝅭"
+    for number in range(1_500):
+        letters = (odd, NAMED + odd, "Σ. ,α:")[number % 3]
+        yield "".join(rng.choices(letters, k=rng.randrange(90)))
+    for text in random_inputs(20181101, 300):
+        yield text * rng.randrange(1, 9)
+    yield from ("", " " * 70 + "the town", "e" * 300 + " the", "the" + "́" * 60 + "town")
 
 
 class Pair:
@@ -126,6 +138,9 @@ def random_inputs(seed, number):
     return [random_bytes(rng) if index % 5 == 4 else random_text(rng, index % 5) for index in range(number)]
 
 
+BEGINNINGS = list(beginnings())
+
+
 def test_torture_file_gives_the_reference_ids(word_pair, settings):
     cases = [case for case in TORTURE if case["do_lower_case"] == settings.do_lower_case]
     assert len(cases) == 32
@@ -157,6 +172,33 @@ def test_every_single_character(tmp_path, settings):
     letters = set().union(*(characters.rewrite(character, settings) for character in named))
     pair = letter_pair(tmp_path / "vocab.txt", {*letters, "\U000f0000", "\U0010ffff", "\u0378"}, settings)
     pair.assert_same(f"a{'b a'.join(every[start : start + 16])}b" for start in range(0, len(every), 16))
+
+
+@pytest.mark.parametrize("num_pieces", [1, 3])
+def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_pieces):
+    texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in BEGINNINGS]
+    for pair in (word_pair, letters_pair):
+        found = pair.graph.encode_beginnings(tf.constant(texts), num_pieces).to_list()
+        expected = [pair.python.encode(text) for text in texts]
+        for text, ids, all_ids in zip(texts, found, expected, strict=True):
+            assert len(ids) >= min(num_pieces, len(all_ids)), text
+            assert ids == all_ids[: len(ids)], text
+        # Something was cut, and the sigmas and combining characters before the cut show it if it is at a wrong place.
+        assert sum(map(len, found)) < 0.7 * sum(map(len, expected))
+
+
+def test_texts_whose_beginning_is_not_enough(vocab_file, monkeypatch):
+    monkeypatch.setattr(graph_operations, "MOST_BYTES", 256)
+    monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 64)
+    pair = Pair(vocab_file, UNCASED)
+    fitting = ["the " * 1000, " " * 100 + "the " * 100, "," * 1000, "中" * 1000, "e" * 256, " " * 256, "á " * 99]
+    found = pair.graph.encode_beginnings(tf.constant(fitting * 3), 10).to_list()
+    assert all(len(found[number]) >= 10 for number in (0, 1, 2, 3, 6))
+    assert found == [pair.python.encode(text)[: len(ids)] for text, ids in zip(fitting * 3, found, strict=True)]
+    assert found[4:6] == [[pair.python.unk_id], []]
+    for text in ("e" * 257, " " * 257, " " * 250 + "the " * 100, "́" * 129, "the " + "e" * 300 + " the" * 99):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="at most 256 bytes, unless"):
+            pair.graph.encode_beginnings(tf.constant(["the", text]), 10)
 
 
 def test_ill_formed_bytes(word_pair, letters_pair):

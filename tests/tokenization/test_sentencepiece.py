@@ -71,6 +71,7 @@ def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(
     texts = list(random_texts(random.Random(len(variant)), 250))
     batch = tf.constant([text.encode() for text in texts])
     graph_ids, graph_places = graph.encode(batch).to_list(), graph.encode_with_offsets(batch)
+    beginnings = graph.encode_beginnings(tf.strings.join([batch] * 3, " "), 2).to_list()
     num_split = 0
     for number, text in enumerate(texts):
         expected = plain_ids(processor, plainly_prepared(text, lower))
@@ -78,11 +79,14 @@ def test_ids_and_places_are_those_of_the_plain_rules_in_python_and_in_the_graph(
         assert tokenizer.encode(text) == expected, text
         assert encoding.ids == expected, text
         assert graph_ids[number] == expected, text
+        whole, beginning = tokenizer.encode(" ".join([text] * 3)), beginnings[number]
+        assert beginning == whole[: len(beginning)] and len(beginning) >= min(2, len(whole)), text
         for found, places in zip(graph_places, encoding, strict=True):
             assert found[number].numpy().tolist() == places, text
         assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
         assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends), text
         num_split += not tokenizer.parts_of_piece.keys().isdisjoint(processor.encode(plainly_prepared(text, lower)))
+    assert sum(map(len, beginnings)) < 2 * sum(map(len, graph_ids)) or variant not in ("albert", "bpe")
     assert num_split > 20 or variant == "space_behind"
 
 

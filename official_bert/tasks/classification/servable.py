@@ -16,6 +16,7 @@ from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.classification.datasets.choice import configured_dataset, reads_pairs
 from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.graph_operations import MOST_BYTES
 
 
 class Classification(NamedTuple):
@@ -92,7 +93,7 @@ class ClassificationServable(Servable):
           input_ids, input_mask and segment_ids, int32 [B, S], or [B, W * S] with windows.
         """
         if text_b is None:
-            first, second = self._graph_tokenizer().encode(text_a), None
+            first, second = self._encode(text_a), None
         else:
             first, second = self._encode_pairs(text_a, text_b)
         if self._max_windows == 1:
@@ -106,13 +107,20 @@ class ClassificationServable(Servable):
             **self._specials,
         )
 
+    def _encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Encodes texts as far as an example can hold them."""
+        # Which text of a pair is cut into windows depends on how long both are.
+        has_all = self._max_windows > 1 and len(self.text_names) > 1
+        num_pieces = MOST_BYTES if has_all else self._num_example_positions
+        return self._graph_tokenizer().encode_beginnings(texts, num_pieces)
+
     def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Encodes both texts of all pairs at once: two rounds of so many small operations would take twice as long."""
         same_number = tf.debugging.assert_equal(
             tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
         )
         with tf.device("CPU:0"), tf.control_dependencies([same_number]):
-            encoded = self._graph_tokenizer().encode(tf.concat([text_a, text_b], axis=0))
+            encoded = self._encode(tf.concat([text_a, text_b], axis=0))
             num_pairs = tf.size(text_a)
             start = encoded.row_splits[num_pairs]  # of the second texts
             halves = (

@@ -76,15 +76,17 @@ class PretrainingServable(Servable):
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S].
         """
-        parts = tf.strings.split(text, vocab.MASK)  # [B, (masks + 1)]
-        ids = self._graph_tokenizer().encode(parts.flat_values)  # [parts, (pieces)]
+        room = self.max_seq_length - 2
+        # Each mask is a position, so that there is room for no more of them; behind them may stand anything.
+        parts = tf.strings.split(text, vocab.MASK, maxsplit=room)  # [B, (masks + 1)]
+        ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, room)  # [parts, (pieces)]
         # A mask follows each part, so that a piece moves on by one for each part before its own.
         splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
         places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()
         row = tf.tensor_scatter_nd_update(tf.fill([splits[-1]], self._mask), places[:, tf.newaxis], ids.flat_values)
         ends = tf.gather(splits, parts.row_splits)  # [B + 1]
         lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # without the mask that follows the last part
-        texts = Parts(row, ends[:-1], tf.minimum(lengths, self.max_seq_length - 2))
+        texts = Parts(row, ends[:-1], tf.minimum(lengths, room))
         return join_parts(texts, texts, has_second=tf.zeros_like(lengths, tf.bool), **self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:

@@ -287,7 +287,7 @@ def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> li
     words = []
     for row in rows:
         cell = row.cells[index]
-        found = (cell,) if cell and layout == "columns" else tuple(split_columns(cell, " "))
+        found = (cell,) if cell and layout == "columns" else tuple(cell.split())
         if not found:
             raise UserError(f"{path}, line {row.line}: no word in column {index}, counted from 0; correct the line")
         words.append(found)

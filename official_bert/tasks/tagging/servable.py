@@ -3,6 +3,7 @@
 Windows and tags are those of `run_ner.py` (the module `windows`), as TensorFlow operations.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from official_bert.tokenization import Tokenizer
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
-_BLANKS = " \t\n\r"  # what separates words in a text, as in files: see `examples`
+_BLANKS = [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]  # at which `str.split` splits
 
 # B: sentences, W: words of all sentences, R: windows of all sentences, S: positions, C: tags, E: entities.
 
@@ -61,7 +62,7 @@ class TaggedText(NamedTuple):
     entities: list[Entity]
 
 
-class _Words(NamedTuple):
+class Words(NamedTuple):
     """The words of all sentences.
 
     Attributes:
@@ -148,7 +149,7 @@ class TaggingServable(Servable):
           input_ids, input_mask and segment_ids, int32 [B, windows of the longest sentence, S]; what is missing is 0.
         """
         with tf.device("CPU:0"):
-            windows = self._windows(_split(text))
+            windows = self._windows(split_at_blanks(text))
             return {
                 name: tf.RaggedTensor.from_value_rowids(
                     values, windows.sentence, tf.size(text, tf.int64), validate=False
@@ -192,7 +193,7 @@ class TaggingServable(Servable):
             entity_probabilities: float32 [B, E], of the tag of its least certain word.
         """
         with tf.device("CPU:0"):
-            words = _split(text)
+            words = split_at_blanks(text)
             windows = self._windows(words)
         probabilities = self._probabilities(windows)
         with tf.device("CPU:0"):
@@ -219,7 +220,7 @@ class TaggingServable(Servable):
             places = tf.where(is_word)
             row_splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
             no_offsets = tf.zeros([tf.size(places) // 2], tf.int32)
-            windows = self._windows(_Words(tf.gather_nd(words, places), no_offsets, no_offsets, row_splits))
+            windows = self._windows(Words(tf.gather_nd(words, places), no_offsets, no_offsets, row_splits))
         probabilities = self._probabilities(windows)
         with tf.device("CPU:0"):
             of_words = tf.gather_nd(probabilities, windows.word_places)  # [W, C]
@@ -235,7 +236,7 @@ class TaggingServable(Servable):
         shape = (None, None, self._tags.shape[0])
         return self.predict_in_batches(windows.ids, {"probabilities": shape})["probabilities"]
 
-    def _windows(self, words: _Words) -> _Windows:
+    def _windows(self, words: Words) -> _Windows:
         """Cuts sentences into windows, as `windows.make_windows` does without documents."""
         pieces = self._graph_tokenizer().encode(words.texts)  # [W, (pieces)]
         nothing_left = pieces.row_lengths() == 0
@@ -277,7 +278,7 @@ class TaggingServable(Servable):
         place = tf.gather(numbers.row_starts(), of_word) + window
         return _Windows(sentence, ids, tf.stack([place, piece - window * stride + 1], axis=1))
 
-    def _entities(self, text: tf.Tensor, words: _Words, numbers: tf.Tensor, probabilities: tf.Tensor) -> Tensors:
+    def _entities(self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor) -> Tensors:
         """The entities that the numbers of the words' tags mark, as `metrics.tagging.find_entities` finds them."""
         types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside of entities
         before = tf.concat([[0], numbers], axis=0)[:-1]
@@ -310,11 +311,11 @@ class TaggingServable(Servable):
         return {name: _table(values, row_splits) for name, values in columns.items()}
 
 
-def _split(text: tf.Tensor) -> _Words:
-    """Splits texts, string [B], at blanks."""
+def split_at_blanks(text: tf.Tensor) -> Words:
+    """Splits texts, string [B], where `str.split` splits them."""
     characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")  # [B, (characters)]
     codes = characters.flat_values
-    is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant([ord(blank) for blank in _BLANKS]), axis=1)
+    is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1)
     row_starts = tf.scatter_nd(
         characters.row_starts()[:, tf.newaxis], tf.ones([characters.nrows()], tf.int32), [tf.size(codes) + 1]
     )[:-1]
@@ -327,7 +328,7 @@ def _split(text: tf.Tensor) -> _Words:
     offsets = tf.repeat(characters.row_starts(), row_splits[1:] - row_splits[:-1])
     places = tf.ragged.range(firsts, ends)
     texts = tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
-    return _Words(texts, tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits)
+    return Words(texts, tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits)
 
 
 def _table(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:

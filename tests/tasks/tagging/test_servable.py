@@ -19,7 +19,7 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.runs import run_ner
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
-from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable
+from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable, split_at_blanks
 from official_bert.tasks.tagging.windows import make_windows
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.joining import join_texts
@@ -173,6 +173,18 @@ def test_tags_are_those_of_the_windows_in_which_words_have_most_context(
     assert len(used) > 2  # the tags differ, so that a word with that of another would be seen
 
 
+def test_words_are_those_that_python_splits():
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    texts = [f"a{'b'.join(every[start : start + 500])}{every[start]}c" for start in range(0, len(every), 500)]
+    texts += ["", " ", "\u2028a\x1c\x85\u3000", "a\xa0b", "".join(map(chr, range(0x3100)))]
+    words = split_at_blanks(tf.constant(texts))
+    found = tf.RaggedTensor.from_row_splits(words.texts, words.row_splits).to_list()
+    assert found == [[word.encode() for word in text.split()] for text in texts]
+    starts, ends = (tf.RaggedTensor.from_row_splits(places, words.row_splits).to_list() for places in words[1:3])
+    for text, *places in zip(texts, starts, ends, strict=True):
+        assert [text[start:end] for start, end in zip(*places, strict=True)] == text.split()
+
+
 def chooser_of(tokenizer, tags, rng):
     """A model of random tags for wordpieces; of each tag the words of one wordpiece that get it, and how surely."""
     size = tokenizer.vocabulary.size
@@ -201,7 +213,9 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
             word = rng.choice(words_of_tag[number])
             words.append((word, len(text)))
             # What is no word of its own leaves the tag of the first wordpiece as it is, and counts as characters.
-            text += word + rng.choice(["", "", "é", "👍", "\u200b", "!"]) + rng.choice([" ", " ", "  ", "\t", "\r\n"])
+            text += (
+                word + rng.choice(["", "", "é", "👍", "\u200b", "!"]) + rng.choice([" ", "  ", "\t", "\r\n", "\xa0"])
+            )
         texts.append(text.rstrip() if rng.random() < 0.5 else text)
         placed.append(words)
     num_entities = 0
@@ -285,7 +299,7 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for
 
 
 def test_odd_characters_are_words_as_in_files(signatures_for):
-    words = ["\x00", "a\x00", "\x0b", "x\x0cy", "\u00a0", "\u3000", "\u2028", "\ufeff", "\u0085", "\x1c"]
+    words = ["\x00", "a\x00", "\x0e", "x\x1by", "\u2060", "\u200b", "\ufeff", "\u0084"]
     (row,) = rows_of(signatures_for(8)["text"](text=tf.constant([" ".join(words)])))
     texts, tags = trimmed(row, "words", "tags")
     assert [text.decode() for text in texts] == words

@@ -82,13 +82,14 @@ def test_every_kind_of_classifier(files_of_model, tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_question_answering_gives_what_run_squad_predicted(files_of_model, tmp_path):
+def test_question_answering_gives_what_run_squad_predicted(files_of_model, tmp_path, caplog):
     flags = {
         **files_of_model, **SPAN_LENGTHS, "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),
         "predict_file": str(GOLDEN / "inputs" / "squad_v1.json"), "output_dir": str(tmp_path / "out"),
         "answer_alignment": "offsets", "export_dir": str(tmp_path / "serving"),
     }  # fmt: skip
     run_squad.run(SquadConfig(**flags, do_predict=True, do_export=True, export_top_k=3))
+    assert "answer_alignment" not in caplog.text
     predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
     best = json.loads((tmp_path / "out" / "nbest_predictions.json").read_text())
     content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
@@ -121,12 +122,14 @@ def test_question_answering_gives_what_run_squad_predicted(files_of_model, tmp_p
     assert [found[0].text for found in trained_answers] == list(predictions.values())
 
 
-def test_position_scores_are_those_of_the_reference(files_of_model, tmp_path):
+def test_position_scores_are_those_of_the_reference(files_of_model, tmp_path, caplog):
     flags = {
         **files_of_model, **SPAN_LENGTHS, "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),
         "output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "serving"),
     }  # fmt: skip
     run_squad.run(SquadConfig(**flags, do_export=True))
+    assert "its best answer differs from that in predictions.json for some questions" in caplog.text
+    assert "export with answer_alignment=offsets" in caplog.text
     golden, inputs = golden_arrays("squad/activations.npz"), golden_arrays("pretraining_model/activations.npz")
     inputs = {name: inputs[f"in/{name}"] for name in IDS_SCHEMA.names}
     signature = tf.saved_model.load(str(tmp_path / "serving" / "1")).signatures["serving_int64"]

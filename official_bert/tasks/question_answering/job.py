@@ -171,6 +171,13 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def export(self, checkpoint: str) -> None:
         """Exports a checkpoint."""
+        if self._options.answer_alignment != "offsets" and self.config.export_format != "tflite":
+            logging.warning(
+                "do_export: the export cuts answers out of the context by offsets, so its best answer differs from "
+                "that in %s for some questions; to make them equal, train, predict and export with "
+                "answer_alignment=offsets",
+                PREDICTIONS_FILE,
+            )
         servable = servable_of_run(
             self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
         )

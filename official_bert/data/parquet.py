@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from official_bert.data.tables import Row, cells_of
+from official_bert.data.tables import Row, cells_of, id_cell
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
 
@@ -35,6 +35,11 @@ class ParquetReader:
     def num_rows(self) -> int:
         """The number of rows."""
         return sum(self.group_rows)
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns, in order."""
+        return self._file.schema_arrow.names
 
     def check_columns(self, text_columns: Sequence[str], *others: str) -> None:
         """Raises unless the file has all these columns and those of texts hold strings.
@@ -124,7 +129,12 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
 
 
 def read_parquet(
-    path: str, *, text_keys: Sequence[str], label_key: str | None = None, label_delimiter: str | None = None
+    path: str,
+    *,
+    text_keys: Sequence[str],
+    label_key: str | None = None,
+    label_delimiter: str | None = None,
+    id_key: str | None = None,
 ) -> Iterator[Row]:
     """Reads columns of a Parquet file as `tables.read_jsonl` reads the keys of JSON lines; its arguments are the same.
 
@@ -134,10 +144,13 @@ def read_parquet(
     with open_parquet(path) as parquet:
         labels = [] if label_key is None else [label_key]
         parquet.check_columns(text_keys, *labels)
-        for number, values in parquet.rows([*text_keys, *labels]):
+        ids = [id_key] if parquet.column_names.count(id_key) == 1 else []
+        for number, values in parquet.rows([*text_keys, *labels, *ids]):
             cells, mistake = [], None
             try:
-                cells = cells_of(values, text_keys, label_delimiter)
+                cells = cells_of(values[: len(text_keys) + len(labels)], text_keys, label_delimiter)
+                if id_key is not None:
+                    cells.append(id_cell(values[-1]) if ids else "")
             except UserError as error:
                 mistake = str(error)
             yield Row(number, f"{path}, row {number}", cells, mistake)

@@ -49,20 +49,28 @@ def read_csv(path: str) -> Iterator[Row]:
 
 
 def read_jsonl(
-    path: str, *, text_keys: Sequence[str], label_key: str | None = None, label_delimiter: str | None = None
+    path: str,
+    *,
+    text_keys: Sequence[str],
+    label_key: str | None = None,
+    label_delimiter: str | None = None,
+    id_key: str | None = None,
 ) -> Iterator[Row]:
     """Reads a JSON object from each line.
 
     Args:
       path: the file.
       text_keys: keys of the texts: the first columns.
-      label_key: key of the label: the last column.
+      label_key: key of the label: the next column.
       label_delimiter: joins the names where the label is a list; None if it must not be one.
+      id_key: key of an id, which an object may lack: the last column.
     """
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
         try:
-            cells = json_cells(line, text_keys=text_keys, label_key=label_key, label_delimiter=label_delimiter)
+            cells = json_cells(
+                line, text_keys=text_keys, label_key=label_key, label_delimiter=label_delimiter, id_key=id_key
+            )
         except UserError as error:
             mistake = str(error)
         yield Row(number, f"{path}, line {number + 1}", cells, mistake)
@@ -106,12 +114,17 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def json_cells(
-    line: str, *, text_keys: Sequence[str], label_key: str | None = None, label_delimiter: str | None = None
+    line: str,
+    *,
+    text_keys: Sequence[str],
+    label_key: str | None = None,
+    label_delimiter: str | None = None,
+    id_key: str | None = None,
 ) -> list[str]:
     """The cells of a line of JSON lines; the arguments are those of `read_jsonl`.
 
     Returns:
-      The texts and, with a `label_key`, the label; nothing for an empty line.
+      The texts, with a `label_key` the label, and with an `id_key` the id or ""; nothing for an empty line.
 
     Raises:
       UserError: the line cannot be read, or lacks a key; the message does not say where.
@@ -129,6 +142,8 @@ def json_cells(
         if missing:
             raise UserError(f"no key {missing[0]!r}; the keys are {listed(values)}")
         cells = cells_of([values[key] for key in keys], text_keys, label_delimiter)
+        if id_key is not None:
+            cells.append(id_cell(values.get(id_key)))
         "".join(cells).encode()
     except UserError:
         raise
@@ -152,6 +167,13 @@ def cells_of(values: Sequence[Any], text_keys: Sequence[str], label_delimiter: s
     if len(cells) > len(text_keys):
         cells[-1] = _json_label(cells[-1], label_delimiter)
     return cells
+
+
+def id_cell(value: Any) -> str:
+    """An id as text; "" for none."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _json_label(label: Any, delimiter: str | None) -> str:

@@ -9,7 +9,7 @@ from official_bert.metrics.classification import class_counts, confusion_matrix
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
-from official_bert.tasks.classification.datasets.layouts import TextExample
+from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, TextExample
 from official_bert.tasks.classification.datasets.published import GLUE_NAMES
 
 _MOST_LABELS_OF_A_MATRIX = 1000
@@ -88,7 +88,7 @@ def write_bare_table(path: str, probabilities: np.ndarray) -> None:
 def write_readable_table(
     path: str, dataset: Dataset, examples: Sequence[TextExample], probabilities: np.ndarray
 ) -> None:
-    r"""Writes `predictions.tsv`: a header, then each example with its texts, what is predicted and how surely.
+    r"""Writes `predictions.tsv`: a header, then each example with its id, texts, what is predicted and how surely.
 
     Tabs and line ends within a text are written as `\t` and `\n`.
 
@@ -100,7 +100,7 @@ def write_readable_table(
     """
     is_pair = any(example.text_b is not None for example in examples)
     is_labelled = any(example.label is not None for example in examples)
-    columns = ["guid", "text_a"]
+    columns = ["guid", *([ID_COLUMN] if any(example.id for example in examples) else []), "text_a"]
     if is_pair:
         columns.append("text_b")
     if is_labelled:

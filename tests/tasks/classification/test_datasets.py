@@ -375,17 +375,21 @@ def write(path, content):
 
 @pytest.fixture
 def boats(tmp_path):
-    """The same two examples in every format."""
+    """The same two examples in every format; the second has no id."""
     columns = {"more": ["A.", "B, b."], "n": [1, 2], "text": ['It "smokes.', "It leans."], "kind": ["steam", "sail"]}
+    columns["id"] = [7, None]
     pq.write_table(pa.table(columns), tmp_path / "boats.parquet")
     return {
-        ".tsv": write(tmp_path / "boats.tsv", 'kind\ttext\tmore\nsteam\tIt "smokes.\tA.\nsail\tIt leans.\tB, b.\n'),
+        ".tsv": write(
+            tmp_path / "boats.tsv", 'kind\ttext\tmore\tid\nsteam\tIt "smokes.\tA.\t7\nsail\tIt leans.\tB, b.\n'
+        ),
         ".csv": write(
-            tmp_path / "boats.CSV", '\ufeffkind,text,more\r\nsteam,"It ""smokes.",A.\r\nsail,It leans.,"B, b."\r\n'
+            tmp_path / "boats.CSV",
+            '\ufeffkind,text,more,id\r\nsteam,"It ""smokes.",A.,7\r\nsail,It leans.,"B, b.",\r\n',
         ),
         ".jsonl": write(
             tmp_path / "boats.jsonl",
-            '{"text": "It \\"smokes.", "kind": "steam", "more": "A."}\n'
+            '{"text": "It \\"smokes.", "kind": "steam", "more": "A.", "id": 7}\n'
             '{"more": "B, b.", "kind": "sail", "text": "It leans."}\n',
         ),
         ".parquet": str(tmp_path / "boats.parquet"),
@@ -415,6 +419,8 @@ def test_own_data_in_each_format_by_name_and_by_number(boats, extension, columns
     places = {".jsonl": ["line 1", "line 2"], ".parquet": ["row 0", "row 1"]}.get(extension, ["line 2", "line 3"])
     assert [example.where for example in examples] == [f"{path}, {place}" for place in places]
     assert dataset.check_labels(examples) == [1, 0]
+    # Rows are numbered alike, whatever the format is.
+    assert [(example.guid, example.id) for example in examples] == [("train-0", "7"), ("train-1", "")]
     assert [example.label for example in dataset.examples(None, "test")] == [None, None]
     assert (list(dataset.splits), dataset.eval_splits, dataset.metrics) == (["train", "test"], (), ("accuracy", "f1"))
 
@@ -457,6 +463,15 @@ def test_labels_of_parquet_are_strings_numbers_and_lists(tmp_path):
             custom_dataset(text_a_column="t", label_column=column, train_file=path)
     with pytest.raises(UserError, match="the column 'n' holds int64; a text must be a string"):
         custom_dataset(text_a_column="n", label_column="x", train_file=path)
+
+
+@pytest.mark.parametrize("column", ["id", "0"])
+def test_a_column_of_ids_that_is_read_as_text_is_no_id(tmp_path, column):
+    for name, content in (("t.tsv", "id\tx\na b\tc\n"), ("t.jsonl", '{"id": "a b", "0": "a b"}\n')):
+        path = write(tmp_path / name, content)
+        dataset = custom_dataset(text_a_column=column, predict_file=path, labels=["p", "q"])
+        (example,) = dataset.examples(None, "test")
+        assert (example.text_a, example.id) == ("a b", "a b" if (name, column) == ("t.jsonl", "0") else None)
 
 
 def test_own_data_without_header(tmp_path):
@@ -519,8 +534,8 @@ def test_bad_rows_of_jsonl_are_counted(tmp_path):
     [
         ({"text_a_column": "wrong"}, r"boats\.tsv, line 1: no column 'wrong'; the columns are 'kind', 'text', 'more'"),
         (
-            {"text_a_column": "3"},
-            r"boats\.tsv, line 1: no column 3, counted from 0; the columns are 'kind', 'text', 'm",
+            {"text_a_column": "4"},
+            r"boats\.tsv, line 1: no column 4, counted from 0; the columns are 'kind', 'text', 'm",
         ),
         ({"label_column": None}, "training and evaluation need labels; give label_column"),
         ({"labels": ["steam", "sail", "steam"]}, "the labels 'steam', 'sail', 'steam' name a class twice"),

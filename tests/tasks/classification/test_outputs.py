@@ -1,9 +1,10 @@
-"""The scores of each class: their names, whatever the labels are, and what `eval_results.txt` keeps of them."""
+"""The scores of each class, whatever the labels are called, and the readable table of predictions."""
 
 import numpy as np
 
 from official_bert.tasks.classification.datasets.labels import Dataset
-from official_bert.tasks.classification.outputs import class_scores
+from official_bert.tasks.classification.datasets.layouts import TextExample
+from official_bert.tasks.classification.outputs import class_scores, write_readable_table
 from official_bert.training.results import read_results
 from official_bert.training.summaries import write_results
 
@@ -30,3 +31,17 @@ def test_several_labels_have_the_scores_of_their_decisions_and_numbers_none():
     assert [scores[f"eval_{name}_a"] for name in ("precision", "recall", "count")] == [1, 0.5, 2]
     assert [scores[f"eval_{name}_b"] for name in ("precision", "recall", "f1", "count")] == [0, 0, 0, 1]
     assert class_scores(Dataset("custom", {}, (), "regression"), predictions) == {}
+
+
+def test_predictions_keep_the_ids_of_the_table(tmp_path):
+    dataset, probabilities = Dataset("custom", {}, ("p", "q")), np.float32([[0.25, 0.75], [1, 0]])
+    examples = [
+        TextExample(f"test-{number}", "A.", None, None, "", id=name) for number, name in enumerate(["a\tb", ""])
+    ]
+    path = tmp_path / "predictions.tsv"
+    write_readable_table(str(path), dataset, examples, probabilities)
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    assert rows[0] == ["guid", "id", "text_a", "prediction", "probability", "p", "q"]
+    assert [row[:4] for row in rows[1:]] == [["test-0", "a\\tb", "A.", "q"], ["test-1", "", "A.", "p"]]
+    write_readable_table(str(path), dataset, [example._replace(id=None) for example in examples], probabilities)
+    assert path.read_text().startswith("guid\ttext_a\tprediction")

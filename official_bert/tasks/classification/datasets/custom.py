@@ -9,7 +9,7 @@ from official_bert.data.tables import read_csv, read_jsonl, read_tsv
 from official_bert.support.compression import is_compressed, text_ending
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
-from official_bert.tasks.classification.datasets.layouts import Column, Split
+from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, Column, Split
 
 CUSTOM = "custom"  # the name of a data set of the user's own
 # By the ending of the file's name: tables whose columns have numbers, and those whose columns have names alone.
@@ -114,19 +114,35 @@ def _custom_split(
         raise UserError(
             f"{path}: the file name must end in one of {', '.join([*_TABLES_WITH_NUMBERS, *_TABLES_WITH_KEYS])}"
         )
+    # A column that is read as something else is not kept as well.
+    id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
     if extension in _TABLES_WITH_NUMBERS:
         numbers = [_column(column, has_header) for column in text_columns]
         label = None if label_column is None else _column(label_column, has_header)
         most_columns = len(numbers) if has_header else None  # the header's width takes its place
         read = _TABLES_WITH_NUMBERS[extension]
-        return Split((path,), *numbers, label=label, read=read, has_header=has_header, most_columns=most_columns)
+        return Split(
+            (path,),
+            *numbers,
+            label=label,
+            read=read,
+            has_header=has_header,
+            is_header_counted=False,
+            id_column=id_column if has_header else None,
+            most_columns=most_columns,
+        )
     keys = [str(column) for column in text_columns]
     label_key = None if label_column is None else str(label_column)
     read = functools.partial(
-        _TABLES_WITH_KEYS[extension], text_keys=keys, label_key=label_key, label_delimiter=label_delimiter
+        _TABLES_WITH_KEYS[extension],
+        text_keys=keys,
+        label_key=label_key,
+        label_delimiter=label_delimiter,
+        id_key=id_column,
     )
     label = None if label_key is None else len(keys)
-    return Split((path,), *range(len(keys)), label=label, read=read, has_header=False)
+    last = None if id_column is None else len(keys) + (label is not None)
+    return Split((path,), *range(len(keys)), label=label, read=read, has_header=False, id_column=last)
 
 
 def _column(column: Column, has_header: bool) -> Column:

@@ -12,6 +12,7 @@ from official_bert.data.tables import Row, read_tsv, without_blank_end
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
 
+ID_COLUMN = "id"
 Column = int | str  # counted from 0 (below 0: from the end), or named by the header
 _T = TypeVar("_T")
 
@@ -25,6 +26,7 @@ class TextExample(NamedTuple):
       text_b: the second text of a pair.
       label: as in the file, without white space around it; None where the file has none.
       where: file and line, for messages.
+      id: the cell of the column `id` of a data set of the user's own; None if its file has none.
     """
 
     guid: str
@@ -32,6 +34,7 @@ class TextExample(NamedTuple):
     text_b: str | None
     label: str | None
     where: str
+    id: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Split:
       has_header: the first row names the columns.
       guid_prefix: begins the guids; by default the name of the split.
       guid_column: ends the guids; by default the number of the row.
+      is_header_counted: the header is row 0, as in the guids of the reference; otherwise the first example is.
+      id_column: column of the ids, which are kept; a row may lack it and, if it is a name, the header, too.
       language: reads only rows with this in their first column.
       renamed_labels: labels of the file that stand for others.
       skip_short_rows: leaves out, with a warning, rows that lack columns.
@@ -61,6 +66,8 @@ class Split:
     has_header: bool = True
     guid_prefix: str | None = None
     guid_column: Column | None = None
+    is_header_counted: bool = True
+    id_column: Column | None = None
     language: str | None = None
     renamed_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     skip_short_rows: bool = False
@@ -115,6 +122,10 @@ class Split:
                     + _separator_hint(header.cells)
                 )
             numbers[field] = column
+        if isinstance(self.id_column, str):
+            others = {numbers[field] for field in self._columns}
+            found = [number for number, name in enumerate(header.cells) if name == self.id_column]
+            numbers["id_column"] = found[0] if len(found) == 1 and found[0] not in others else None
         return dataclasses.replace(self, **numbers)
 
     @staticmethod
@@ -154,12 +165,14 @@ class Split:
                 f"{row.where}: {len(cells)} columns, but {self._width} are required; the row begins {cells[0][:40]!r}"
             )
         label = None if self.label is None else cells[self.label].strip()
+        number = row.number - int(self.has_header and not self.is_header_counted)
         return TextExample(
-            f"{guid_prefix}-{row.number if self.guid_column is None else cells[self.guid_column]}",
+            f"{guid_prefix}-{number if self.guid_column is None else cells[self.guid_column]}",
             cells[self.text_a],
             None if self.text_b is None else cells[self.text_b],
             self.renamed_labels.get(label, label),
             row.where,
+            None if self.id_column is None else "".join(cells[self.id_column : self.id_column + 1]),
         )
 
 

@@ -38,7 +38,7 @@ REQUIRED = {
         "--output_dir=b",
         "--bert_config_file=c",
         "--vocab_file=d",
-        "--task_name=e",
+        "--task_name=cola",
         "--do_train",
     ),
     "extract_features": (

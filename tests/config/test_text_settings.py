@@ -32,8 +32,9 @@ CONFIGS = (
 
 def make(config_class, **flags):
     """A config with its required flags, and those without which flags of texts have no effect."""
+    values = {"layers": "-1", "task_name": "cola"}
     needed = {
-        field.name: field.default if field.default is not None else "-1" if field.name == "layers" else "somewhere"
+        field.name: values.get(field.name, "somewhere") if field.default is None else field.default
         for field in dataclasses.fields(config_class)
         if field.metadata["required"]
     }

@@ -410,7 +410,11 @@ def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_mod
     [
         ({"use_best_checkpoint": True}, "--use_best_checkpoint with --do_train needs --eval_steps"),
         ({"labels": "0,,1", **CUSTOM}, "--labels=0,,1 contains an empty name"),
-        ({"task_name": "mrcp"}, "--task_name=mrcp: must be custom or one of cola, sst-2"),
+        ({"task_name": "mrcp"}, "--task_name=mrcp: unknown task; did you mean mrpc. All tasks: cola, sst-2"),
+        (
+            {**CUSTOM, "task_name": "SST2"},  # before what is said of flags of other tasks
+            "--task_name=SST2: unknown task; did you mean sst-2.",
+        ),
         ({"data_dir": "absent"}, "there is no folder absent"),
         ({"task_name": "mrpc"}, "columns, but 5 are required"),
         ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),

@@ -135,7 +135,7 @@ def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
         ([], {"train_batch_size": "16,8.5"}, ["--train_batch_size=16,8.5: must be a comma-separated list"]),
         ([], {"train_batch_size": "16,0"}, ["--train_batch_size=0: must be at least 1"]),
         ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 contains a number twice"]),
-        ([], {"task_name": "colour"}, ["--task_name=colour: must be custom or one of cola"]),
+        ([], {"task_name": "colour"}, ["--task_name=colour: unknown task; did you mean cola? All tasks: cola, sst-2"]),
         (["--nodo_train"], {}, ["a sweep trains and evaluates"]),
         (["--nodo_eval"], {}, ["a sweep trains and evaluates"]),
     ],

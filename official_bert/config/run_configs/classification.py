@@ -1,11 +1,17 @@
 """Flags of `run_classifier.py`, and of the tools that compare its runs."""
 
+import difflib
 from typing import ClassVar
 
 from official_bert.config.options import MAX_AXIS, MAX_PARTS, MAX_SEED, check_options, option, options
 from official_bert.config.run_configs.training import LabellingOptions
 from official_bert.support.errors import UserError
 
+# The data sets that `run_classifier.py` knows, and the name of the user's own.
+TASK_NAMES = (
+    *("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax", "xnli", "imdb", "nsmc"),
+    "custom",
+)
 # Settings without which some flags have no effect.
 _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
@@ -20,7 +26,7 @@ class ClassifierConfig(LabellingOptions):
     data_dir: str | None = option(None, "Folder with the files of the data set.", required=True, is_path=True)
     task_name: str | None = option(
         None,
-        "Data set: cola, sst-2, mrpc, sts-b, qqp, mnli, qnli, rte, wnli, ax, xnli, imdb, nsmc, or custom.",
+        f"Data set: {', '.join(TASK_NAMES[:-1])}, or {TASK_NAMES[-1]}.",
         required=True,
     )
     train_file: str | None = option(
@@ -95,6 +101,8 @@ class ClassifierConfig(LabellingOptions):
     )
 
     def __post_init__(self):
+        if self.task_name is not None:  # before flags are refused that only some tasks have
+            check_task_name(self.task_name)
         super().__post_init__()
         if self.multi_label and self.regression:
             raise UserError("--multi_label and --regression exclude each other")
@@ -128,6 +136,19 @@ class ClassifierConfig(LabellingOptions):
     def problem(self) -> str:
         """The kind of problem that --task_name=custom poses, as named in the table of data sets."""
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
+
+def check_task_name(name: str) -> None:
+    """Raises unless there is a task of this name, in upper or lower case.
+
+    Raises:
+      UserError: there is none; the message has the most similar names.
+    """
+    if name.lower() in TASK_NAMES:
+        return
+    similar = difflib.get_close_matches(name.lower(), TASK_NAMES)
+    hint = f"did you mean {' or '.join(similar)}? All tasks:" if similar else "choose one of"
+    raise UserError(f"task_name={name}: unknown task; {hint} {', '.join(TASK_NAMES)}")
 
 
 @options(group="output")

@@ -3,9 +3,8 @@
 Files are read as they were published.
 """
 
+from official_bert.config.run_configs.classification import check_task_name
 from official_bert.data.tables import read_nsmc, read_review_folders
-from official_bert.support.errors import UserError
-from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import ACCURACY_AND_F1, CORRELATIONS, Dataset
 from official_bert.tasks.classification.datasets.layouts import Column, Split
 
@@ -144,6 +143,5 @@ def named_dataset(name: str) -> Dataset:
     Raises:
       UserError: there is no such row.
     """
-    if name.lower() not in DATASETS:
-        raise UserError(f"task_name={name}: must be {CUSTOM} or one of {', '.join(DATASETS)}")
+    check_task_name(name)
     return DATASETS[name.lower()]

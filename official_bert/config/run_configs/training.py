@@ -510,6 +510,7 @@ class LabellingOptions(FinetuningOptions):
         "configuration is that of the encoder alone.",
         minimum=0,
         maximum=0.99,
+        group="training",
     )
 
     def __post_init__(self):

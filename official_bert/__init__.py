@@ -21,7 +21,9 @@ What is here:
     FullTokenizer          text to wordpieces and their ids
     SentencePieceTokenizer text to the pieces of a SentencePiece model, as ALBERT reads it
     load_tokenizer         either of them, from the folder of a model
+    DatasetTokenizer       the same for the strings of a tf.data.Dataset
     Predictor              answers and vectors of a trained or exported model
+    save_model             what Keras's fit has trained, saved for the Predictor and the scripts
     AdamWeightDecay        the reference's optimizer, for Keras's compile
     Lamb                   an optimizer for large batches
     LinearWarmupThenDecay  its learning rates
@@ -42,6 +44,7 @@ _PUBLIC = {
     "BertConfig": "official_bert.config.bert_config",
     "BertEncoder": "official_bert.modeling.encoder",
     "ClassificationModel": "official_bert.modeling.classifier",
+    "DatasetTokenizer": "official_bert.data.dataset_tokenizer",
     "FullTokenizer": "official_bert.tokenization",
     "Predictor": "official_bert.inference.predictor",
     "Lamb": "official_bert.optimization",
@@ -51,6 +54,7 @@ _PUBLIC = {
     "SpanModel": "official_bert.modeling.span",
     "TaggingModel": "official_bert.modeling.tagging",
     "load_tokenizer": "official_bert.tokenization",
+    "save_model": "official_bert.inference.saving",
 }
 
 __all__ = [*_PUBLIC, "__version__"]

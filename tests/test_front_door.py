@@ -13,6 +13,7 @@ NAMES = {
     "BertConfig",
     "BertEncoder",
     "ClassificationModel",
+    "DatasetTokenizer",
     "FullTokenizer",
     "Predictor",
     "Lamb",
@@ -23,6 +24,7 @@ NAMES = {
     "TaggingModel",
     "__version__",
     "load_tokenizer",
+    "save_model",
 }
 
 
@@ -70,4 +72,4 @@ def test_help_lists_the_classes_and_begins_with_an_example(tmp_path):
     assert "official_bert.BertEncoder.from_checkpoint(" in beginning
     for name in NAMES - {"__version__"}:
         assert f"\n        {name} " in beginning
-        assert f"    class {name}(" in page or name == "load_tokenizer"
+        assert f"    class {name}(" in page or name in ("load_tokenizer", "save_model")

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.inference import exports, finished_runs
+from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoders import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support.errors import UserError, listed, plain_message
@@ -89,12 +90,10 @@ class Predictor:
             "use_best_checkpoint": use_best_checkpoint,
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
         }
-        load_text_encoder = functools.partial(finished_runs.load_text_encoder, path, changes=changes, **choices)
         if finished_runs.is_run(path):
             self._use(finished_runs.load(path, changes=changes, **choices))
-            self._load_text_encoder = load_text_encoder  # should `embed` be called
         else:
-            self._text_encoder = load_text_encoder()
+            self._text_encoder = finished_runs.load_text_encoder(path, changes=changes, **choices)
 
     @classmethod
     def of(cls, servable: Servable) -> "Predictor":
@@ -106,7 +105,6 @@ class Predictor:
     # What a predictor lacks, depending on what it was made of.
     _task = None
     _text_encoder = None
-    _load_text_encoder = None
     _names: Sequence[str] = ()
 
     @property
@@ -119,6 +117,7 @@ class Predictor:
         self._task = TASKS[servable.task]
         self._predict = servable.signature(TEXT)
         self._names = servable.text_names
+        self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer)
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
         """Answers.
@@ -211,9 +210,7 @@ class Predictor:
             return self.embed([texts], pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size)[0]
         _check_is_list(texts)
         if self._text_encoder is None:
-            if self._load_text_encoder is None:
-                raise UserError("an export only gives the predictions of its task; for vectors give the run's folder")
-            self._text_encoder = self._load_text_encoder()
+            raise UserError("an export only gives the predictions of its task; for vectors give the run's folder")
         return self._text_encoder.embed(
             list(texts), pooling=pooling, max_seq_length=max_seq_length, batch_size=batch_size
         )
@@ -225,10 +222,17 @@ def _check_is_list(texts: Any) -> None:
 
 
 def _row(names: Sequence[str], number: int, text: str | tuple[str, str]) -> tuple[str, ...]:
-    row = tuple(text) if isinstance(text, (tuple, list)) else (text,)
-    if len(row) != len(names) or not all(isinstance(part, str) for part in row):
+    if len(names) == 1:
+        if not isinstance(text, str):
+            raise UserError(f"text {number} is {text!r:.80}, but this model reads {names[0]}, a string")
+        return (text,)
+    if (
+        not isinstance(text, (tuple, list))
+        or len(text) != len(names)
+        or not all(isinstance(part, str) for part in text)
+    ):
         raise UserError(f"text {number} is {text!r:.80}, but this model reads {' and '.join(names)}, each a string")
-    return row
+    return tuple(text)
 
 
 def _encoded(texts: Iterable[str]) -> tf.Tensor:

@@ -9,7 +9,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.albert import SharedStack
 from official_bert.modeling.blocks import Configured, dense
 from official_bert.modeling.embeddings import Embeddings
-from official_bert.modeling.inputs import completed, named_inputs
+from official_bert.modeling.inputs import completed, named_inputs, refuse_within_sequential
 from official_bert.modeling.layout import LayoutMaker, padded_sequences
 from official_bert.modeling.masks import attention_bias, last_real_position
 from official_bert.modeling.model import TokenModel
@@ -165,6 +165,7 @@ class BertEncoder(Configured, TokenModel):
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
+        refuse_within_sequential(self)
         shape = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)["input_ids"].shape
         self.embeddings.compute_output_shape(shape)  # raises for a shape that does not fit
         embedded = keras.KerasTensor((*shape, self.config.hidden_size), self.compute_dtype)

@@ -1,8 +1,10 @@
 """What a model may be called with: a dict of named tensors, a list of them in order, or one argument for each."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -65,6 +67,29 @@ def completed(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "input_mask": ops.ones_like(input_ids) if mask is None else _int32(mask),
         "segment_ids": ops.zeros_like(input_ids) if segments is None else _int32(segments),
     }
+
+
+def refuse_within_sequential(encoder: keras.Model) -> None:
+    """Raises if `keras.Sequential` is about to hand all results of an encoder to a layer that takes one tensor.
+
+    That layer's own message would list nine tensors without a name. Keras tells an encoder nothing of the model that it
+    becomes part of, so the callers are looked through; only symbolic calls, of which there are few, come here.
+
+    Raises:
+      UserError: the message says what to write instead.
+    """
+    frame = inspect.currentframe()
+    while frame := frame.f_back:
+        model = frame.f_locals.get("self")
+        if isinstance(model, keras.Sequential) and encoder in model.layers[:-1]:
+            follower = model.layers[model.layers.index(encoder) + 1]
+            if follower.input_spec is not None:
+                name = type(follower).__name__
+                raise UserError(
+                    f"keras.Sequential gives {name} all that the encoder gives, a dict, but it takes one tensor; write "
+                    f'{name}(...)(encoder(input_ids)["pooled_output"]) in a keras.Model(inputs, outputs), or use '
+                    "official_bert.ClassificationModel(encoder, num_outputs=...)"
+                )
 
 
 def _rank(value: Any) -> int:

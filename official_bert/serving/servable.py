@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
+from official_bert.modeling.model import Encoder
 from official_bert.serving.export_stack import ExportStack, ServedLayout
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph import make_graph_tokenizer
@@ -55,7 +56,7 @@ class Servable(tf.Module):
         self.max_seq_length = max_seq_length
         self.text_settings = tokenizer.settings
         self._config = config
-        self.vocabulary = tokenizer.vocabulary
+        self.tokenizer, self.vocabulary = tokenizer, tokenizer.vocabulary
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
         graph_tokenizer = make_graph_tokenizer(tokenizer)
@@ -69,6 +70,11 @@ class Servable(tf.Module):
         self._variables: Sequence[tf.Variable] = ()  # to save
         self._tables = graph_tokenizer.submodules  # to save
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+
+    @property
+    def encoder(self) -> Encoder:
+        """The model's encoder."""
+        return self._encoder()
 
     @property
     def _most_positions(self) -> int:

@@ -20,7 +20,11 @@ from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.config.run_configs.tagging import TaggingConfig
+from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import Tokenizer
 
@@ -32,12 +36,14 @@ class TaskRow:
     Attributes:
       name: as in `run_config.json`; its folder has the same name.
       config_class: the flags of its script.
+      model_class: the model.
       distinctive_flag: a flag that no other task's script has.
       distinctive_outputs: what its exports give, and those of no other task.
     """
 
     name: str
     config_class: type
+    model_class: type
     distinctive_flag: str
     distinctive_outputs: frozenset[str]
 
@@ -67,24 +73,28 @@ TASKS = {
         TaskRow(
             name="classification",
             config_class=ClassifierConfig,
+            model_class=ClassificationModel,
             distinctive_flag="task_name",
             distinctive_outputs=frozenset({"classes", "scores"}),
         ),
         TaskRow(
             name="question_answering",
             config_class=SquadConfig,
+            model_class=SpanModel,
             distinctive_flag="max_query_length",
             distinctive_outputs=frozenset({"answers"}),
         ),
         TaskRow(
             name="tagging",
             config_class=TaggingConfig,
+            model_class=TaggingModel,
             distinctive_flag="document_context",
             distinctive_outputs=frozenset({"tags"}),
         ),
         TaskRow(
             name="pretraining",
             config_class=PretrainingConfig,
+            model_class=PretrainingModel,
             distinctive_flag="max_predictions_per_seq",
             distinctive_outputs=frozenset({"words"}),
         ),

@@ -6,6 +6,7 @@ import numpy as np
 
 from official_bert.support.errors import UserError
 from official_bert.tokenization.joining import JoinedSequence
+from official_bert.tokenization.wordpiece import refuse_symbolic
 
 Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
@@ -28,6 +29,7 @@ def paired_texts(
     Raises:
       UserError: they are something else, or not as many.
     """
+    refuse_symbolic(texts)
     if isinstance(texts, Text) and isinstance(text_pairs, Text | None):
         return [(texts, text_pairs)]
     if isinstance(texts, tuple):

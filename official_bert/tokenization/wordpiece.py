@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Collection
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.support.errors import UserError
 from official_bert.tokenization import characters
 from official_bert.tokenization.vocab import CONTINUATION, UNK
 
@@ -107,4 +108,14 @@ def to_unicode(text: str | bytes) -> str:
         return text.decode("utf-8", "ignore")
     if isinstance(text, str):
         return text
+    refuse_symbolic(text)
     raise TypeError(f"text must be str or bytes, not {type(text).__name__}; for several texts, call tokenizer([...])")
+
+
+def refuse_symbolic(texts: object) -> None:
+    """Raises for what stands for texts in a graph, where there are none to read yet."""
+    if type(texts).__name__ == "SymbolicTensor":
+        raise UserError(
+            "in dataset.map and tf.function there are no texts yet, which this tokenizer could read; use the one for "
+            "the graph: tokenize = official_bert.DatasetTokenizer(tokenizer), then dataset.map(tokenize)"
+        )

@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError
 from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
 
 
-def test_predictions_from_python(reviews, version):
+def test_predictions_from_python(reviews, version, monkeypatch):
     pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
     expected = predicted(reviews["output_dir"])
     results = [Predictor(path)(pairs * 4) for path in (version, reviews["export_dir"], reviews["output_dir"])]
@@ -37,6 +37,10 @@ def test_predictions_from_python(reviews, version):
     for wrong in ("one text", ("a", "b", "c"), ("a", 7), [None], [{"a": 1, "b": 2}]):
         with pytest.raises(UserError, match="text 0 is .*, but this model reads text_a and text_b, each a string"):
             predict(wrong)
+    monkeypatch.setattr(predict, "_names", ["text"])
+    for wrong in (["b"], ("b",), ("b", "c"), 7):
+        with pytest.raises(UserError, match="text 1 is .*, but this model reads text, a string"):
+            predict(["a", wrong])
 
 
 def test_damaged_exports_are_named(version, tmp_path):

@@ -164,6 +164,9 @@ def test_wrong_inputs_are_named(batch):
         "input_mask is given beside the dict": lambda: encoder(batch, input_mask=ids),
         r"input_ids has the shape \(8,\); it must be \[batch, positions\]": lambda: encoder(ids[0]),
         "called without masked_lm_positions": lambda: PretrainingModel(encoder)(batch),
+        r'write Dense\(...\)\(encoder\(input_ids\)\["pooled_output"\]\)': lambda: keras.Sequential(
+            [keras.Input((None,), dtype="int32"), encoder, keras.layers.Dense(2)]
+        ),
     }
     for message, call in wrong.items():
         with pytest.raises(UserError, match=message):

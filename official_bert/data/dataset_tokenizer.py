@@ -1,0 +1,82 @@
+"""`DatasetTokenizer`: strings of a `tf.data.Dataset` become the inputs of a model, inside the graph."""
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+import tensorflow as tf
+
+from official_bert.data.graph_joining import truncate_and_join
+from official_bert.support.errors import UserError
+from official_bert.tokenization import Tokenizer, load_tokenizer
+from official_bert.tokenization.graph import make_graph_tokenizer
+
+
+class DatasetTokenizer:
+    """Does in TensorFlow's graph what a tokenizer does in Python: the same ids, for `dataset.map`.
+
+    Example:
+      >>> tokenize = DatasetTokenizer("uncased_L-12_H-768_A-12", max_seq_length=128)
+      >>> texts = tf.data.Dataset.from_tensor_slices((["a fine film", "I was bored"], [1, 0]))
+      >>> model.fit(texts.batch(32).map(lambda text, label: (tokenize(text), label)))
+
+    Batches are faster than single texts.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer | str | os.PathLike,
+        *,
+        max_seq_length: int = 512,
+        padding: Literal["longest", "max_length"] = "longest",
+    ):
+        """Makes the tables, which takes some seconds.
+
+        Args:
+          tokenizer: whose ids are wanted; or the folder of a model, see `load_tokenizer`.
+          max_seq_length: maximum length of a sequence; longer texts are truncated as by the tokenizer.
+          padding: "longest" pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
+
+        Raises:
+          UserError: an argument is not of this kind, or the folder has no tokenizer.
+        """
+        if isinstance(tokenizer, (str, os.PathLike)):
+            tokenizer = load_tokenizer(tokenizer)
+        if not isinstance(tokenizer, Tokenizer):
+            raise UserError(f"tokenizer is {tokenizer!r:.80}; give a FullTokenizer, or the folder of a model")
+        tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # refuses other values of these
+        self._max_seq_length, self._padding = max_seq_length, padding
+        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._graph_tokenizer = make_graph_tokenizer(tokenizer)
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Mapping[str, tf.Tensor]:
+        """Turns texts, or pairs of texts, into the inputs of a model.
+
+        Args:
+          texts: string [B], UTF-8; or [], one text.
+          text_pairs: string of the same shape, the second texts, "" where there is none.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, S], as by the tokenizer; of one text [`max_seq_length`].
+
+        Raises:
+          UserError: the texts have another type or shape.
+        """
+        texts, *pairs = (tf.convert_to_tensor(part) for part in (texts, text_pairs) if part is not None)
+        for part in (texts, *pairs):
+            if part.dtype != tf.string or part.shape.rank not in (0, 1) or part.shape.rank != texts.shape.rank:
+                raise UserError(
+                    f"DatasetTokenizer reads strings of shape [B] or [], not {part.dtype.name} {part.shape}; in a "
+                    "dataset of more than texts: dataset.map(lambda text, label: (tokenize(text), label))"
+                )
+        encoded = [self._graph_tokenizer.encode(tf.reshape(part, [-1])) for part in (texts, *pairs)]
+        inputs = truncate_and_join(*encoded, max_seq_length=self._max_seq_length, **self._specials)
+        is_single = texts.shape.rank == 0
+        if is_single or self._padding == "max_length":
+            inputs = {name: self._padded(values) for name, values in inputs.items()}
+        return {name: values[0] for name, values in inputs.items()} if is_single else inputs
+
+    def _padded(self, values: tf.Tensor) -> tf.Tensor:
+        length = self._max_seq_length
+        return tf.ensure_shape(tf.pad(values, [[0, 0], [0, length - tf.shape(values)[1]]]), [None, length])

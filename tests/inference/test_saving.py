@@ -1,0 +1,114 @@
+"""`save_model`: a model of Keras as the output folder of a run."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.inference.saving import save_model
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
+from official_bert.runs import run_classifier
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer
+
+PAIRS = [("the baker woke .", "the town"), ("the Town", ""), ("a " * 40, "the harbour")]
+LABELS = ["first", "second", "third"]
+
+
+@pytest.fixture(scope="module")
+def encoder(model_dir):
+    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(vocab_file):
+    return FullTokenizer(vocab_file, do_lower_case=False)
+
+
+@pytest.fixture(scope="module")
+def pairs(encoder, tokenizer, tmp_path_factory):
+    """The folder of a classifier of pairs, and the probabilities that it should give for `PAIRS`."""
+    model = ClassificationModel(encoder, num_outputs=3)
+    weights = model.checkpoint_variables()["output_weights"]
+    weights.assign(30 * weights)  # so that labels in another order are seen
+    folder = tmp_path_factory.mktemp("saved") / "new" / "pairs"
+    flags = {"labels": LABELS, "max_seq_length": 32, "text_b_column": "second"}
+    assert save_model(folder, model, tokenizer, **flags) == str(folder)
+    return folder, tf.nn.softmax(model(tokenizer(PAIRS, max_seq_length=32))).numpy()
+
+
+def test_a_predictor_answers_as_the_model_does(pairs, encoder, tokenizer, monkeypatch):
+    folder, expected = pairs
+    assert os.listdir(folder.parent) == ["pairs"]
+    predictor = Predictor(folder)
+    found = [[result.probabilities[label] for label in LABELS] for result in predictor(PAIRS)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    monkeypatch.setattr(BertEncoder, "from_checkpoint", None)  # which nothing loads a second time
+    batch = tokenizer(PAIRS[:2], max_seq_length=64)
+    np.testing.assert_allclose(predictor.embed(PAIRS[:2], pooling="pooler"), encoder.pool(**batch), atol=1e-5)
+
+
+def test_what_does_not_belong_together_is_refused(pairs, encoder, tokenizer, tmp_path):
+    classifier, span = ClassificationModel(encoder, num_outputs=3), SpanModel(encoder)
+    for model, changes, message in (
+        (classifier, {"labels": None}, r"the model has 3 outputs; give their names in order: labels=\[...\]"),
+        (classifier, {"labels": ["a", "b"]}, "give 3 different names, one for each output of the model"),
+        (classifier, {"labels": ["a", "b", "b"]}, "give 3 different names"),
+        (classifier, {"labels": "abc"}, "give 3 different names"),
+        (classifier, {"max_length": 3}, "'max_length': the script that trains a ClassificationModel has no such flag"),
+        (classifier, {"head": "bilstm"}, "'head' follows from the model, the tokenizer and the folder; leave it out"),
+        (classifier, {"max_seq_length": 65}, "max_seq_length=65 exceeds max_position_embeddings=64 of the model"),
+        (span, {}, "the outputs of a SpanModel have no labels; leave them out"),
+        (span, {"labels": None}, "no part of a context fits beside a question"),  # found when it is read again
+        (encoder, {}, "BertEncoder is none of ClassificationModel, SpanModel, TaggingModel, PretrainingModel"),
+    ):
+        with pytest.raises(UserError, match=message):
+            save_model(tmp_path / "out", model, tokenizer, **{"labels": LABELS, **changes})
+    with pytest.raises(UserError, match="tokenizer is 'vocab.txt'; give the FullTokenizer"):
+        save_model(tmp_path / "out", classifier, "vocab.txt", labels=LABELS)
+    assert not os.listdir(tmp_path)
+    with pytest.raises(UserError, match="pairs exists already; give another folder, or delete it first"):
+        save_model(pairs[0], classifier, tokenizer, labels=LABELS)
+
+
+@pytest.mark.slow
+def test_every_model_is_saved(encoder, tokenizer, tmp_path):
+    windows = {"labels": LABELS, "multi_label": True, "doc_stride": 4}
+    for name, model, flags, texts in (
+        ("windows", ClassificationModel(encoder, num_outputs=3, window_length=16), windows, "the town " * 30),
+        ("score", ClassificationModel(encoder, num_outputs=1, feature_layers="last"), {}, "the town"),
+        ("tags", TaggingModel(encoder, num_outputs=3, head="bilstm"), {"labels": ["O", "B-X", "I-X"]}, "the town"),
+        ("words", PretrainingModel(encoder), {}, "the [MASK]"),
+        ("answers", SpanModel(encoder), {"max_query_length": 9, "doc_stride": 20}, ("who", "the baker")),
+    ):
+        predictor = Predictor(save_model(tmp_path / name, model, tokenizer, **flags))
+        assert predictor(texts)
+        if name == "score":
+            expected = model(tokenizer([texts]))
+            np.testing.assert_allclose(predictor([texts]), expected[:, 0], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_scripts_read_the_folder(pairs, tmp_path):
+    folder, expected = pairs
+    rows = "".join(f"{first}\t{second}\n" for first, second in PAIRS)
+    (tmp_path / "texts.tsv").write_text(f"text\tsecond\n{rows}")
+    flags = {
+        "bert_config_file": f"{folder}/bert_config.json",
+        "vocab_file": f"{folder}/vocab.txt",
+        "max_seq_length": 32,
+    }
+    flags |= {"task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text", "text_b_column": "second"}
+    flags |= {"output_dir": str(folder), "do_lower_case": False, "do_export": True, "export_dir": str(tmp_path / "out")}
+    run_classifier.run(ClassifierConfig(**flags, do_predict=True, predict_file="texts.tsv"))
+    found = np.loadtxt(folder / "test_results.tsv")
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    exported = [[result.probabilities[label] for label in LABELS] for result in Predictor(tmp_path / "out")(PAIRS)]
+    np.testing.assert_allclose(exported, expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""ALBERT in the scripts: pretraining, fine-tuning, export, features and attention, with a tiny config."""
+"""ALBERT in the scripts: fine-tuning, export, features, attention; with its own tokenizer in test_spm_model_file.py."""
 
 import dataclasses
 import json
@@ -13,25 +13,17 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
-from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.config.run_configs.tools import StudentConfig
 from official_bert.inference.attention import AttentionReader
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.runs import (
-    create_pretraining_data,
     extract_features,
     make_student,
     run_classifier,
-    run_ner,
-    run_pretraining,
-    run_squad,
 )
 from official_bert.tokenization import FullTokenizer
-from official_bert.training.results import read_results
-from tests.conftest import GOLDEN, assert_refused
+from tests.conftest import assert_refused
 from tests.export_fixtures import write_reviews
 from tests.exports import LABELS
 
@@ -131,54 +123,6 @@ def test_the_other_models_config_is_said_by_name(reviews_flags, files_of_model, 
         {**flags, "layer_wise_lr_decay": 0.9},
         "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights",
     )
-
-
-@pytest.mark.slow
-def test_pretraining_with_the_order_of_sentences(albert, corpus_file, tmp_path, config):
-    records = str(tmp_path / "train.tfrecord")
-    lengths = {"max_seq_length": 48, "max_predictions_per_seq": 8}
-    create_pretraining_data.run(
-        PretrainingDataConfig(
-            input_file=corpus_file, output_file=records, vocab_file=albert["vocab_file"], sentence_order=True,
-            do_whole_word_mask=True, max_ngram_length=3, dupe_factor=2, **lengths,
-        )
-    )  # fmt: skip
-    flags = {
-        **albert, "input_file": records, "output_dir": str(tmp_path / "out"), **lengths, "num_train_steps": 6,
-        "train_batch_size": 8, "sentence_order": True, "export_dir": str(tmp_path / "export"), "num_warmup_steps": 2,
-    }  # fmt: skip
-    run_pretraining.run(PretrainingConfig(**flags, do_train=True, do_eval=True, do_export=True))
-    scores = read_results(str(tmp_path / "out" / "eval_results.txt"))
-    assert {"sentence_order_accuracy", "sentence_order_loss"} < scores.keys()
-    assert not any(name.startswith("next_sentence") for name in scores)
-    trained = CheckpointReader(str(tmp_path / "out"))
-    assert trained.shapes["cls/predictions/transform/dense/kernel"] == (config.hidden_size, config.embedding_size)
-    (filled,) = Predictor(str(tmp_path / "export"))(["the [MASK] town"])
-    assert len(filled) == 1 and len(filled[0]) == 5
-
-
-@pytest.mark.slow
-def test_questions_are_answered(albert, tmp_path):
-    flags = {
-        **albert, "train_file": str(GOLDEN / "inputs" / "squad_v1.json"), "output_dir": str(tmp_path / "out"),
-        "predict_file": str(GOLDEN / "inputs" / "squad_v1.json"), "max_seq_length": 48, "max_query_length": 16,
-        "doc_stride": 16, "train_batch_size": 4, "num_train_epochs": 1.0,
-    }  # fmt: skip
-    run_squad.run(SquadConfig(**flags, do_train=True, do_predict=True))
-    answers = json.loads((tmp_path / "out" / "predictions.json").read_text())
-    assert answers
-    assert Predictor(str(tmp_path / "out"))([("who woke", "the harbour woke before the town")])
-
-
-@pytest.mark.slow
-def test_words_are_tagged(albert, tmp_path):
-    sentence = "".join(f"{word} NN _ {tag}\n" for word, tag in (("the", "O"), ("harbour", "B-LOC"), ("woke", "O")))
-    for name in ("eng.train", "eng.testa", "eng.testb"):
-        (tmp_path / name).write_text((sentence + "\n") * 8)
-    flags = {**albert, "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"), "max_seq_length": 16}
-    settings = {"train_batch_size": 4, "num_train_epochs": 1.0, "feature_layers": "concat_last_four"}
-    run_ner.run(TaggingConfig(**flags, **settings, do_train=True, do_eval=True, do_predict=True))
-    assert os.path.exists(tmp_path / "out" / "predictions.conll")
 
 
 def test_features_of_all_layers(albert, tmp_path):

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 
+from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
@@ -28,6 +29,7 @@ from official_bert.runs import (
     run_squad,
 )
 from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
+from official_bert.training.results import read_results
 from tests.conftest import assert_refused
 from tests.export_fixtures import write_reviews
 from tests.record_files import read_records
@@ -42,7 +44,7 @@ def albert(model_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("albert")
     golden = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
     config = dataclasses.replace(
-        golden, vocab_size=VOCAB_SIZE, embedding_size=8, num_hidden_layers=1, num_hidden_groups=1, inner_group_num=1
+        golden, vocab_size=VOCAB_SIZE, embedding_size=8, num_hidden_layers=2, num_hidden_groups=1, inner_group_num=2
     )
     prefix = BertEncoder(config).save_checkpoint(folder / "model.ckpt-best")
     shutil.move(folder / "bert_config.json", folder / "albert_config.json")
@@ -141,9 +143,9 @@ def test_records_mask_whole_words(albert, tmp_path, corpus_file):
 
 
 @pytest.mark.slow
-def test_pretraining_draws_whole_words_while_training_and_is_exported(albert, tmp_path, corpus_file):
+def test_pretraining_draws_whole_words_learns_the_order_of_sentences_and_is_exported(albert, tmp_path, corpus_file):
     records = str(tmp_path / "train.tfrecord")
-    flags = {"spm_model_file": albert["spm_model_file"], "max_seq_length": 48}
+    flags = {"spm_model_file": albert["spm_model_file"], "max_seq_length": 48, "sentence_order": True}
     create_pretraining_data.run(
         PretrainingDataConfig(input_file=corpus_file, output_file=records, dupe_factor=1, masking="none", **flags)
     )
@@ -152,6 +154,12 @@ def test_pretraining_draws_whole_words_while_training_and_is_exported(albert, tm
     run_pretraining.run(
         PretrainingConfig(**flags, do_train=True, do_eval=True, do_export=True, export_dir=str(tmp_path / "export"))
     )
+    scores = read_results(str(tmp_path / "out" / "eval_results.txt"))
+    assert {"sentence_order_accuracy", "sentence_order_loss"} < scores.keys()
+    assert not any(name.startswith("next_sentence") for name in scores)
+    config = BertConfig.from_json_file(albert["bert_config_file"])
+    trained = CheckpointReader(str(tmp_path / "out"))
+    assert trained.shapes["cls/predictions/transform/dense/kernel"] == (config.hidden_size, config.embedding_size)
     text = "The smith of [MASK] has 2,000, [MASK]s."
     ours, exported = (Predictor(str(tmp_path / name))(text) for name in ("out", "export"))
     assert [len(candidates) for candidates in ours] == [5, 5]
@@ -191,9 +199,12 @@ def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert
     }  # fmt: skip
     run_squad.run(SquadConfig(**flags, do_train=True, do_predict=True, do_export=True))
     predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
-    exported = Predictor(str(tmp_path / "export"))([(question, context) for question, _, context in questions])
-    for (_, identifier, context), answers in zip(questions, exported, strict=True):
-        assert answers[0].text == predictions[identifier] != ""
+    ours, exported = (
+        Predictor(str(tmp_path / name))([(question, context) for question, _, context in questions])
+        for name in ("out", "export")
+    )
+    for (_, identifier, context), answers, others in zip(questions, exported, ours, strict=True):
+        assert answers[0].text == others[0].text == predictions[identifier] != ""
         assert context[answers[0].start : answers[0].end] == answers[0].text
 
 
@@ -206,8 +217,10 @@ def test_tags_are_the_same_in_the_export(albert, tmp_path):
     flags = {
         **albert, "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"), "max_seq_length": 32,
         "train_batch_size": 4, "num_train_epochs": 1.0, "export_dir": str(tmp_path / "export"),
+        "feature_layers": "concat_last_four",
     }  # fmt: skip
-    run_ner.run(TaggingConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    run_ner.run(TaggingConfig(**flags, do_train=True, do_eval=True, do_predict=True, do_export=True))
+    assert (tmp_path / "out" / "predictions.conll").exists()
     text = " ".join(word for word, _ in words)
     ours, exported = (Predictor(str(tmp_path / name))(text) for name in ("out", "export"))
     assert ours.words == exported.words == [word for word, _ in words]

@@ -254,24 +254,14 @@ def test_a_killed_process_of_two_ends_the_job(many_texts, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.multi_process
-def test_a_cluster_of_two_pools_loses_one(many_texts, tmp_path):
-    script = "tools/beam_predict.py"
-    with cluster(tmp_path) as running, started(script, tmp_path, **many_texts, beam_args=running.beam_args) as job:
-        running.kill_a_busy_pool()
-        assert_failed_for_a_lost_worker(job, tmp_path.glob("found*"))
+def test_a_cluster_tells_the_mistakes_that_its_pools_find_and_predicts(many_texts, tmp_path):
+    """That it loses a pool is seen in test_beam_pretraining_data.py."""
     with cluster(tmp_path) as running:
-        result = run_script(script, **few(many_texts), beam_args=running.beam_args)
+        flags = {**few(many_texts), "beam_args": running.beam_args}
+        result = run_script("tools/beam_predict.py", **{**flags, "text_b_column": "nothing"})
+        assert_fails(result, "many.tsv", "no column 'nothing'; the columns are 'text', 'other'")
+        assert result.errors.count(".py: error: ") == 1 and "running" not in result.last_error_line
+        result = run_script("tools/beam_predict.py", **flags)
         assert result.code == 0, result
         assert "the model was loaded 2 time(s)" in result.errors
-    assert_all_there(tmp_path, many_texts)
-
-
-@pytest.mark.slow
-@pytest.mark.multi_process
-def test_a_mistake_found_by_a_pool_is_told_here(reviews, texts, tmp_path):
-    names, _ = texts
-    with cluster(tmp_path, num_pools=1) as running:
-        flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"], beam_args=running.beam_args)
-        result = run_script("tools/beam_predict.py", **{**flags, "text_b_column": "nothing"})
-    assert_fails(result, "long.tsv", "no column 'nothing'; the columns are 'text', 'other'")
-    assert result.errors.count(".py: error: ") == 1 and "running" not in result.last_error_line
+    assert_all_there(tmp_path, flags)

@@ -114,15 +114,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(whole, settings, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_devices_share_the_batches(settings, tmp_path):
-    run_classifier.run(ClassifierConfig(**settings, output_dir=str(tmp_path), num_replicas=2))
-    counts = [int(arrays(tmp_path, step)["num_examples"]) for step in range(last_step(tmp_path) + 1)]
-    assert counts[-1] == 2 * NUM_TEXTS
-    assert all(count % 2 == 0 for count in counts)
-    assert all(np.isfinite(loss) for _, loss, _ in metrics(tmp_path))
-
-
-@pytest.mark.slow
 def test_parts_of_a_batch_are_computed_one_after_another(settings, tmp_path):
     run_classifier.run(
         ClassifierConfig(**settings, output_dir=str(tmp_path), num_replicas=2, gradient_accumulation_steps=2)

@@ -39,6 +39,7 @@ from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.pretraining.vocabulary import with_vocabulary
+from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tasks.tagging.files import configured_file
 from official_bert.tokenization import read_tokenizer
 from official_bert.tokenization.vocab import Vocabulary
@@ -97,7 +98,8 @@ def check_classifier(config: ClassifierConfig) -> None:
 
 
 def check_squad(config: SquadConfig) -> None:
-    """Checks the files of `run_squad.py`; see `check_classifier`."""
+    """Checks the files of `run_squad.py`, and that the windows overlap; see `check_classifier`."""
+    WindowOptions.of(config)
     if not config.ensemble:
         _check_finetuning(config)
     else:

@@ -135,6 +135,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("run_ner", train, "contains neither eng.train nor train.txt; check the folder, or give --train_file"),
         ("run_ner", {**evaluate, **bare}, "no checkpoint in --output_dir"),
         ("run_squad", {**train, "train_file": absent}, "--train_file: there is no"),
+        ("run_squad", {**train, "train_file": corpus_file, "doc_stride": 128}, "--doc_stride=128 must be from 1 to 59"),
         ("run_squad", {**predict, **bare}, "no checkpoint in --output_dir"),
         ("run_squad", {**predict, "ensemble_checkpoints": absent}, "no such checkpoint"),
         ("run_squad", predict, "nothing"),

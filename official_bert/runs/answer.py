@@ -11,6 +11,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.servable import Answer, load_servable
+from official_bert.tasks.question_answering.windows import half_stride
 from official_bert.training.model_files import read_model_files
 
 _NO_ANSWER = "(no answer)"
@@ -62,7 +63,7 @@ def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
         return config
     stride = AnswerOptions.doc_stride
     if stride >= config.max_seq_length - 4:  # as WindowOptions demands
-        stride = max(1, (config.max_seq_length - config.max_query_length - 3) // 2)
+        stride = half_stride(config.max_seq_length, config.max_query_length)
         logging.info(
             "windows of %d wordpieces are too short for the default --doc_stride=%d; using %d, half of the context "
             "that fits beside the longest question",

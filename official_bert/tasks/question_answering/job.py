@@ -78,13 +78,7 @@ class QuestionAnsweringJob(FinetuningJob):
         self.config = config
         self.bert_config = bert_config
         self.tokenizer = tokenizer
-        self._options = WindowOptions(
-            max_seq_length=config.max_seq_length,
-            doc_stride=config.doc_stride,
-            max_query_length=config.max_query_length,
-            answer_alignment="offsets" if config.spm_model_file else config.answer_alignment,
-            drop_out_of_window=config.drop_out_of_window,
-        )
+        self._options = WindowOptions.of(config)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = self._read_sets()
         if config.do_export:

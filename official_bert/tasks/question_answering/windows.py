@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
+from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.contexts import ALIGNMENTS, tokenize_contexts
 from official_bert.tasks.question_answering.examples import Question, SquadSet, words_of_answer
@@ -37,6 +38,17 @@ class WindowOptions:
     answer_alignment: str = "reference"
     drop_out_of_window: bool = False
 
+    @classmethod
+    def of(cls, config: SquadConfig) -> "WindowOptions":
+        """Gathers the flags of a run."""
+        return cls(
+            max_seq_length=config.max_seq_length,
+            doc_stride=config.doc_stride,
+            max_query_length=config.max_query_length,
+            answer_alignment="offsets" if config.spm_model_file else config.answer_alignment,
+            drop_out_of_window=config.drop_out_of_window,
+        )
+
     def __post_init__(self):
         room = self.max_seq_length - self.max_query_length - 3
         if self.max_query_length < 0 or room < 1:
@@ -49,10 +61,16 @@ class WindowOptions:
         if not 0 < self.doc_stride < most:
             raise UserError(
                 f"doc_stride={self.doc_stride} must be from 1 to {most - 1}: windows must overlap, and one of "
-                f"max_seq_length={self.max_seq_length} holds at most {most} wordpieces of the context"
+                f"max_seq_length={self.max_seq_length} holds at most {most} wordpieces of the context; give doc_stride="
+                f"{half_stride(self.max_seq_length, self.max_query_length)}, half of what fits beside a long question"
             )
         if self.answer_alignment not in ALIGNMENTS:
             raise UserError(f"answer_alignment={self.answer_alignment} must be one of {', '.join(ALIGNMENTS)}")
+
+
+def half_stride(max_seq_length: int, max_query_length: int) -> int:
+    """Half of the context that fits into a window beside the longest question: a stride with which windows overlap."""
+    return max(1, (max_seq_length - max_query_length - 3) // 2)
 
 
 class Window(NamedTuple):

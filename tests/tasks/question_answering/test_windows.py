@@ -308,6 +308,7 @@ def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
         ((40, 0, 8), ["doc_stride=0 must be from 1 to 35"]),
         ((40, -5, 8), ["doc_stride=-5"]),
         ((40, 36, 8), ["doc_stride=36 must be from 1 to 35", "at most 36 wordpieces", "must overlap"]),
+        ((128, 128, 64), ["must be from 1 to 123", "give doc_stride=30, half of what fits beside a long question"]),
         ((40, 10, 8, "nearby"), ["answer_alignment=nearby", "reference, offsets"]),
     ],
 )
@@ -319,7 +320,7 @@ def test_options_that_do_not_fit_are_refused(lengths, parts):
 
 
 def test_options_that_just_fit_and_the_references_defaults_are_taken():
-    for lengths in ((68, 1, 63), (40, 35, 8), (384, 128, 64), (128, 64, 64), (12, 5, 0)):
+    for lengths in ((68, 1, 63), (40, 35, 8), (384, 128, 64), (128, 64, 64), (128, 30, 64), (12, 5, 0)):
         assert WindowOptions(*lengths).doc_stride == lengths[1]
 
 

@@ -7,7 +7,8 @@ one, and keeps a thread waiting for each request; so the batches are formed here
 import asyncio
 import collections
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ import numpy as np
 from official_bert.config.batching import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
+
+_POSITIONS_PER_EXAMPLE = 128  # for which a batch has room, on average
+_BYTES_PER_POSITION = 4  # of a text, about
 
 
 class QueueFullError(RuntimeError):
@@ -27,12 +31,17 @@ class _Call(NamedTuple):
 
     inputs: Arrays
     num_examples: int
+    work: int  # positions, about
     answer: asyncio.Future
     deadline: float  # on the event loop's clock: when it no longer waits for others
 
 
 class Batcher:
-    """Calls a function with the rows of several calls at once; all methods but `compute` run on the event loop."""
+    """Calls a function with the rows of several calls at once; all methods but `compute` run on the event loop.
+
+    A batch has bounded work, so a large call is computed in parts, and calls that wait take turns, part by part. Parts
+    that are too much for a batch, as they cannot be divided, leave one thread to the others, if there are several.
+    """
 
     def __init__(
         self,
@@ -55,8 +64,11 @@ class Batcher:
         """
         self._compute, self._settings, self._executor = compute, settings, executor
         self._is_joining, self._observe = is_joining, observe
-        self._waiting: collections.deque[_Call] = collections.deque()
-        self._num_waiting = self._num_running = 0  # examples, and batches
+        self._most_work = settings.max_execution_batch_size * _POSITIONS_PER_EXAMPLE
+        self._waiting: collections.deque[collections.deque[_Call]] = collections.deque()  # the parts of each call
+        self._num_waiting = self._num_running = self._num_large = (
+            0  # examples, and batches, and those that are too large
+        )
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:
@@ -78,50 +90,78 @@ class Batcher:
             raise QueueFullError(f"{self._num_waiting} examples are waiting; try again later")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.batch_timeout_micros / 1e6
-        answers = []
-        for start in range(0, max(num_examples, 1), size):
-            part = {name: values[start : start + size] for name, values in inputs.items()}
-            call = _Call(part, min(size, num_examples - start), loop.create_future(), deadline)
-            self._waiting.append(call)
-            self._num_waiting += call.num_examples
-            answers.append(call.answer)
+        calls = [
+            _Call({name: values[rows] for name, values in inputs.items()}, size, work, loop.create_future(), deadline)
+            for rows, size, work in self._parts(inputs, num_examples)
+        ]
+        self._waiting.append(collections.deque(calls))
+        self._num_waiting += num_examples
         self._start_batches()
-        parts = await asyncio.gather(*answers)
+        parts = await asyncio.gather(*(call.answer for call in calls))
         return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _parts(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
+        """The rows of each part of a call, their number and their work."""
+        works = _work(inputs, num_examples)
+        if not self._is_joining:
+            yield slice(None), num_examples, sum(works)
+            return
+        start = work = 0
+        for row, more in enumerate(works):
+            if row > start and (
+                row - start == self._settings.max_execution_batch_size or work + more > self._most_work
+            ):
+                yield slice(start, row), row - start, work
+                start, work = row, 0
+            work += more
+        yield slice(start, num_examples), num_examples - start, work
 
     def _start_batches(self) -> None:
         """Starts what is full, or has waited long enough, as far as threads are free."""
         while self._waiting and self._num_running < self._settings.num_batch_threads:
             loop = asyncio.get_running_loop()
             is_full = not self._is_joining or self._num_waiting >= self._settings.max_execution_batch_size
-            deadline = self._waiting[0].deadline
+            deadline = min(parts[0].deadline for parts in self._waiting) if not is_full else 0.0
             if not is_full and loop.time() < deadline:
                 if self._timer is None:
                     self._timer = loop.call_at(deadline, self._end_wait)
                 return
             calls = self._take()
+            if not calls:
+                return
+            is_large = self._is_large(calls[0])
             self._num_running += 1
+            self._num_large += is_large
             batch = loop.run_in_executor(self._executor, self._run, [call.inputs for call in calls])
-            batch.add_done_callback(functools.partial(self._finish, calls))
+            batch.add_done_callback(functools.partial(self._finish, calls, is_large))
 
     def _end_wait(self) -> None:
         self._timer = None
         self._start_batches()
 
     def _take(self) -> list[_Call]:
-        """The calls that come next, as many as fit into a batch."""
-        calls, num_examples = [], 0
-        while self._waiting and (
-            not calls
-            or (
-                self._is_joining
-                and num_examples + self._waiting[0].num_examples <= self._settings.max_execution_batch_size
-            )
-        ):
-            calls.append(self._waiting.popleft())
-            num_examples += calls[-1].num_examples
-        self._num_waiting -= num_examples
-        return calls
+        """The parts that come next, as many as fit into a batch, one of each call in turn."""
+        may_be_large = self._num_large < max(self._settings.num_batch_threads - 1, 1)
+        batch, num_examples, work = [], 0, 0
+        for _ in range(len(self._waiting)):
+            parts = self._waiting[0]
+            call = parts[0]
+            if self._is_large(call) and not may_be_large:
+                self._waiting.rotate(-1)
+                continue
+            num_examples, work = num_examples + call.num_examples, work + call.work
+            is_too_much = num_examples > self._settings.max_execution_batch_size or work > self._most_work
+            if batch and (is_too_much or not self._is_joining):
+                break
+            batch.append(parts.popleft())
+            self._num_waiting -= call.num_examples
+            self._waiting.popleft()
+            if parts:
+                self._waiting.append(parts)
+        return batch
+
+    def _is_large(self, call: _Call) -> bool:
+        return call.work > self._most_work
 
     def _run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
         """Computes a batch, in a thread; one wrong request must not spoil its neighbours."""
@@ -139,8 +179,9 @@ class Batcher:
             for size, end in zip(sizes, ends, strict=True)
         ]
 
-    def _finish(self, calls: Sequence[_Call], batch: asyncio.Future) -> None:
+    def _finish(self, calls: Sequence[_Call], is_large: bool, batch: asyncio.Future) -> None:
         self._num_running -= 1
+        self._num_large -= is_large
         results = [batch.exception()] * len(calls) if batch.exception() else batch.result()
         for call, result in zip(calls, results, strict=True):
             if call.answer.done():  # cancelled: the client has gone
@@ -150,6 +191,18 @@ class Batcher:
             else:
                 call.answer.set_result(result)
         self._start_batches()
+
+
+def _work(inputs: Arrays, num_examples: int) -> Sequence[int]:
+    """About how many positions each example takes: those that it has, or those that its texts may need."""
+    works = [0] * num_examples
+    for values in inputs.values():
+        if values.dtype != object:
+            works = [max(work, math.prod(values.shape[1:])) for work in works]
+        elif num_examples:
+            lengths = (sum(map(len, texts)) for texts in values.reshape(num_examples, -1))
+            works = [work + length // _BYTES_PER_POSITION for work, length in zip(works, lengths, strict=True)]
+    return works
 
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:

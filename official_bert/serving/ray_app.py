@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from official_bert.config.batching import BatchingSettings
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.rest_endpoints import add_endpoints
-from official_bert.serving.rest_format import RequestError, answer_body, read_request, request_arrays
+from official_bert.serving.rest_format import RequestError
 from official_bert.serving.served_model import ServedModel, ServedVersion
 from official_bert.support import files
 
@@ -107,9 +107,8 @@ class ServedExport:
           HTTPException: the request is wrong, or too many wait.
         """
         try:
-            request = read_request(body)
-            inputs = request_arrays(request, version.signature(request.signature_name).dtypes)
-            return answer_body(await version.predict(request.signature_name, inputs), request.is_in_rows)
+            request, inputs = await version.read(body)
+            return await version.write(await version.predict(request.signature_name, inputs), request.is_in_rows)
         except RequestError as error:
             raise HTTPException(400, str(error)) from error
         except QueueFullError as error:

@@ -3,21 +3,17 @@
 The API is that of https://www.tensorflow.org/tfx/serving/api_rest.
 """
 
-import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
-from google.protobuf import json_format
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from tensorflow.core.protobuf import saved_model_pb2
 
-from official_bert.serving.body_limit import BodyLimit
+from official_bert.serving.gate import Gate
+from official_bert.serving.rest_format import quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
-from official_bert.serving.versions import SAVED_MODEL_FILE
-from official_bert.support import files
 
 
 class RestModel(Protocol):
@@ -60,41 +56,36 @@ def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
     async def metadata(request: Request) -> Response:
         model, version = found(request)
         specification = {"name": model.name, "signature_name": "", "version": str(version.number)}
-        signatures = {"signature_def": {"signature_def": _signature_definitions(version)}}
+        signatures = {"signature_def": {"signature_def": version.definitions}}
         return JSONResponse({"model_spec": specification, "metadata": signatures})
 
-    for number in ("", "/versions/{number:int}"):
+    async def refuse(request: Request) -> Response:
+        found(request)
+        raise HTTPException(404, "this server does not explain, classify or regress; its models answer at :predict")
+
+    for number in ("", "/versions/{number}"):
         path = f"/v1/models/{{model_name}}{number}"
         app.add_route(f"{path}:predict", predict, methods=["POST"])  # Starlette's, which are the fastest
+        for verb in ("explain", "classify", "regress"):
+            app.add_route(f"{path}:{verb}", refuse, methods=["POST"])
         app.add_route(path, status, methods=["GET"])
         app.add_route(f"{path}/metadata", metadata, methods=["GET"])
-    app.add_middleware(BodyLimit)
+    app.add_middleware(Gate)
     app.add_exception_handler(HTTPException, _answer_http_error)
 
 
-def find_version(model: RestModel, number: int | None) -> ServedVersion:
+def find_version(model: RestModel, number: str | None) -> ServedVersion:
     """The version that is served.
 
     Raises:
       HTTPException: another one was asked for.
     """
     version = model.served.version
-    if number not in (None, version.number):
-        raise HTTPException(404, f"version {number} of {model.name} is not served; version {version.number} is")
+    if number and number != str(version.number):
+        served = f"version {version.number} is"
+        raise HTTPException(404, f"version {quoted(number)} of {model.name} is not served; {served}")
     return version
 
 
 async def _answer_http_error(_: Request, error: HTTPException) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code)
-
-
-def _signature_definitions(version: ServedVersion) -> dict[str, Any]:
-    """The signatures as TensorFlow Serving shows them."""
-    with files.open_file(os.path.join(version.folder, SAVED_MODEL_FILE), "rb") as source:
-        definitions = saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
-    return {
-        name: json_format.MessageToDict(
-            definitions[name], preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        for name in version.signatures
-    }

@@ -5,9 +5,8 @@ columns (`inputs`, answered by `outputs`), and `{"b64": "..."}` for bytes.
 """
 
 import base64
-import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +16,28 @@ from official_bert.support.errors import listed
 
 _ROWS, _COLUMNS = "instances", "inputs"
 _KEYS = {"signature_name", _ROWS, _COLUMNS}
+_MOST_SHOWN = 200  # characters of what a client sent, in messages
+_BYTES_AT_ONCE = 1 << 20
 
 
 class RequestError(ValueError):
     """A mistake of the client; the message says what is wrong."""
+
+
+class NamesError(RequestError):
+    """The request has other inputs than the signature reads."""
+
+
+class InputType(NamedTuple):
+    """The values that a signature reads as one input.
+
+    Attributes:
+      dtype: their type; strings have the type object.
+      rank: number of dimensions.
+    """
+
+    dtype: np.dtype
+    rank: int
 
 
 class JsonRequest(NamedTuple):
@@ -37,20 +54,19 @@ class JsonRequest(NamedTuple):
     is_in_rows: bool
 
 
-def read_request(body: bytes) -> JsonRequest:
+def read_request(body: bytes, most_values: int) -> JsonRequest:
     """Reads a request.
+
+    Args:
+      body: what the client sent.
+      most_values: maximum number of values in it.
 
     Raises:
       RequestError: it is not JSON, or not such a request.
     """
-    try:
-        request = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"the request is not JSON: {error}") from error
-    if not isinstance(request, dict):
-        raise RequestError('the request must be a JSON object with "inputs" or "instances"')
+    request = read_object(body, most_values)
     if unknown := set(request) - _KEYS:
-        raise RequestError(f"the request has an unknown key: {listed(sorted(unknown))}")
+        raise RequestError(f"the request has an unknown key: {quoted_names(unknown)}")
     if (_ROWS in request) == (_COLUMNS in request):
         raise RequestError('the request must have either "inputs" or "instances"')
     name = request.get("signature_name", SERVING_DEFAULT)
@@ -63,12 +79,51 @@ def read_request(body: bytes) -> JsonRequest:
     return JsonRequest(name, values, is_in_rows)
 
 
-def request_arrays(request: JsonRequest, dtypes: Mapping[str, np.dtype]) -> dict[str, np.ndarray]:
+def read_object(body: bytes, most_values: int) -> dict[str, Any]:
+    """Reads a JSON object; one with too many values is refused in a fraction of the time that reading it would take.
+
+    Python's reader keeps all other threads waiting.
+
+    Raises:
+      RequestError: it is not JSON, is no object or has too many values.
+    """
+    if len(body) > most_values and (number := _num_values(body)) > most_values:
+        raise RequestError(f"the request has about {number} values; at most {most_values} are allowed")
+    try:
+        content = json.loads(body)
+    except RecursionError as error:
+        raise RequestError("the request is not JSON that can be read: it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise RequestError("the request is not JSON: it is not UTF-8") from error
+    except json.JSONDecodeError as error:
+        raise RequestError(f"the request is not JSON: {error}") from error
+    except ValueError as error:
+        raise RequestError("the request is not JSON that can be read: a number has too many digits") from error
+    if not isinstance(content, dict):
+        raise RequestError('the request must be a JSON object with "inputs" or "instances"')
+    return content
+
+
+def _num_values(body: bytes) -> int:
+    """About how many values JSON has: commas and opening brackets, but for those in strings."""
+    if b"\\" in body:
+        body = body.replace(rb"\\", b"__").replace(rb"\"", b"__")
+    number, is_inside = 1, False
+    for start in range(0, len(body), _BYTES_AT_ONCE):
+        part = np.frombuffer(body, np.uint8, min(_BYTES_AT_ONCE, len(body) - start), start)
+        is_string = np.logical_xor.accumulate(part == ord('"')) ^ is_inside
+        number += np.count_nonzero(np.isin(part, list(b",[{")) & ~is_string)
+        is_inside = is_string[-1]
+    return int(number)
+
+
+def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_examples: int) -> dict[str, np.ndarray]:
     """Makes arrays of a request.
 
     Args:
       request: the request.
-      dtypes: the type of each input of its signature; strings have the type object.
+      types: what each input of its signature must be.
+      most_examples: maximum number of examples.
 
     Returns:
       The values by input; strings as bytes.
@@ -76,17 +131,33 @@ def request_arrays(request: JsonRequest, dtypes: Mapping[str, np.dtype]) -> dict
     Raises:
       RequestError: they are not what the signature reads.
     """
-    columns = _columns(request, list(dtypes))
-    check_names(columns, dtypes)
-    return {name: _array(name, columns[name], dtype) for name, dtype in dtypes.items()}
+    columns = _columns(request, list(types), most_examples)
+    check_names(columns, types)
+    return {name: _array(name, columns[name], input_type, most_examples) for name, input_type in types.items()}
+
+
+def quoted(value: str) -> str:
+    """What a client sent, as a message shows it: on one line, and only the first of very many characters."""
+    return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
+
+
+def quoted_names(names: Iterable[str]) -> str:
+    """Several such values."""
+    return listed(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..." for name in sorted(names))
+
+
+def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most_examples: int) -> None:
+    """Raises a RequestError unless values have the right number of dimensions and few enough examples."""
+    if rank != expected_rank:
+        raise RequestError(f"{name} must have {expected_rank} dimension(s), but has {rank}")
+    if num_examples > most_examples:
+        raise RequestError(f"the request has {num_examples} examples; at most {most_examples} are allowed")
 
 
 def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raises a RequestError unless the inputs have the names that a signature has."""
     if set(inputs) != set(expected):
-        raise RequestError(
-            f"the signature reads {listed(sorted(expected))}, but the request has {listed(sorted(inputs))}"
-        )
+        raise NamesError(f"the signature reads {listed(sorted(expected))}, but the request has {quoted_names(inputs)}")
 
 
 def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
@@ -109,24 +180,26 @@ def as_integers(name: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
       RequestError: they are none, or too large for the type.
     """
     if values.size and values.dtype.kind not in "iu":
-        raise RequestError(f"{name} must have whole numbers of at most 64 bits")
+        raise _not_whole(name)
     limits = np.iinfo(dtype)
     if values.size and not (limits.min <= values.min() and values.max() <= limits.max):
         raise RequestError(f"{name} must be from {limits.min} to {limits.max}")
     return values.astype(dtype)
 
 
-def _columns(request: JsonRequest, names: list[str]) -> dict[str, Any]:
+def _columns(request: JsonRequest, names: list[str], most_examples: int) -> dict[str, Any]:
     values = request.values
     if not request.is_in_rows:
         if _is_named(values):
             return values
+    elif len(values) > most_examples:
+        raise RequestError(f"the request has {len(values)} examples; at most {most_examples} are allowed")
     elif all(map(_is_named, values)):
         if any(row.keys() != values[0].keys() for row in values):
             raise RequestError('all of "instances" must have the same inputs')
         return {name: [row[name] for row in values] for name in values[0]}
     if len(names) != 1:
-        raise RequestError(f"the signature reads {listed(sorted(names))}, so the values need these names")
+        raise NamesError(f"the signature reads {listed(sorted(names))}, so the values need these names")
     return {names[0]: values}
 
 
@@ -139,34 +212,69 @@ def _is_bytes(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"b64"}
 
 
-def _array(name: str, value: Any, dtype: np.dtype) -> np.ndarray:
-    if dtype != np.dtype(object):
-        try:
-            return as_integers(name, np.array(value), dtype)
-        except ValueError as error:
-            raise error if isinstance(error, RequestError) else _ragged(name) from error
-    array = np.array(_encoded(name, value), dtype=object)
-    if not all(isinstance(text, bytes) for text in array.flat):
+def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> np.ndarray:
+    rank, first = 0, value
+    while isinstance(first, list):
+        rank, first = rank + 1, first[0] if first else None
+    check_size(name, rank, input_type.rank, len(value) if rank else 0, most_examples)
+    if input_type.dtype != np.dtype(object):
+        return integer_array(name, value, rank, input_type.dtype)
+    array = np.array(_encoded(name, value, rank), dtype=object)
+    if array.ndim != input_type.rank or not all(isinstance(text, bytes) for text in array.flat):
         raise _ragged(name)
     return array
+
+
+def integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
+    """Makes an array of whole numbers in lists of lists.
+
+    Raises:
+      RequestError: they are none, or too large for the type, or the lists have different lengths.
+    """
+    if not _are_whole(values, rank):  # NumPy would give all strings the length of the longest
+        raise _not_whole(name)
+    try:
+        array = np.array(values)
+    except ValueError as error:
+        raise _ragged(name) from error
+    return as_integers(name, array, dtype)
 
 
 def _ragged(name: str) -> RequestError:
     return RequestError(f"{name} has rows of different lengths")
 
 
-def _encoded(name: str, value: Any) -> Any:
-    """The same with bytes for strings; as in the reference, what cannot be encoded (a lone surrogate) is dropped."""
-    if isinstance(value, list):
-        return [_encoded(name, part) for part in value]
+def _are_whole(values: Any, rank: int) -> bool:
+    if rank == 0 or not isinstance(values, list):
+        return type(values) is int
+    return set(map(type, values)) <= {int} if rank == 1 else all(_are_whole(part, rank - 1) for part in values)
+
+
+def _not_whole(name: str) -> RequestError:
+    return RequestError(f"{name} must have whole numbers of at most 64 bits")
+
+
+def _encoded(name: str, value: Any, rank: int) -> Any:
+    if rank and isinstance(value, list):
+        return [_encoded(name, part, rank - 1) for part in value]
+    return as_bytes(name, value)
+
+
+def as_bytes(name: str, value: Any) -> bytes:
+    """A string in JSON as bytes; as in the reference, what cannot be encoded (a lone surrogate) is dropped.
+
+    Raises:
+      RequestError: it is something else.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "ignore")
     if _is_bytes(value) and isinstance(value["b64"], str):
         try:
             return base64.b64decode(value["b64"], validate=True)
-        except binascii.Error as error:
-            raise RequestError(f"{name}: {error}, in the value of b64") from error
-    raise RequestError(f"{name} must have strings, not {json.dumps(value):.40}")
+        except ValueError as error:
+            raise RequestError(f"{name} has a value of b64 that is not base64") from error
+    kind = {list: "a list", dict: "an object"}.get(type(value)) or quoted(json.dumps(value))[1:-1]
+    raise RequestError(f"{name} must have strings, not {kind}")
 
 
 def _plain(values: np.ndarray) -> Any:

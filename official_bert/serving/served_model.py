@@ -1,27 +1,48 @@
 """The versions of an export as a server needs them: checked requests, batches, and a new version when it appears."""
 
+import asyncio
 import gc
 import os
 import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import saved_model_pb2
 
 from official_bert.config.batching import BatchingSettings
 from official_bert.serving.batching import Arrays, Batcher
-from official_bert.serving.rest_format import RequestError, check_names
+from official_bert.serving.rest_format import (
+    InputType,
+    JsonRequest,
+    NamesError,
+    RequestError,
+    answer_body,
+    check_names,
+    check_size,
+    quoted,
+    read_request,
+    request_arrays,
+)
 from official_bert.serving.saved_model import WARMUP_FILE
-from official_bert.serving.versions import complete_versions, highest_version, load_version
+from official_bert.serving.servable import EXAMPLES, TEXT
+from official_bert.serving.versions import SAVED_MODEL_FILE, complete_versions, highest_version, load_version
 from official_bert.serving.warmup import read_warmup
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed, plain_message
 
+Result = TypeVar("Result")
+
 _POLL_SECONDS = 1.0
+_MOST_OF_A_REASON = 500  # characters
+_SMALL = 1 << 16  # bytes of a request, or values of an answer, that the event loop reads or writes itself
+_VALUES_PER_EXAMPLE = 1 << 11  # of a request: three inputs of 512 positions, and some more
 # Lines of TensorFlow's messages that speak of its graph.
 _OF_THE_GRAPH = ("Graph execution error", "Detected at node", "<stack traces", "\t")
 
@@ -42,9 +63,11 @@ class Signature:
         self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)
 
     @property
-    def dtypes(self) -> dict[str, np.dtype]:
-        """The NumPy type of each input; strings have the type object."""
-        return {name: np.dtype(spec.dtype.as_numpy_dtype) for name, spec in self.inputs.items()}
+    def input_types(self) -> dict[str, InputType]:
+        """What each input must be."""
+        return {
+            name: InputType(np.dtype(spec.dtype.as_numpy_dtype), spec.shape.rank) for name, spec in self.inputs.items()
+        }
 
     @property
     def is_joining(self) -> bool:
@@ -52,7 +75,13 @@ class Signature:
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
-        """Calls the signature; blocks."""
+        """Calls the signature; blocks.
+
+        Raises:
+          RequestError: what should be serialized examples is something else, which TensorFlow would log as it is.
+        """
+        if self.name == EXAMPLES:
+            _check_examples(inputs[EXAMPLES])
         outputs = self._function(**{name: tf.constant(values) for name, values in inputs.items()})
         return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel keeps no order
 
@@ -68,13 +97,10 @@ class Signature:
             values = inputs[name]
             if values.dtype != spec.dtype.as_numpy_dtype:
                 raise RequestError(f"{name} must be of the type {spec.dtype.name}, but is {values.dtype.name}")
-            if values.ndim != spec.shape.rank:
-                raise RequestError(f"{name} must have {spec.shape.rank} dimension(s), but has {values.ndim}")
+            check_size(name, values.ndim, spec.shape.rank, len(values) if values.ndim else 0, max_batch_size)
             sizes.add(len(values))
         if len(sizes) > 1:
             raise RequestError(f"{listed(sorted(self.inputs))} must have the same number of examples")
-        if max(sizes) > max_batch_size:
-            raise RequestError(f"the request has {max(sizes)} examples; at most {max_batch_size} are allowed")
 
 
 class ServedVersion:
@@ -84,6 +110,7 @@ class ServedVersion:
       number: the version's number.
       folder: where it lies.
       signatures: its signatures by name.
+      definitions: the same as TensorFlow Serving shows them.
     """
 
     def __init__(
@@ -92,6 +119,7 @@ class ServedVersion:
         number: int,
         settings: BatchingSettings,
         executor: ThreadPoolExecutor,
+        reader: ThreadPoolExecutor,
         observe: Callable[[int], None],
     ):
         """Loads a version and replays its warm-up requests, so that no user waits for the first answers.
@@ -100,13 +128,16 @@ class ServedVersion:
           UserError: it is damaged, or its requests are.
         """
         self.number, self.folder = number, os.path.join(export_dir, str(number))
-        self._settings = settings
+        self._settings, self._reader = settings, reader
+        self.most_examples = settings.max_batch_size
+        self.most_values = settings.max_batch_size * _VALUES_PER_EXAMPLE
         self._export = load_version(self.folder)  # holds the weights
         self.signatures = {name: Signature(name, function) for name, function in self._export.signatures.items()}
         self._batchers = {
             name: Batcher(signature.compute, settings, executor, is_joining=signature.is_joining, observe=observe)
             for name, signature in self.signatures.items()
         }
+        self.definitions = self._definitions()
         warmup_file = os.path.join(self.folder, "assets.extra", WARMUP_FILE)
         if files.exists(warmup_file):
             for name, inputs in read_warmup(warmup_file):
@@ -119,8 +150,50 @@ class ServedVersion:
           RequestError: there is none of that name.
         """
         if name not in self.signatures:
-            raise RequestError(f"there is no signature {name!r}; the model has {listed(sorted(self.signatures))}")
+            raise RequestError(f"there is no signature {quoted(name)}; the model has {listed(sorted(self.signatures))}")
         return self.signatures[name]
+
+    async def read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
+        """Reads a request of TensorFlow Serving's REST API, and makes arrays of it.
+
+        Raises:
+          RequestError: the request is wrong.
+        """
+        return await self.aside(len(body), lambda: self._read(body))
+
+    async def write(self, outputs: Arrays, is_in_rows: bool) -> bytes:
+        """Writes the answer to such a request."""
+        size = sum(values.size for values in outputs.values())
+        return await self.aside(size, lambda: answer_body(outputs, is_in_rows))
+
+    async def aside(self, size: int, work: Callable[[], Result]) -> Result:
+        """Does what takes long where much has to be read or written in a thread, one after the other."""
+        if size <= _SMALL:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    def _read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
+        request = read_request(body, self.most_values)
+        types = self.signature(request.signature_name).input_types
+        try:
+            return request, request_arrays(request, types, self.most_examples)
+        except NamesError as error:
+            if TEXT not in self.signatures or request.signature_name == TEXT:
+                raise
+            names = listed(sorted(self.signatures[TEXT].inputs))
+            raise NamesError(
+                f'{error}; the signature that reads texts ({names}) is "signature_name": "{TEXT}"'
+            ) from None
+
+    def _definitions(self) -> dict[str, Any]:
+        with files.open_file(os.path.join(self.folder, SAVED_MODEL_FILE), "rb") as source:
+            definitions = saved_model_pb2.SavedModel.FromString(source.read()).meta_graphs[0].signature_def
+        return {
+            name: json_format.MessageToDict(
+                definitions[name], preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+            for name in self.signatures
+        }
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:
         """Answers a request to a signature.
@@ -164,6 +237,7 @@ class ServedModel:
         self._export_dir, self._settings, self._observe = export_dir, settings, observe
         self._poll_seconds = poll_seconds
         self._executor = ThreadPoolExecutor(settings.num_batch_threads, thread_name_prefix="batch")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
         self._refused: set[int] = set()
         self._is_ending = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="versions", daemon=True)
@@ -180,16 +254,24 @@ class ServedModel:
             self._watcher.join()
 
     def _load(self, number: int) -> ServedVersion:
-        version = ServedVersion(self._export_dir, number, self._settings, self._executor, self._observe)
+        version = ServedVersion(self._export_dir, number, self._settings, self._executor, self._reader, self._observe)
         logging.info("loaded version %d of %s", number, self._export_dir)
         return version
 
     def _watch(self) -> None:
+        is_away = False
         while not self._is_ending.wait(self._poll_seconds):
             try:
                 self._update()
-            except Exception:  # the folder may be remote, and away for a while; what was loaded goes on answering
-                logging.exception("cannot look for versions in %s", self._export_dir)
+            except Exception as error:  # the folder may be away for a while; what was loaded goes on answering
+                if not is_away:
+                    reason = plain_message(error).partition("\n")[0]
+                    logging.error("still serving version %d: cannot look for others: %s", self.version.number, reason)
+                is_away = True
+            else:
+                if is_away:
+                    logging.info("%s is back", self._export_dir)
+                is_away = False
 
     def _update(self) -> None:
         """Loads the highest version, if it is another one, and lets it answer; requests that wait keep theirs."""
@@ -206,9 +288,17 @@ class ServedModel:
         gc.collect()  # a loaded model holds itself in circles
 
 
+def _check_examples(values: np.ndarray) -> None:
+    for number, value in enumerate(values):
+        try:
+            tf.train.Example.FromString(value)
+        except DecodeError as error:
+            raise RequestError(f"{EXAMPLES} has, as number {number}, bytes that are no tf.train.Example") from error
+
+
 def _reason(error: tf.errors.OpError) -> str:
     """What an error says to a client, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
     lines = [line for line in plain_message(error).splitlines() if line and not line.startswith(_OF_THE_GRAPH)]
-    text = "; ".join(lines)
+    text = "; ".join(lines).removeprefix("Name: <unknown>, ")
     message = re.fullmatch(r"assertion failed: (.*)", text)
     return re.sub(r"[\[\]]", "", message[1]) if message else text or "the request does not fit the model"

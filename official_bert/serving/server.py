@@ -5,6 +5,7 @@ addresses of TensorFlow Serving's REST API. Needs the extra `serve`.
 """
 
 import asyncio
+import json
 import logging
 import uuid
 import warnings
@@ -15,27 +16,19 @@ import kserve
 import numpy as np
 import uvloop
 from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from kserve import errors, model_server
 from kserve.utils.numpy_codec import from_np_dtype
 from prometheus_client import Histogram
+from starlette.exceptions import HTTPException
 
 from official_bert.config.batching import BatchingSettings
 from official_bert.serving.batching import QueueFullError
-from official_bert.serving.body_limit import MOST_BYTES
+from official_bert.serving.gate import MOST_BYTES
+from official_bert.serving.open_format import LENGTH_HEADER, open_arrays, read_open_request
 from official_bert.serving.rest_endpoints import add_endpoints, find_version
-from official_bert.serving.rest_format import (
-    JsonRequest,
-    RequestError,
-    answer_body,
-    as_integers,
-    check_names,
-    read_request,
-    request_arrays,
-)
+from official_bert.serving.rest_format import JsonRequest, RequestError, quoted_names
 from official_bert.serving.servable import TEXT
-from official_bert.serving.served_model import ServedModel, ServedVersion, Signature
+from official_bert.serving.served_model import ServedModel, ServedVersion
 from official_bert.serving.ui_page import add_page
 
 _GRACE_SECONDS = 30  # that requests have to end after SIGTERM
@@ -47,6 +40,14 @@ class _RestCall(NamedTuple):
     """A request to TensorFlow Serving's REST API."""
 
     body: bytes
+    version: ServedVersion
+
+
+class _OpenCall(NamedTuple):
+    """A request to the open protocol's REST API; `json_length` is what its header says."""
+
+    body: bytes
+    json_length: str | None
     version: ServedVersion
 
 
@@ -64,6 +65,13 @@ class _Result(NamedTuple):
     outputs: Mapping[str, np.ndarray]
 
 
+class _OpenAnswer(NamedTuple):
+    """The body of an answer, and the length of its JSON if binary values follow."""
+
+    body: bytes
+    json_length: int | None
+
+
 class _Overloaded(errors.ModelNotReady):
     """Too many requests wait; KServe answers with 503, or UNAVAILABLE."""
 
@@ -75,7 +83,7 @@ class _Overloaded(errors.ModelNotReady):
         return self.reason
 
 
-_REFUSALS = (errors.InvalidInput, errors.ModelNotFound, NotImplementedError, _Overloaded)
+_REFUSALS = (errors.InvalidInput, errors.ModelNotFound, errors.ModelNotReady, NotImplementedError)
 
 
 class ExportModel(kserve.Model):
@@ -96,18 +104,33 @@ class ExportModel(kserve.Model):
         answer, _ = await self(_RestCall(body, version))
         return answer
 
-    async def preprocess(self, payload: _RestCall | kserve.InferRequest, headers: Any = None) -> _Call:
+    async def answer_open(self, request: Request) -> Response:
+        """Answers a request to the open protocol's REST API."""
+        version = find_version(self, request.path_params.get("number"))
+        call = _OpenCall(await request.body(), request.headers.get(LENGTH_HEADER), version)
+        answer, _ = await self(call)
+        if answer.json_length is None:
+            return Response(answer.body, media_type="application/json")
+        headers = {LENGTH_HEADER: str(answer.json_length)}
+        return Response(answer.body, media_type="application/octet-stream", headers=headers)
+
+    async def preprocess(self, payload: _RestCall | _OpenCall | kserve.InferRequest, headers: Any = None) -> _Call:
         """Makes arrays of a request."""
         try:
-            if isinstance(payload, kserve.InferRequest):
-                version = find_version(self, _number(payload.model_version))
-                name = _signature_name(payload)
-                return _Call(version, name, _tensors(payload, version.signature(name)), payload)
-            request = read_request(payload.body)
-            inputs = request_arrays(request, payload.version.signature(request.signature_name).dtypes)
-            return _Call(payload.version, request.signature_name, inputs, request)
-        except RequestError as error:
-            raise errors.InvalidInput(str(error)) from error
+            if isinstance(payload, _RestCall):
+                request, inputs = await payload.version.read(payload.body)
+                return _Call(payload.version, request.signature_name, inputs, request)
+            if isinstance(payload, _OpenCall):
+                return await payload.version.aside(len(payload.body), lambda: self._read_open(payload))
+            version = find_version(self, payload.model_version)
+            return await version.aside(_size(payload), lambda: _open_call(payload, version))
+        except (RequestError, HTTPException) as error:
+            raise errors.InvalidInput(getattr(error, "detail", None) or str(error)) from error
+
+    def _read_open(self, payload: _OpenCall) -> _Call:
+        version = payload.version
+        request = read_open_request(payload.body, payload.json_length, self.name, version.most_values)
+        return _open_call(request, version)
 
     async def predict(self, payload: _Call, headers: Any = None, response_headers: Any = None) -> _Result:
         """Computes."""
@@ -120,12 +143,20 @@ class ExportModel(kserve.Model):
 
     async def postprocess(
         self, result: _Result, headers: Any = None, response_headers: Any = None
-    ) -> bytes | kserve.InferResponse:
+    ) -> bytes | _OpenAnswer | kserve.InferResponse:
         """Makes the answer."""
-        call = result.call
+        call, version = result.call, result.call.version
         if isinstance(call.request, JsonRequest):
-            return answer_body(result.outputs, call.request.is_in_rows)
-        return _infer_response(self.name, call.version.number, call.request, result.outputs)
+            return await version.write(result.outputs, call.request.is_in_rows)
+        size = sum(values.size for values in result.outputs.values())
+        return await version.aside(size, lambda: self._open_answer(call, result.outputs))
+
+    def _open_answer(self, call: _Call, outputs: Mapping[str, np.ndarray]) -> _OpenAnswer | kserve.InferResponse:
+        response = _infer_response(self.name, call.version.number, call.request, outputs)
+        if call.request.from_grpc:
+            return response
+        answer, json_length = response.to_rest()
+        return _OpenAnswer(answer if isinstance(answer, bytes) else json.dumps(answer).encode(), json_length)
 
     def get_input_types(self) -> list[dict[str, Any]]:
         """The inputs of the signature that V2 requests call by default."""
@@ -174,7 +205,8 @@ def serve(
     model_server.args.grpc_max_send_message_length = -1  # no limit, as over REST
     for logger in ("kserve", "kserve.trace", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(logger).setLevel(logging.WARNING)
-    logging.getLogger("kserve").addFilter(_without_traceback)
+    for logger in ("kserve", "uvicorn.error"):
+        logging.getLogger(logger).addFilter(_on_one_line)
     warnings.filterwarnings("ignore", "ORJSONResponse is deprecated")  # KServe's own class of answers
     model = ExportModel(name, ServedModel(export_dir, settings, _BATCH_EXAMPLES.observe))
     server = _Server(
@@ -197,10 +229,13 @@ def serve(
     server.start([model])
 
 
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """Shortens the log of a client's mistake to one line."""
+def _on_one_line(record: logging.LogRecord) -> bool:
+    """Shortens the log of a client's mistake to one line, which holds no characters that a terminal would obey."""
+    message = record.getMessage()
     if record.exc_info and isinstance(record.exc_info[1], _REFUSALS):
-        record.msg, record.args, record.exc_info = "%s", (record.exc_info[1],), None
+        message, record.exc_info = str(record.exc_info[1]), None
+    shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in message)
+    record.msg, record.args = shown, ()
     return True
 
 
@@ -213,27 +248,12 @@ def _add_endpoints(repository: kserve.ModelRepository) -> None:
             raise errors.ModelNotFound(name)
         return model
 
+    async def infer(request: Request) -> Response:
+        return await find(request.path_params["model_name"]).answer_open(request)
+
     add_endpoints(model_server.app, find)
-    model_server.app.add_exception_handler(RequestValidationError, _answer_invalid)
-
-
-async def _answer_invalid(_: Request, error: RequestValidationError) -> Response:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return JSONResponse({"error": f"{place}: {first['msg']}"}, 400)
-
-
-def _number(text: str | None) -> int | None:
-    """The number of a version.
-
-    Raises:
-      RequestError: it is none.
-    """
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal()):
-        raise RequestError(f"model_version {text!r} is not the number of a version")
-    return int(text)
+    for number in ("", "/versions/{number}"):
+        model_server.app.add_route(f"/v2/models/{{model_name}}{number}/infer", infer, methods=["POST"])
 
 
 def _signature_name(request: kserve.InferRequest) -> str:
@@ -244,30 +264,20 @@ def _signature_name(request: kserve.InferRequest) -> str:
     return str(getattr(value, "string_param", value))  # over gRPC a message
 
 
-def _tensors(request: kserve.InferRequest, signature: Signature) -> dict[str, np.ndarray]:
-    """The inputs of a V2 request as a signature takes them.
+def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
+    """A request of the open protocol as it is computed.
 
     Raises:
-      RequestError: they do not fit it.
+      RequestError: it does not fit its signature.
     """
-    tensors = {tensor.name: tensor for tensor in request.inputs}
-    check_names(tensors, signature.inputs)
-    inputs = {}
-    for name, dtype in signature.dtypes.items():
-        if tensors[name].datatype != from_np_dtype(dtype):
-            raise RequestError(f"{name} must have the datatype {from_np_dtype(dtype)}, not {tensors[name].datatype}")
-        try:
-            values = tensors[name].as_numpy()
-            inputs[name] = _bytes(values) if dtype == np.dtype(object) else as_integers(name, values, dtype)
-        except Exception as error:  # of any kind: the library reads the client's numbers unchecked
-            raise RequestError(f"{name} does not have the shape that it says, or other values: {error}") from error
-    return inputs
+    name = _signature_name(request)
+    inputs = open_arrays(request, version.signature(name).input_types, version.most_examples)
+    return _Call(version, name, inputs, request)
 
 
-def _bytes(values: np.ndarray) -> np.ndarray:
-    """Strings as bytes; numbers in JSON are none."""
-    flat = [text if isinstance(text, bytes) else text.encode("utf-8", "ignore") for text in values.flat]
-    return np.array(flat, object).reshape(values.shape)
+def _size(request: kserve.InferRequest) -> int:
+    """About how much a request of gRPC has to be read."""
+    return sum(len(tensor.data or ()) + len(tensor._raw_data or b"") for tensor in request.inputs)
 
 
 def _infer_response(
@@ -275,9 +285,11 @@ def _infer_response(
 ) -> kserve.InferResponse:
     wanted = {output.name for output in request.request_outputs or ()}
     if unknown := wanted - set(outputs):
-        raise errors.InvalidInput(f"there is no output {', '.join(sorted(unknown))}; there are {', '.join(outputs)}")
+        raise errors.InvalidInput(f"there is no output {quoted_names(unknown)}; there are {', '.join(outputs)}")
     tensors = []
     for name, values in outputs.items():
+        if values.dtype == object:  # texts that are not UTF-8 cannot be written as JSON
+            values = np.vectorize(lambda text: text.decode("utf-8", "replace").encode(), otypes=[object])(values)
         tensor = kserve.InferOutput(name, list(values.shape), from_np_dtype(values.dtype))
         tensor.set_data_from_numpy(values, binary_data=request.use_binary_outputs)
         tensors.append(tensor)

@@ -61,6 +61,37 @@ def test_what_may_not_be_joined_is_computed_alone_and_whole():
     assert [len(batch) for batch in compute.batches] == [1, 9]
 
 
+def test_work_is_bounded_and_calls_take_turns():
+    compute = Doubling()
+    run([np.ones([8, 256], int), [[2]]], compute)  # 4 * 128 positions are a batch
+    # Two rows of the long call fit into a batch; the next two were waiting before the short call came.
+    assert [sorted(row[0] for row in batch) for batch in compute.batches] == [[1, 1], [1, 1], [2], [1, 1], [1, 1]]
+
+
+def test_what_is_too_large_for_a_batch_leaves_a_thread_to_others():
+    may_go, order = threading.Event(), []
+
+    def compute(inputs):
+        is_large = len(inputs["x"][0]) > 2048
+        if is_large:
+            may_go.wait(10)
+        order.append("large" if is_large else "small")
+        return {"y": np.array([len(text) for text in inputs["x"]])}
+
+    async def calls(executor):
+        settings = BatchingSettings(num_batch_threads=2, max_execution_batch_size=4, batch_timeout_micros=0)
+        batcher = Batcher(compute, settings, executor, is_joining=True)
+        large = [asyncio.ensure_future(batcher({"x": np.array([b"a" * 3000] * 3, object)})) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(batcher({"x": np.array([b"a"], object)}), 5)
+        may_go.set()
+        return await asyncio.gather(*large)
+
+    with ThreadPoolExecutor(2) as executor:
+        assert [answer["y"].tolist() for answer in asyncio.run(calls(executor))] == [[3000] * 3] * 3
+    assert order == ["small"] + ["large"] * 9
+
+
 def test_a_wrong_call_fails_alone():
     first, wrong, last = run([[[1]], [[-1]], [[2]]], Doubling())
     assert doubled([first, last]) == [[2], [4]]

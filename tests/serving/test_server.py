@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import socket
+import struct
 import threading
 import time
 
@@ -49,6 +50,9 @@ def server(export_dir, tmp_path_factory):
     if server.process.poll() is None:
         assert server.end() == 0, server.log
     assert "Traceback" not in server.log
+    assert all(line.replace("\t", "").isprintable() and len(line) < 1000 for line in server.log.splitlines()), (
+        server.log
+    )
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,10 @@ def test_every_signature_answers_and_ids_are_the_default(server, signatures, exp
     np.testing.assert_allclose([answer["predictions"][0]["logits"]], logits, atol=TOLERANCE)
 
 
+def nested(depth):
+    return json.loads("[" * depth + '["a"]' + "]" * depth)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -106,7 +114,7 @@ def test_every_signature_answers_and_ids_are_the_default(server, signatures, exp
         ({"inputs": {"text_a": [1], "text_b": [""]}, "signature_name": "text"}, "text_a must have strings, not 1"),
         ({"inputs": {"text_a": "a", "text_b": "b"}, "signature_name": "text"}, "must have 1 dimension(s), but has 0"),
         ({"inputs": {"text_a": ["a"], "text_b": []}, "signature_name": "text"}, "the same number of examples"),
-        ({"inputs": {**TEXTS, "text_a": [{"b64": "%"}] * 4}, "signature_name": "text"}, "in the value of b64"),
+        ({"inputs": {**TEXTS, "text_a": [{"b64": "é"}] * 4}, "signature_name": "text"}, "a value of b64 that is not"),
         ({"inputs": {**IDS, "input_ids": [[2, 1182, 3]]}}, "input_ids must be from 0 to 1181, but is from 2 to 1182"),
         ({"inputs": {**IDS, "input_ids": [[2, 2**31, 3]]}}, "input_ids must be from -2147483648 to 2147483647"),
         ({"inputs": {**IDS, "input_ids": [[2, 2**70, 3]]}}, "input_ids must have whole numbers"),
@@ -120,7 +128,19 @@ def test_every_signature_answers_and_ids_are_the_default(server, signatures, exp
         ({"inputs": IDS, "outputs": []}, "unknown key: 'outputs'"),
         ({"inputs": IDS, "signature_name": 3}, "signature_name must be a string"),
         ({"inputs": {name: [""] * 1025 for name in TEXTS}, "signature_name": "text"}, "has 1025 examples; at most"),
-        ({"instances": [{"b64": "YQ=="}], "signature_name": "examples"}, "Could not parse example input"),
+        ({"instances": [{"b64": "YQ=="}], "signature_name": "examples"}, "bytes that are no tf.train.Example"),
+        ({"instances": [{"b64": ""}], "signature_name": "examples"}, "Feature: input_ids"),
+        (b'{"inputs": {"text_a": %sTrue}}' % (b"[" * 2000), "it is nested too deeply"),
+        (b'{"inputs": {"input_ids": [[%s]]}}' % (b"7" * 5000), "a number has too many digits"),
+        (b'{"inputs": "\xff"}', "it is not UTF-8"),
+        (b'{"inputs": [%s"a"]}' % (b'"a",' * (1 << 21)), "has about 2097155 values; at most 2097152 are allowed"),
+        ({"inputs": {**TEXTS, "text_a": nested(50)}, "signature_name": "text"}, "1 dimension(s), but has 51"),
+        ({"inputs": {**TEXTS, "text_a": ["", nested(900)]}, "signature_name": "text"}, "must have strings, not a list"),
+        ({"inputs": {**IDS, "input_ids": nested(900)}}, "must have 2 dimension(s), but has 901"),
+        ({"inputs": {**IDS, "input_ids": [["a" * (1 << 20), *"bcd"]]}}, "input_ids must have whole numbers"),
+        ({"inputs": IDS, "signature_name": "\n" * 5000}, "there is no signature '" + r"\n" * 200 + "...'"),
+        ({"instances": ["text"]}, """signature that reads texts ('text_a', 'text_b') is "signature_name": "text\""""),
+        ({"inputs": TEXTS}, """signature that reads texts ('text_a', 'text_b') is "signature_name": "text\""""),
     ],
 )  # fmt: skip
 def test_mistakes_of_clients(server, body, message):
@@ -133,12 +153,28 @@ def test_what_is_not_there(server):
     for method, path in (
         ("POST", "/v1/models/other:predict"), ("GET", "/v1/models/other"), ("GET", "/v1/models/reviews/versions/7"),
         ("POST", "/v1/models/reviews/versions/7:predict"), ("GET", "/v2/models/other"), ("GET", "/nowhere"),
+        ("GET", f"/v1/models/reviews/versions/{'9' * 4301}"), ("POST", "/v1/models/reviews:explain"),
+        ("POST", "/v2/models/reviews/versions/7/infer"), ("POST", "/v1/models/a%0A%1B[31mb:predict"),
+        ("POST", "/v2/models/a%0A%1B[31mb/infer"), ("GET", "/v2/models/a%0A%1B[31mb"),
     ):  # fmt: skip
         status, answer = server.send(method, path, b"{}" if method == "POST" else None)
         assert status == 404 and set(json.loads(answer)) == {"error"}, path
     status, answer = server.send("POST", "/v2/repository/models/reviews/unload")
     assert status == 501 and b"cannot be unloaded" in answer
+    assert server.send("POST", "/v2/repository/models/a%0Ab/load")[0] == 503
     assert server.get("/v2/models/reviews/ready")[0] == 200
+
+
+def test_clients_that_leave_are_at_most_a_line_of_the_log(server):
+    """The end of the server looks for tracebacks."""
+    num_lines = len(server.log.splitlines())
+    text = json.dumps({"signature_name": "text", "inputs": {name: texts[:1] * 512 for name, texts in TEXTS.items()}})
+    for body in ("{", text):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            head = f"POST /v1/models/reviews:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {len(text)}\r\n\r\n"
+            connection.sendall((head + body).encode())
+    server.outputs("text", TEXTS)
+    assert len(server.log.splitlines()) <= num_lines + 2
 
 
 def test_the_size_of_requests_is_limited(server):
@@ -195,12 +231,55 @@ def test_the_open_protocol_over_rest(server, expected):
     for wrong, message in (
         (v2_request(TEXTS, parameters={"signature_name": "absent"}), "there is no signature 'absent'"),
         (v2_request({"text_a": ["a"]}), "but the request has 'text_a'"),
-        (v2_request(TEXTS).replace(b"[4]", b"[5]"), "cannot reshape"),
-        (v2_request(TEXTS).replace(b"BYTES", b"INT32"), "must have the datatype BYTES, not INT32"),
-        (v2_request(TEXTS, outputs=[{"name": "absent"}]), "there is no output absent"),
+        (v2_request(TEXTS).replace(b"[4]", b"[5]"), "has 4 values, but says that its shape is [5]"),
+        (v2_request(TEXTS).replace(b"[4]", b"[-1]"), "must have a shape of numbers from 0"),
+        (v2_request(TEXTS).replace(b"[4]", b"[1025]"), "has 1025 examples; at most 1024 are allowed"),
+        (v2_request(TEXTS).replace(b"[4]", b'["4"]'), 'must have a "shape", a list of numbers'),
+        (v2_request({**TEXTS, "text_a": [nested(900)] * 4}), "text_a must have strings, not a list"),
+        (b'{"inputs": [1]}', '"inputs" must be a list of objects'),
+        (b"", "the request is not JSON"),
+        (v2_request(TEXTS).replace(b"BYTES", b"INT32"), "must have the datatype BYTES, not 'INT32'"),
+        (v2_request(TEXTS, outputs=[{"name": "absent"}]), "there is no output 'absent'"),
         (b"{", "JSON"),
     ):
         status, answer = server.send("POST", path, wrong, headers)
+        assert status == 400 and message in json.loads(answer)["error"], answer
+
+
+def test_binary_values_of_the_open_protocol(server, expected):
+    def send(values, length=None, **changes):
+        inputs = [
+            {
+                "name": name,
+                "shape": [4],
+                "datatype": "BYTES",
+                "parameters": {"binary_data_size": len(values)},
+                **changes,
+            }
+            for name in TEXTS
+        ]
+        content = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+        headers = {"Inference-Header-Content-Length": length or str(len(content))}
+        return server.send("POST", "/v2/models/reviews/infer", content + values * 2, headers)
+
+    texts = b"".join(struct.pack("<I", len(text)) + text for text in (b"a", b"", b"town", b"\xff"))
+    status, answer = send(texts)
+    (end,) = (place + 2 for place in range(len(answer)) if answer[place : place + 2] == b"]}")
+    outputs = json.loads(answer[:end])["outputs"]
+    assert status == 200 and len(answer) - end == sum(output["parameters"]["binary_data_size"] for output in outputs)
+    too_long = {"parameters": {"binary_data_size": 10**9}}
+    for arguments, message in (
+        ((struct.pack("<I", 10**9) + texts[4:], None, {}), "does not have 4 strings, each after its length"),
+        ((texts + bytes(4), None, {}), "does not have 4 strings"),
+        ((texts[:-1], None, {}), "does not have 4 strings"),
+        ((texts, None, {"datatype": "INT32"}), "must have the datatype BYTES, not 'INT32'"),
+        ((texts, None, too_long), "has no data, neither as JSON nor as binary_data_size says"),
+        ((b"", None, too_long), "has no data"),
+        *(((texts, length, {}), "must be a number of at most") for length in ("1000000000", "abc", "9" * 5000)),
+        ((texts, "7", {}), "the request is not JSON"),
+    ):
+        values, length, changes = arguments
+        status, answer = send(values, length, **changes)
         assert status == 400 and message in json.loads(answer)["error"], answer
 
 
@@ -410,6 +489,21 @@ def test_requests_that_have_begun_are_answered_after_sigterm(server):
     waiting.join()
     status, answer = answers[0]
     assert status == 200 and len(answer["outputs"]["logits"]) == 1024
+
+
+def test_a_folder_that_is_away_is_one_line_of_the_log_until_it_is_back(export_dir, tmp_path, caplog):
+    away, folder = tmp_path / "away", tmp_path / "export"
+    shutil.copytree(export_dir, folder)
+    served = ServedModel(str(folder), BatchingSettings(num_batch_threads=1), poll_seconds=0.01)
+    served.start_watching()
+    for number in range(1, 3):
+        folder.rename(away)
+        time.sleep(0.2)
+        away.rename(folder)
+        time.sleep(0.2)
+        lines = [record.getMessage() for record in caplog.records if "still serving version 1" in record.getMessage()]
+        assert len(lines) == number
+    served.close()
 
 
 def test_mistakes_at_the_start(export_dir, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,8 @@ MAX_NUMBER = 10**12  # unless option() sets another maximum; 64-bit counters hol
 MAX_SEED = 2**32 - 1  # NumPy's
 MAX_BATCH_SIZE = 2**20
 MAX_AXIS = 2**16  # what becomes an axis of a tensor: wordpieces of a sequence, answers to a question
-MAX_PARTS = 2**12  # devices, processes, windows of a text
+MAX_PARTS = 2**12  # devices, processes, windows of a text, files of an output, layers
+_SHOWN_CHARACTERS = 80  # of a value that may be long
 UNLIMITED = math.inf
 
 # The groups of flags, in the order of `--help`. Flags that must be given are in the first, whatever their own group is.
@@ -145,13 +147,19 @@ def _check_required(config: Any) -> None:
 
 
 def _check_paths(config: Any) -> None:
-    """Raises if a flag that names a file or folder is empty."""
+    """Raises if a flag that names a file or folder is empty, or one that names a folder (`..._dir`) names a file."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.metadata["is_path"] and value is not None and not value.strip():
             raise UserError(
                 f"--{field.name} is empty; name a file or folder, or leave the flag out (was a shell variable not set?)"
             )
+        if field.metadata["is_path"] and value is not None and field.name.endswith("_dir"):
+            existing = value
+            while existing and not os.path.lexists(existing):
+                existing = os.path.dirname(existing.rstrip("/"))
+            if existing and not os.path.isdir(existing):
+                raise UserError(f"--{field.name}={value}: {existing} is a file, not a folder; name a folder")
 
 
 def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any]) -> None:
@@ -173,9 +181,13 @@ def layer_numbers(layers: str, name: str = "layers") -> list[int]:
       name: the flag's, for the message.
 
     Raises:
-      UserError: it lists something else.
+      UserError: it lists something else, or too many.
     """
+    given = f"--{name}={layers[:_SHOWN_CHARACTERS]}{'...' * (len(layers) > _SHOWN_CHARACTERS)}"
+    names = layers.split(",")
+    if len(names) > MAX_PARTS:
+        raise UserError(f"{given}: lists {len(names):,} numbers; the maximum is {MAX_PARTS:,}")
     try:
-        return [int(layer) for layer in layers.split(",")]
+        return [int(layer) for layer in names]
     except ValueError as error:
-        raise UserError(f"--{name}={layers}: give whole numbers separated by commas, as in -1,-2") from error
+        raise UserError(f"{given}: give whole numbers separated by commas, as in -1,-2") from error

@@ -85,4 +85,4 @@ def run(config: BeamPretrainingDataConfig) -> None:
         seconds,
         f"{counts.num_records / seconds:,.0f}",
     )
-    logging.info("wrote %s", ", ".join(config.output_files))
+    logging.info("wrote %s", files.named(config.output_files))

@@ -19,8 +19,6 @@ from official_bert.tasks.pretraining.records import RecordMaker, read_corpus, wa
 from official_bert.tasks.pretraining.sharded import PART_BYTES, Resources, ShardedRun
 from official_bert.tokenization import Tokenizer, read_tokenizer
 
-_MANY_FILES = 4  # of which not all are named
-
 
 def run(config: PretrainingDataConfig) -> None:
     """Makes the records.
@@ -39,9 +37,7 @@ def run(config: PretrainingDataConfig) -> None:
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
         summary = make(config, input_files, tokenizer, maker)
     logging.info("%s", summary)
-    outputs = config.output_files
-    names = ", ".join(outputs) if len(outputs) < _MANY_FILES else f"{len(outputs)} files, {outputs[0]} to {outputs[-1]}"
-    logging.info("wrote %s", names)
+    logging.info("wrote %s", files.named(config.output_files))
 
 
 def record_maker(config: RecordOptions, tokenizer: Tokenizer) -> RecordMaker:

@@ -12,12 +12,13 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from official_bert.support.errors import UserError
 
 _MAX_NAME_BYTES = 255  # of a file or folder, on all usual file systems
+_MOST_NAMED = 3  # files in a message
 _SECONDS_TO_ANSWER = 30.0  # of a remote file system; TensorFlow itself tries again for many minutes
 _SPECIAL = (
     (stat.S_ISCHR, "a device"),
@@ -170,7 +171,15 @@ def explained_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
     except OSError as error:
         if error.filename not in (None, path, *hidden):
             raise
-        raise UserError(f"cannot {action} {path}: {error.strerror or error}") from error
+        advice = "; allow more with ulimit -n, or use fewer files" if error.errno == errno.EMFILE else ""
+        raise UserError(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
+
+
+def named(paths: Sequence[str]) -> str:
+    """Names files in a message; of many only the first and the last."""
+    if len(paths) <= _MOST_NAMED:
+        return ", ".join(paths)
+    return f"{len(paths):,} files, {paths[0]} to {paths[-1]}"
 
 
 def opened(path: str, mode: str) -> IO[Any]:

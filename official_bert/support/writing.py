@@ -305,7 +305,7 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
         remove_abandoned(path)
     partials = [partial_name(path) for path in paths]
     try:
-        with files.explained_errors("write", ", ".join(paths), *paths, *partials), contextlib.ExitStack() as stack:
+        with files.explained_errors("write", files.named(paths), *paths, *partials), contextlib.ExitStack() as stack:
             are_remote = [files.is_remote(path) for path in paths]
             sinks = [
                 stack.enter_context(files.open_file(partial, mode) if is_remote else _created(partial, mode))

@@ -230,14 +230,18 @@ def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, ignored: Co
     if not run:
         return
     defaults = {field.name: field.default for field in dataclasses.fields(job.config)}
+    here, there = [], []
     for name in [name for name in job.model_flags if name not in ignored]:
         given = getattr(job.config, name)
         # A run of an earlier version lacks newer flags; it did what they do by default.
         trained = run.flags.get(name, given if defaults[name] is None else defaults[name])
         if _plain(trained) != _plain(given):
-            raise UserError(
-                f"{name}={given}, but the checkpoints in {folder} were trained with {name}={trained}; {advice}"
-            )
+            here.append(f"{name}={given}")
+            there.append(f"{name}={trained}")
+    if here:
+        raise UserError(
+            f"{', '.join(here)}, but the checkpoints in {folder} were trained with {', '.join(there)}; {advice}"
+        )
 
 
 def _plain(value: object) -> object:

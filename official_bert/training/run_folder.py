@@ -284,13 +284,17 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
     if not run or not copy:
         return
     trained = BertConfig.from_json_file(copy)
-    for name in (*_DECISIVE_KEYS, *_DROPOUT_KEYS):
-        old, new = getattr(trained, name), getattr(config, name)
-        if old != new:
-            change = f"{name} is {new!r}, but the checkpoints in {folder} were trained with {old!r}"
-            if name in _DECISIVE_KEYS:
-                raise UserError(f"{change}; use {copy}")
-            logging.warning("%s", change)
+    for names in (_DECISIVE_KEYS, _DROPOUT_KEYS):
+        changes = [(name, getattr(config, name), getattr(trained, name)) for name in names]
+        changes = [(name, new, old) for name, new, old in changes if new != old]
+        if not changes:
+            continue
+        here = ", ".join(f"{name} is {new!r}" for name, new, _ in changes)
+        there = ", ".join(f"{name} {old!r}" for name, _, old in changes)
+        message = f"{here}, but the checkpoints in {folder} were trained with {there}"
+        if names == _DECISIVE_KEYS:
+            raise UserError(f"{message}; use {copy}")
+        logging.warning("%s", message)
 
 
 def _content(path: str) -> bytes:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from official_bert.config.options import UNLIMITED, check_options, option
+from official_bert.config.options import UNLIMITED, check_options, layer_numbers, option
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
 from official_bert.config.run_configs.sweeps import SweepConfig
@@ -20,6 +20,7 @@ class Sample:
     name: str | None = option("x", "Who.", required=True)
     other: str | None = option("x", "Whom.", required=True)
     path: str | None = option(None, "Where.", is_path=True)
+    output_dir: str | None = option(None, "Whither.", is_path=True)
     steps: int = option(1, "How far.")
     seed: int = option(1, "Whence.", maximum=UNLIMITED)
 
@@ -44,6 +45,8 @@ def test_values_within_the_limits_pass():
         ({"name": None, "other": None}, r"missing: --name \(Who\), --other \(Whom\)"),
         ({"path": ""}, r"--path is empty; name a file or folder, or leave the flag out \(was a shell variable not set"),
         ({"path": " \t"}, "--path is empty"),
+        ({"output_dir": __file__}, "--output_dir=.*: .*/test_options.py is a file, not a folder; name a folder"),
+        ({"output_dir": f"{__file__}/a/b/"}, "/a/b/: .*/test_options.py is a file, not a folder; name a folder"),
         ({"steps": 10**12 + 1}, "--steps=1000000000001: must be at most 1000000000000"),
         ({"share": 1e308}, "--share=1e[+]308: must be at most 1000000000000"),
         ({"share": float("inf")}, "--share=inf: must be a finite number"),
@@ -52,6 +55,12 @@ def test_values_within_the_limits_pass():
 def test_values_beyond_the_limits_are_refused_with_the_flag(values, message):
     with pytest.raises(UserError, match=message):
         Sample(**values)
+
+
+def test_lists_of_layers_have_a_limit():
+    assert layer_numbers("0,-1") == [0, -1]
+    with pytest.raises(UserError, match=r"^--layers=(-1,){26}-1\.\.\.: lists 100,000 numbers; the maximum is 4,096$"):
+        layer_numbers(",".join(["-1"] * 10**5))
 
 
 DATA = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
@@ -66,6 +75,7 @@ TRAINING = {"input_file": "a", "output_dir": "b", "bert_config_file": "c"}
         ({"masked_lm_prob": 1.5}, "--masked_lm_prob=1.5: must be at most 1"),
         ({"masked_lm_prob": float("nan")}, "--masked_lm_prob=nan: must be a finite number"),
         ({"dupe_factor": 0}, "--dupe_factor=0: must be at least 1"),
+        ({"num_shards": 10**5}, "--num_shards=100000: must be at most 4096"),
     ],
 )
 def test_pretraining_data_flags_are_checked(values, message):

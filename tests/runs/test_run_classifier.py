@@ -342,8 +342,11 @@ def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
     content = json.loads(path.read_text())
     del content["flags"]["strip_accents"], content["flags"]["basic_tokenize"], content["flags"]["feature_layers"]
     path.write_text(json.dumps(content))
-    with prints_error("--strip_accents=False, but the checkpoints in .* were trained with --strip", ClassifierConfig):
-        run(settings, do_predict=True, strip_accents=False)
+    message = (
+        "--strip_accents=False, --basic_tokenize=False, but the checkpoints in .* with --strip_.*, --basic_tokenize="
+    )
+    with prints_error(message, ClassifierConfig):
+        run(settings, do_predict=True, strip_accents=False, basic_tokenize=False)
     run(settings, do_predict=True)
     assert Predictor(tmp_path / "out")("the bright harbour").label in "01"
 

@@ -235,7 +235,9 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
     filled = Predictor(out, vocab_file=vocab_file)(["the [MASK] town", "the [MASK] harbour"])
     assert filled[0] == filled[1]  # what comes later is not seen
     evaluated = {**flags, "do_eval": True}
-    message = "attention_direction is 'bidirectional', but the checkpoints in .* were trained with 'left_to_right'"
+    message = (
+        "attention_direction is 'bidirectional', but the checkpoints in .* with attention_direction 'left_to_right'"
+    )
     with pytest.raises(UserError, match=message):
         run_pretraining.run(PretrainingConfig(**evaluated))
     run_pretraining.run(PretrainingConfig(**{**evaluated, "bert_config_file": f"{out}/bert_config.json"}))

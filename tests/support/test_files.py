@@ -3,6 +3,7 @@
 import errno
 import gzip
 import os
+import resource
 import socket
 import stat
 import subprocess
@@ -537,3 +538,18 @@ def test_nobody_else_may_read_what_is_not_complete(tmp_path):
     finally:
         os.umask(previous)
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_too_many_files_are_not_all_named(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    paths = [str(tmp_path / f"out-{number}") for number in range(200)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, limits[1]))
+    try:
+        with (
+            pytest.raises(UserError, match=r"^cannot write 200 files, \S+/out-0 to \S+/out-199: Too many .* ulimit -n"),
+            writing.atomic_writes(paths),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not os.listdir(tmp_path)

@@ -168,14 +168,21 @@ def test_words_in_the_places_of_unused_tokens_are_no_other_vocabulary(tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("num_attention_heads", 4), ("hidden_act", "relu"), ("hidden_size", 16)])
 def test_another_architecture_is_refused(folder, vocabulary, name, value):
     config = BertConfig.from_dict({**MODEL, name: value})
-    with pytest.raises(UserError, match=rf"{name} is {value!r}, but the checkpoints in .* were trained with"):
+    with pytest.raises(UserError, match=rf"^{name} is {value!r}, but the checkpoints in .* were trained with {name} "):
         check_same_model(folder, config, vocabulary)
+    several = BertConfig.from_dict({**MODEL, name: value, "intermediate_size": 24})
+    with pytest.raises(UserError, match=r"intermediate_size is 24.* but .* with .*intermediate_size \d+") as raised:
+        check_same_model(folder, several, vocabulary)
+    assert f"{name} is {value!r}" in str(raised.value)
 
 
 def test_an_albert_is_another_architecture(folder, vocabulary):
     albert = {"num_hidden_groups": 1, "embedding_size": 8}
     config = BertConfig.from_dict({**BertConfig.from_dict(MODEL).to_dict(), **albert})
-    with pytest.raises(UserError, match="embedding_size is 8, but the checkpoints in .* were trained with None"):
+    with pytest.raises(
+        UserError,
+        match="embedding_size is 8, num_hidden_groups is 1, but the checkpoints in .* with embedding_size None, num",
+    ):
         check_same_model(folder, config, vocabulary)
 
 

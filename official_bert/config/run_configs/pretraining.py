@@ -111,7 +111,7 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
         "that --output_file names.",
         group="output",
         minimum=0,
-        maximum=10**5,
+        maximum=MAX_PARTS,
     )
 
     masking: str = option(

@@ -385,7 +385,12 @@ def work_folder(path: str, made_from: str) -> Iterator[None]:
     if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:
         raise UserError(f"work_dir={path} contains other files; choose a folder that is empty or does not exist")
     with exclusive_lock(path, "makes records in"):
-        known = text_files.read_json(note, "note about the files").get("made_from") if os.path.exists(note) else None
+        known = None
+        if os.path.exists(note):
+            try:
+                known = text_files.read_json(note, "note about the files").get("made_from")
+            except UserError:
+                logging.warning("%s is damaged; starting again", note)
         if known is not None and known != made_from:
             logging.info("%s: its files were made from other text or with other flags; starting again", path)
         for name in os.listdir(path):

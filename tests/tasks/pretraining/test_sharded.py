@@ -219,6 +219,15 @@ def test_a_file_without_records_is_a_mistake(make, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"small", "out.work"}
 
 
+def test_a_damaged_note_starts_again(make, corpus, caplog, tmp_path):
+    (tmp_path / "out.work").mkdir()
+    (tmp_path / "out.work" / "made_from.json").write_bytes(b'{"made_from\xff": 1}')
+    (tmp_path / "out.work" / "documents-00000").write_bytes(b"old")
+    make(corpus, num_processes=1)
+    assert "made_from.json is damaged; starting again" in caplog.text
+    assert "documents-00000" not in caplog.text
+
+
 def test_files_of_others_are_left_alone(make, corpus, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")

@@ -53,6 +53,12 @@ def test_a_folder_with_files_of_others_is_left_alone(tmp_path, names, advice):
     assert all((tmp_path / name).read_text() == "words" for name in names)
 
 
+def test_what_comes_with_the_package_is_that_of_the_pages():
+    for name, folder in (("corpus", "demo"), ("reviews", "demo_reviews")):
+        for path in (ROOT / "official_bert" / "demo_data" / name).iterdir():
+            assert path.read_bytes() == (ROOT / "data" / folder / path.name).read_bytes()
+
+
 def test_a_failing_step_stops_the_demo(tmp_path):
     # A folder in the place of the first file that is made.
     (tmp_path / "vocab.txt").mkdir()

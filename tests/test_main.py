@@ -113,6 +113,16 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     assert run("--version").output == f"official-bert {__version__}\n"
     for name, script in SCRIPTS.items():
         assert run(name, "--help").output.startswith(script.summary)
+    result = run("demo", "--output_dir=demo", "--random_seed=x")
+    assert_fails(result, "official-bert demo: error: --random_seed")
+    (folder / "demo").mkdir()
+    (folder / "demo" / "bert_config.json").mkdir()  # in the place of what its fourth step makes
+    result = run("demo", "--output_dir=demo")
+    assert "documents gave" in result.errors and "== 4." in result.output, result
+    shutil.rmtree(folder / "demo")
+    program = "from official_bert.support.extras import install_command; print(install_command('serve'))"
+    command = subprocess.run([str(python), "-c", program], cwd=folder, env=environment, capture_output=True, text=True)
+    assert command.stdout == f"pip install '{wheel}[serve]'\n", command
     (folder / "corpus.txt").write_text((GOLDEN / "inputs" / "corpus.txt").read_text())
     result = run("build_vocab", "--input_file=corpus.txt", "--vocab_file=vocab.txt", "--vocab_size=300")
     assert result.code == 0, result
@@ -120,7 +130,8 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
         "create_pretraining_data", "--input_file=corpus.txt", "--output_file=out.tfrecord", "--vocab_file=vocab.txt"
     )
     assert result.code == 0, result
-    assert sorted(os.listdir(folder)) == ["corpus.txt", "out.tfrecord", "vocab.txt"]
+    made = ["out.tfrecord", "out.tfrecord.tokenizer.json", "out.tfrecord.vocab.txt"]
+    assert sorted(os.listdir(folder)) == ["corpus.txt", *made, "vocab.txt"]
     assert_fails(
         run("build_vocab", "--input_file=a", "--vocab_file=b"), "official-bert build_vocab: error: no file matches"
     )

@@ -34,9 +34,7 @@ from tests.conftest import (
 from tests.record_files import read_records
 
 FILES = [name + ".py" if (ROOT / f"{name}.py").exists() else f"tools/{name}.py" for name in SCRIPTS]
-DEMOS = ["tools/demo.py", "tools/demo_classifier.py"]  # have no required flags
-# Imported by the demos and by mkdocs, and what `make notebooks` runs.
-MODULES = ["tools/demonstration.py", "tools/mkdocs_hooks.py", "tools/run_notebooks.py"]
+MODULES = ["tools/mkdocs_hooks.py", "tools/run_notebooks.py"]  # for mkdocs and `make notebooks`
 
 
 def required_flags(script):
@@ -45,12 +43,12 @@ def required_flags(script):
 
 
 def test_every_script_has_a_file_and_every_file_a_script():
-    assert {*FILES, *DEMOS, *MODULES} == {
+    assert {*FILES, *MODULES} == {
         str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.py"), *ROOT.glob("tools/*.py"))
     }
 
 
-@pytest.mark.parametrize("script", [*FILES, *DEMOS])
+@pytest.mark.parametrize("script", FILES)
 def test_help_lists_the_flags_within_a_second(script):
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -63,14 +61,14 @@ def test_help_lists_the_flags_within_a_second(script):
     assert seconds < 1.0
     assert result.code == 0
     assert "\n  --" in result.output
-    assert ("\nrequired:\n" in result.output) == (script in FILES and bool(required_flags(script)))
+    assert ("\nrequired:\n" in result.output) == bool(required_flags(script))
 
 
 def test_importing_a_script_has_no_effect_and_does_not_import_tensorflow():
     program = f"""
 import os, sys, importlib.util
 from absl import flags
-for script in {[str(ROOT / script) for script in (*FILES, *DEMOS)]}:
+for script in {[str(ROOT / script) for script in FILES]}:
     sys.path[0] = os.path.dirname(script)
     spec = importlib.util.spec_from_file_location("script", script)
     spec.loader.exec_module(importlib.util.module_from_spec(spec))

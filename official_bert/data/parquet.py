@@ -7,6 +7,7 @@ from typing import Any
 from official_bert.data.tables import Row, cells_of, id_cell
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
+from official_bert.support.extras import install_command
 
 MAGIC = b"PAR1"  # with which a file begins and ends
 _BATCH_ROWS = 64  # a text may be as long as a book
@@ -116,8 +117,7 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise UserError(
-            f"{path} is Parquet, which is read with an optional package; install it: "
-            'pip install "official-bert[parquet]"'
+            f"{path} is Parquet, which is read with an optional package; install it: {install_command('parquet')}"
         ) from error
     with files.open_file(path, "rb") as source:
         with _explained(path, "at its end, where the schema stands"):

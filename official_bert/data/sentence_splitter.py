@@ -9,6 +9,7 @@ import re
 from types import ModuleType
 
 from official_bert.support.errors import UserError
+from official_bert.support.extras import install_command
 
 _WINDOW = 1 << 18  # characters of a long text that are split at a time: blingfire takes some 15 bytes for each
 
@@ -25,9 +26,7 @@ def load_splitter() -> ModuleType:
     try:
         import blingfire
     except ImportError as error:
-        raise UserError(
-            "splitting sentences needs the package blingfire: pip install 'official-bert[sentences]'"
-        ) from error
+        raise UserError(f"splitting sentences needs the package blingfire: {install_command('sentences')}") from error
     except OSError as error:  # it is installed anywhere, but its libraries are for x86-64 alone
         raise UserError(f"the package blingfire, which splits sentences, cannot be used here: {error}") from error
     return blingfire

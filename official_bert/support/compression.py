@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 from official_bert.support.errors import UserError
+from official_bert.support.extras import install_command
 from official_bert.support.files import open_file
 
 _BLOCK_BYTES = 1 << 17
@@ -236,7 +237,7 @@ def _unpacker(file_format: _Format, path: str) -> tuple[Callable[[], Any], type[
         if file_format.name == "zstd":
             raise UserError(
                 f"{path} is compressed with zstd, which is read with an optional package; install it: "
-                'pip install "official-bert[zstd]"'
+                f"{install_command('zstd')}"
             ) from error
         raise UserError(
             f"{path} is compressed with {file_format.name}, but this Python was built without its module "

@@ -1,8 +1,12 @@
 """Packages that only some parts of the project need, which the extras of `pyproject.toml` install."""
 
 import importlib
+import importlib.metadata
 import importlib.util
+import json
 import logging
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from official_bert.support.errors import UserError
 
@@ -35,4 +39,24 @@ def check_installed(package: str, extra: str) -> None:
 
 
 def _not_installed(package: str, extra: str) -> UserError:
-    return UserError(f"{package} is not installed; run: pip install 'official-bert[{extra}]'")
+    return UserError(f"{package} is not installed; run: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra from where this package came from: a checkout, a wheel, or an index."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").exists():
+        return f"pip install -e '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
+    return f"pip install '{_origin() or 'official-bert'}[{extra}]'"
+
+
+def _origin() -> str | None:
+    """The local file or folder that pip installed this package from; None if it was an index."""
+    try:
+        url = json.loads(importlib.metadata.distribution("official-bert").read_text("direct_url.json") or "{}").get(
+            "url"
+        )
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+    parts = urlsplit(url or "")
+    return unquote(parts.path) if parts.scheme == "file" else None

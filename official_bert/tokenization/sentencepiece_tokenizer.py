@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.support.extras import require
+from official_bert.support.extras import install_command, require
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.sentencepiece_text import prepare, prepare_traced
 from official_bert.tokenization.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ class SentencePieceVocabulary(Vocabulary):
         if tuple(map(int, re.findall(r"\d+", sentencepiece.__version__)[:3])) >= _FIRST_OTHER_VERSION:
             raise UserError(
                 f"sentencepiece {sentencepiece.__version__} splits some texts in another way than ALBERT's and than "
-                "TensorFlow's; run: pip install 'official-bert[sentencepiece]'"
+                f"TensorFlow's; run: {install_command('sentencepiece')}"
             )
         self.model = model
         try:

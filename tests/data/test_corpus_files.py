@@ -14,6 +14,7 @@ import pytest
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.extras import install_command
 from tests.compressing import COMPRESS
 
 
@@ -309,4 +310,4 @@ def test_without_pyarrow_the_extra_is_named(tmp_path):
         "except ValueError as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip().endswith('install it: pip install "official-bert[parquet]"')
+    assert run.stdout.strip().endswith(f"install it: {install_command('parquet')}")

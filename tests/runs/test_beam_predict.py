@@ -17,6 +17,7 @@ from official_bert.inference import beam_prediction
 from official_bert.inference.predictor import Predictor
 from official_bert.runs import beam_predict, run_ner, run_squad
 from official_bert.support.errors import UserError
+from official_bert.support.extras import install_command
 from tests.beam.cluster import (
     TWO_PROCESSES,
     assert_failed_for_a_lost_worker,
@@ -168,7 +169,7 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         assert_refused(beam_predict.run, BeamPredictionConfig, {**flags, **changes}, *parts)
         assert not list(tmp_path.glob("found*"))
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    assert_refused(beam_predict.run, BeamPredictionConfig, flags, "pip install 'official-bert[beam]'")
+    assert_refused(beam_predict.run, BeamPredictionConfig, flags, install_command("beam"))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 from official_bert.config.run_configs.tools import CurvesConfig
 from official_bert.early_checks import check_plot_metrics
 from official_bert.runs import plot_metrics
+from official_bert.support.extras import install_command
 from official_bert.support.metrics_file import read_metrics
 from official_bert.visualization.curves import Run, page
 from tests.conftest import assert_refused
@@ -63,7 +64,7 @@ def test_the_image_is_written_alone_or_beside_the_page(flags, tmp_path):
 def test_without_matplotlib_the_message_says_what_to_install(flags, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     make_folder(tmp_path / "out" / "a")
-    message = "matplotlib is not installed; run: pip install 'official-bert[plots]'"
+    message = f"matplotlib is not installed; run: {install_command('plots')}"
     for check in (check_plot_metrics, plot_metrics.run):
         assert_refused(check, CurvesConfig, {**flags, "picture_file": tmp_path / "a.png"}, message)
         check(CurvesConfig(**flags))  # a page needs nothing

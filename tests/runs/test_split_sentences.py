@@ -16,6 +16,7 @@ import pytest
 from official_bert.config.run_configs.corpus import SplitSentencesConfig
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.runs import split_sentences
+from official_bert.support.extras import install_command
 from tests.compressing import COMPRESS
 from tests.conftest import ROOT, assert_fails, assert_refused, run_script, script_command, script_environment
 
@@ -220,7 +221,7 @@ def test_an_output_that_is_an_input_is_refused(tmp_path):
 def test_without_the_package_a_run_says_so_at_once(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "blingfire", None)
     flags = {"input_file": "absent.txt", "output_file": tmp_path / "out"}
-    assert_refused(split_sentences.run, SplitSentencesConfig, flags, "pip install 'official-bert[sentences]'")
+    assert_refused(split_sentences.run, SplitSentencesConfig, flags, install_command("sentences"))
 
 
 def test_a_process_reports_a_mistake_in_one_line(tmp_path):

@@ -13,6 +13,7 @@ from official_bert.config.run_configs.tools import AttentionConfig
 from official_bert.early_checks import check_view_attention
 from official_bert.inference.attention import AttentionReader
 from official_bert.runs import view_attention
+from official_bert.support.extras import install_command
 from official_bert.tokenization import FullTokenizer
 from official_bert.visualization.attention import merge_words, page
 from tests.conftest import assert_refused
@@ -97,7 +98,7 @@ class TestImages:
 
 def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    message = "matplotlib is not installed; run: pip install 'official-bert[plots]'"
+    message = f"matplotlib is not installed; run: {install_command('plots')}"
     for check in (check_view_attention, view_attention.run):
         assert_refused(check, AttentionConfig, {**flags, "format": "png"}, message)
         check(AttentionConfig(**flags))  # a page needs nothing

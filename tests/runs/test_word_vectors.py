@@ -8,6 +8,7 @@ import pytest
 from official_bert.config.run_configs.similarity import WordVectorConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.runs import word_vectors
+from official_bert.support.extras import install_command
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused
 
@@ -64,7 +65,7 @@ def test_mistakes_are_one_message(flags):
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_the_picture_is_refused(flags, tmp_path):
     flags["picture_file"] = str(tmp_path / "town.png")
-    assert_refused(word_vectors.run, WordVectorConfig, flags, "pip install 'official-bert[plots]'")
+    assert_refused(word_vectors.run, WordVectorConfig, flags, install_command("plots"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the plots extra")

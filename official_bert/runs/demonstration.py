@@ -11,7 +11,7 @@ from pathlib import Path
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+_DEMO_DATA = Path(__file__).parent.parent / "demo_data"
 LINE_WIDTH = 100
 # A demo deletes files only in a folder that holds this one.
 MARKER = "made_by_a_demo"
@@ -43,18 +43,25 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
     (folder / MARKER).write_text("A demo made the files in this folder and deletes them when it starts again.\n")
 
 
+def demo_data(name: str) -> str:
+    """Path of a file or folder that the demos read, as short as it can be."""
+    path = str(_DEMO_DATA / name)
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
+
+
 def run_command(script: str, **flag_values: str | int | float | bool) -> None:
     """Prints the command of a script as it could be typed, and runs it.
 
     Args:
-      script: its path in the repository.
+      script: its name.
       **flag_values: flags in their order; True stands for a flag without a value.
 
     Raises:
       UserError: it fails; what went wrong is on standard error already.
     """
     flags = [f"--{name}" if value is True else f"--{name}={value}" for name, value in flag_values.items()]
-    run_python(os.path.relpath(REPOSITORY / script), *flags)
+    run_python("-m", "official_bert", script, *flags)
 
 
 def run_python(*arguments: str) -> None:

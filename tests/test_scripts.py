@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -311,12 +312,13 @@ class TestTools:
         assert os.listdir(tmp_path) == []
 
     @WARM_AND_COLD
-    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file, start):
+    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file, tmp_path, start):
+        for path in (*model_dir.glob("trained_model.ckpt-12.*"), model_dir / "bert_config.json"):
+            shutil.copy(path, tmp_path)
+        shutil.copy(vocab_file, tmp_path / "vocab.txt")
         result = start(
             "tools/fill_mask.py",
-            bert_config_file=model_dir / "bert_config.json",
-            vocab_file=vocab_file,
-            init_checkpoint=model_dir / "trained_model.ckpt-12",
+            init_checkpoint=tmp_path,  # the folder has all the rest
             text="The [MASK] woke before the town.",
             top_k=3,
         )

@@ -18,6 +18,7 @@ from official_bert.support.fault_points import fault_point
 
 # What TensorFlow raises for damaged files depends on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 GLOBAL_STEP = "global_step"
 LOSS_SCALE = "loss_scale/"  # before the names of what decides how the loss is scaled in float16
 UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
@@ -54,6 +55,12 @@ class CheckpointReader:
             raise UserError(
                 f"{what} {self.prefix} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
+        if _OBJECT_GRAPH in self._reader.get_variable_to_shape_map():
+            raise UserError(
+                f"{what} {self.prefix} is an object checkpoint of TensorFlow 2, as the Model Garden and Keras write: "
+                "its arrays are named after the program that wrote it. Give the same model as it was first released "
+                "(bert_model.ckpt) or its Hugging Face folder"
+            )
         self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
 
     @property

@@ -9,10 +9,11 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.checkpoints.kinds import check_kind
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.support.errors import UserError
 
 _NAMES_SHOWN = 5
-_OWN, _SHARED = "/encoder/layer_0/", "/encoder/transformer/group_0/"  # in the names of BERT's layers and of ALBERT's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ def load_initial(path: str, variables: Sequence[keras.Variable], *, required: Ca
     Raises:
       UserError: a required variable is missing, or any variable has another shape.
     """
-    reader = CheckpointReader(path, "init_checkpoint")
+    reader = open_checkpoint(path, "init_checkpoint")
     named = {variable.path: variable for variable in variables}
     return load_arrays(NamedArrays(reader.prefix, reader.shapes, reader.read), named, required=required)
 
@@ -170,7 +171,7 @@ def check_whole(path: str, variables: Sequence[keras.Variable], what: str) -> Ch
     Raises:
       UserError: there is no such checkpoint, it cannot be read, or a variable is missing or has another shape.
     """
-    reader = CheckpointReader(path, what)
+    reader = open_checkpoint(path, what)
     names = {variable.path: variable for variable in variables}
     missing = [name for name in names if name not in reader.shapes]
     if missing:
@@ -192,29 +193,6 @@ def load_whole(path: str, variables: Sequence[keras.Variable], what: str) -> int
     for variable in variables:
         variable.assign(reader.read(variable.path))
     return reader.step
-
-
-def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
-    """Raises if a BERT's variables are wanted of an ALBERT's checkpoint, or the other way round.
-
-    Args:
-      source: the checkpoint, for messages.
-      missing: names of variables that it lacks.
-      there: those that it has.
-
-    Raises:
-      UserError: the names are of the two; the message says which config is needed.
-    """
-    if any(_SHARED in name for name in there) and any(_OWN in name for name in missing):
-        raise UserError(
-            f"{source} has ALBERT's shared layers, and the config is a BERT's; give the albert_config.json that "
-            "belongs to the checkpoint"
-        )
-    if any(_OWN in name for name in there) and any(_SHARED in name for name in missing):
-        raise UserError(
-            f"{source} has the layers of a BERT, each with weights of its own, and the config is an ALBERT's "
-            "(num_hidden_groups); give the bert_config.json that belongs to the checkpoint"
-        )
 
 
 def _check_shapes(

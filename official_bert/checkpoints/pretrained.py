@@ -10,17 +10,15 @@ import keras
 import numpy as np
 from absl import logging
 
-from official_bert.checkpoints import safetensors
-from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.loading import LoadReport, NamedArrays, load_arrays
-from official_bert.checkpoints.state_file import folders_of
+from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.state_file import config_beside
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_config import read_hf_config
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
-_CONFIG_FILE, _HF_CONFIG_FILE = "bert_config.json", "config.json"
-_ALBERT_CONFIG_FILE = "albert_config.json"  # as the archives of ALBERT call it
+_CONFIG_FILE = "bert_config.json"
 _CHECKPOINT = "bert_model.ckpt"  # as the released archives call it
 
 
@@ -46,36 +44,25 @@ def open_pretrained(
       UserError: one of the two is missing or damaged, or the model is too large for this machine.
     """
     path = os.fspath(path)
-    is_hf = files.is_folder(path) and safetensors.has_weights(path)
     if path.endswith((".keras", ".h5")):
         raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
-    reader = None if is_hf else CheckpointReader(path, parameter)
+    prefix = open_checkpoint(path, parameter).prefix
     if isinstance(bert_config, BertConfig):
         config, config_file = bert_config, "bert_config"
-    elif bert_config is not None:
-        config_file = os.fspath(bert_config)
-        config = BertConfig.from_json_file(config_file)
-    elif is_hf:
-        config_file = os.path.join(path, _HF_CONFIG_FILE)
-        config = read_hf_config(config_file)
     else:
         advice = f"say where it is: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
-        config_file = _config_file(reader.prefix, advice)
+        config_file = _config_file(prefix, advice) if bert_config is None else os.fspath(bert_config)
         config = BertConfig.from_json_file(config_file)
     config.check_memory(config_file, for_training=False)
-    if is_hf:
-        arrays = safetensors.from_hf(safetensors.read_folder(path), config, path).arrays
-        shapes = {name: array.shape for name, array in arrays.items()}
-        return NamedArrays(path, shapes, arrays.__getitem__), config
+    reader = open_checkpoint(path, parameter, config)
     return NamedArrays(reader.prefix, reader.shapes, reader.read), config
 
 
 def _config_file(prefix: str, advice: str) -> str:
     """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it; else advises."""
-    for candidate in folders_of(prefix):
-        for name in (_CONFIG_FILE, _ALBERT_CONFIG_FILE):
-            if files.exists(os.path.join(candidate, name)):
-                return os.path.join(candidate, name)
+    path = config_beside(prefix)
+    if path is not None:
+        return path
     raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
 
 

@@ -17,14 +17,13 @@ from absl import logging
 
 from official_bert.checkpoints.bundle import is_training_state
 from official_bert.checkpoints.hf_names import EMBEDDING_PROJECTION, Family, Rule, layer_numbers, sizes
-from official_bert.checkpoints.loading import check_kind
+from official_bert.checkpoints.kinds import check_kind
+from official_bert.checkpoints.state_file import HF_WEIGHTS
 from official_bert.config.bert_config import BertConfig
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
-WEIGHTS_FILE = "model.safetensors"
-_INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
-_PICKLE_FILE = "pytorch_model.bin"
+WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
 _FROM_PICKLE = (
     "import torch, safetensors.torch as s; "
     f"d = torch.load('{_PICKLE_FILE}', weights_only=True); "
@@ -199,11 +198,6 @@ def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> 
     )
 
 
-def has_weights(folder: str) -> bool:
-    """Tells whether a folder holds weights of Hugging Face's, even in a form that `read_folder` refuses."""
-    return any(files.exists(os.path.join(folder, name)) for name in (WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE))
-
-
 def read_folder(folder: str) -> dict[str, np.ndarray]:
     """Reads the weights of a Hugging Face folder: one safetensors file or several with an index.
 
@@ -241,7 +235,7 @@ def _weight_files(folder: str) -> list[str]:
         return [single]
     if files.exists(index):
         return [os.path.join(folder, name) for name in _shard_names(index)]
-    if files.exists(pickle) or files.exists(pickle + ".index.json"):
+    if files.exists(pickle) or files.exists(os.path.join(folder, _PICKLE_INDEX_FILE)):
         raise UserError(
             f"{folder} has its weights only as {_PICKLE_FILE}, a pickle; pickles can run code and are not read. "
             f'To convert it to {WEIGHTS_FILE}, with PyTorch, in that folder: python -c "{_FROM_PICKLE}"'

@@ -17,6 +17,23 @@ from official_bert.support.errors import UserError, listed
 
 DATA_SUFFIX = ".data-00000-of-00001"
 
+# The weights of a Hugging Face folder: one file or several with an index, and the same as pickles, which are not read.
+HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# Files by which folders are known that hold weights of other kinds.
+_OTHER_KINDS = {
+    "model.weights.h5": "a KerasHub preset or another model of Keras",
+    "saved_model.pb": "a SavedModel, as exports and TensorFlow Hub have it",
+    "tf_model.h5": "a Hugging Face model for Keras alone",
+    "flax_model.msgpack": "a Hugging Face model for Flax alone",
+}
+# The architecture, as the archives of BERT and of ALBERT and Hugging Face's folders call it.
+_CONFIG_FILES = ("bert_config.json", "albert_config.json", "config.json")
+
+_NOT_DOWNLOADED = (
+    "; models are not downloaded: give a local folder, of a released model, of a run or of Hugging Face (of a name of "
+    "its hub, the one that hf download NAME --local-dir FOLDER makes)"
+)
+
 _PATTERN = re.compile(r"[\[\]*?\\]")
 _ENTRY = re.compile(r'\s*(\w+)\s*:\s*(?:"((?:[^"\\]|\\.)*)"|[-+.\w]+)\s*')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
@@ -113,22 +130,33 @@ def find_checkpoint(path: str, what: str) -> str:
 
     Args:
       path: a prefix, one of a checkpoint's files, or a folder with a state file; or without one, as models were
-        released, if it holds one checkpoint alone.
+        released, if it holds one checkpoint alone. A Hugging Face folder, or its file with weights.
       what: what named it, for messages: "init_checkpoint".
 
     Returns:
-      Its prefix.
+      Its prefix; of a Hugging Face model the folder.
 
     Raises:
       UserError: there is no such checkpoint.
     """
     files.check_name(path)
+    folder = hf_folder(path)
+    if folder is not None:
+        return folder
     if files.is_folder(path):
         path = _only_or_latest(path, what)
     path = path.removesuffix(".index").removesuffix(DATA_SUFFIX).removesuffix(".meta")
     if not files.exists(path + ".index"):
-        raise UserError(f"{what} {path}: no such checkpoint (there is no {path}.index)")
+        known = "" if files.exists(os.path.dirname(path) or ".") and ".ckpt" in path else _NOT_DOWNLOADED
+        raise UserError(f"{what} {path}: no such checkpoint (there is no {path}.index){known}")
     return path
+
+
+def hf_folder(path: str) -> str | None:
+    """The folder of a Hugging Face model, given it or its file with weights; None if a path is neither."""
+    folder = path if files.is_folder(path) else os.path.dirname(path)
+    names = HF_WEIGHTS if folder == path else [name for name in HF_WEIGHTS if name == os.path.basename(path)]
+    return folder or "." if any(files.exists(os.path.join(folder, name)) for name in names) else None
 
 
 def folders_of(path: str) -> list[str]:
@@ -142,6 +170,12 @@ def folders_of(path: str) -> list[str]:
     return [folder, os.path.dirname(files.absolute(folder))] if is_best else [folder]
 
 
+def config_beside(path: str) -> str | None:
+    """Path of the file with the architecture in one of `folders_of`; None if there is none."""
+    paths = (os.path.join(folder, name) for folder in folders_of(path) for name in _CONFIG_FILES)
+    return next((path for path in paths if files.exists(path)), None)
+
+
 def _only_or_latest(folder: str, what: str) -> str:
     """The prefix that the state file of a folder names; without such a file that of the only checkpoint there."""
     state = read_state(folder)
@@ -151,6 +185,12 @@ def _only_or_latest(folder: str, what: str) -> str:
     names = sorted(name.removesuffix(".index") for name in entries if name.endswith(".index") and name[0] != ".")
     if STATE_FILE not in entries and len(names) == 1:
         return os.path.join(folder, names[0])
+    for name, kind in _OTHER_KINDS.items():
+        if name in entries:
+            raise UserError(
+                f"{what} {folder} holds {name} and is {kind}, which is not read; give the folder of the same model as "
+                f"it was first released (bert_model.ckpt.index) or of Hugging Face ({HF_WEIGHTS[0]})"
+            )
     found = f"; it holds {listed(names)}" if names else " and without a checkpoint (files of the name *.index)"
     raise UserError(
         f"{what} {folder} is a folder without a readable `checkpoint` file{found}; name a checkpoint, as in "

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from absl import logging
 
+from official_bert.config.hf_keys import from_hf, is_hf
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
@@ -156,14 +157,17 @@ class BertConfig:
         """Reads a `bert_config.json`.
 
         Args:
-          path: the file.
+          path: the file; an `albert_config.json` or the `config.json` of a Hugging Face folder is read as well.
           attention_direction: what takes the place of the file's, if given.
 
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
         """
         values = text_files.read_json(path, "model config")
+        is_theirs = is_hf(values, path)
         try:
+            if is_theirs:
+                values = from_hf(values, [field.name for field in dataclasses.fields(cls)])
             config = cls.from_dict(values)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error

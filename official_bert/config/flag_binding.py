@@ -6,7 +6,7 @@ Together with `run_script.py` the only library module that imports `absl.flags`.
 import dataclasses
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from absl import flags
@@ -31,10 +31,14 @@ _DEMANDS = {
 def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
     """Defines one flag for each field of a dataclass made with `option()`."""
     types_by_name = typing.get_type_hints(config_class)
+    has_checkpoint = "init_checkpoint" in types_by_name
     for field in dataclasses.fields(config_class):
         limits = field.metadata
-        waived = f", unless --{limits['waived_with']} is given" if limits["waived_with"] else ""
-        help_text = limits["help"] + (f" Required{waived}." if limits["required"] else "")
+        waived = [f"--{limits['waived_with']} is given"] if limits["waived_with"] else []
+        if limits["from_checkpoint"] and has_checkpoint:
+            waived.append("the folder of --init_checkpoint has it")
+        unless = f", unless {' or '.join(waived)}" if waived else ""
+        help_text = limits["help"] + (f" Required{unless}." if limits["required"] else "")
         if limits["choices"] is not None:
             flags.DEFINE_enum(field.name, field.default, limits["choices"], help_text, flag_values=flag_values)
         else:
@@ -57,9 +61,23 @@ def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
     return "\n\n".join("\n".join([f"{group}:", *texts]) for group, texts in flags_by_group.items() if texts) + "\n"
 
 
-def from_flags(config_class: type[Config], flag_values: flags.FlagValues) -> Config:
-    """Builds the config from parsed flags; its own checks run in `__post_init__`."""
-    return config_class(**{field.name: flag_values[field.name].value for field in dataclasses.fields(config_class)})
+def from_flags(
+    config_class: type[Config],
+    flag_values: flags.FlagValues,
+    complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
+) -> Config:
+    """Builds the config from parsed flags; its own checks run in `__post_init__`.
+
+    Args:
+      config_class: the dataclass.
+      flag_values: the flags.
+      complete: takes the class, the values and the names of the flags that were given, and returns all values.
+    """
+    names = [field.name for field in dataclasses.fields(config_class)]
+    values = {name: flag_values[name].value for name in names}
+    if complete is not None:
+        values = complete(config_class, values, [name for name in names if flag_values[name].present])
+    return config_class(**values)
 
 
 def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:

@@ -66,6 +66,7 @@ def option(
     choices: Sequence[str] | None = None,
     required: bool = False,
     waived_with: str | None = None,
+    from_checkpoint: bool | Sequence[str] = False,
     is_path: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
@@ -81,6 +82,8 @@ def option(
       choices: the allowed strings, if they are few.
       required: the flag must be given; `default` is then None.
       waived_with: name of a field that, if true, lets a required flag be left out.
+      from_checkpoint: whether the folder of `init_checkpoint`, where there is such a field, supplies the value if the
+        flag is not given; or the fields one of which must be true for that.
       is_path: the flag names a file or folder, or a list of them; it may be left out, but not be empty.
       minimum: smallest allowed number.
       maximum: largest allowed number; `MAX_NUMBER` if not given.
@@ -96,6 +99,7 @@ def option(
         "choices": choices,
         "required": required,
         "waived_with": waived_with,
+        "from_checkpoint": from_checkpoint,
         "is_path": is_path,
         "minimum": minimum,
         "maximum": MAX_NUMBER if maximum is None else maximum,
@@ -136,14 +140,17 @@ def check_options(config: Any) -> None:
 
 def _check_required(config: Any) -> None:
     """Raises if flags that must be given are not; the message names all of them."""
-    missing = []
+    missing, advice = [], ""
     for field in dataclasses.fields(config):
         limits = field.metadata
         is_waived = limits["waived_with"] is not None and getattr(config, limits["waived_with"])
         if limits["required"] and getattr(config, field.name) is None and not is_waived:
             missing.append(f"--{field.name} ({limits['help'].removesuffix('.')})")
+            if limits["from_checkpoint"] and hasattr(config, "init_checkpoint"):
+                advice = "; or give --init_checkpoint=FOLDER, a folder that holds the model's files"
     if missing:
-        raise UserError(f"missing: {', '.join(missing)}" if len(missing) > 1 else f"{missing[0]} is missing")
+        message = f"missing: {', '.join(missing)}" if len(missing) > 1 else f"{missing[0]} is missing"
+        raise UserError(message + advice)
 
 
 def _check_paths(config: Any) -> None:

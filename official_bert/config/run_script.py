@@ -24,6 +24,8 @@ from official_bert.support.standard_error import notes_left_out
 flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
 
 _COMMAND = "command"  # the flag that what comes after "--" is the value of, for a script that starts another one
+_CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies others that are not given
+_COMPLETE = "official_bert.training.model_files:completed"  # reads that folder
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 # The flags that decide how much memory a run takes, each with the one that says whether it matters.
 _SIZES = {
@@ -63,7 +65,10 @@ def run_script(script: Script) -> NoReturn:
         sys.modules["__main__"].__doc__ = script.help_text(command)  # from which absl makes --help
 
         def main(_: Sequence[str]) -> None:
-            config = from_flags(script.config_class, flags.FLAGS)
+            if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):
+                _import_tensorflow()
+            complete = _function(_COMPLETE) if _CHECKPOINT in flags.FLAGS else None
+            config = from_flags(script.config_class, flags.FLAGS, complete)
             if script.check and _can_be_checked_early(config):
                 with _only_errors_logged():  # the run warns of the same things, once
                     _function(script.check)(config)

@@ -61,8 +61,7 @@ _PRECISION = "--mixed_precision=bfloat16, float16 or auto chooses the number for
 _RESUMING = "the same command resumes from the last checkpoint in --output_dir; use another folder to start a new run"
 _FIXED = "as in Google's BERT, weight decay is 0.01, the gradient norm is clipped to 1.0, and epsilon is 1e-6"
 _MODEL_FILES = (
-    "a model is given by --bert_config_file, --vocab_file and --init_checkpoint; convert_hf_checkpoint makes them "
-    "from a Hugging Face folder"
+    "a model is given by --init_checkpoint=FOLDER, a local one: of a released model, of a run or of Hugging Face"
 )
 
 # What has no flag here, and what to do instead.

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import is_of_encoder
 from official_bert.modeling.encoders import PLAIN, create_encoder
@@ -57,7 +57,7 @@ class AttentionReader:
         """
         self._tokenizer = tokenizer
         self._fill_mask = None
-        if any(name.startswith(_HEAD) for name in CheckpointReader(checkpoint, "init_checkpoint").shapes):
+        if any(name.startswith(_HEAD) for name in open_checkpoint(checkpoint, "init_checkpoint").shapes):
             model = load_model(bert_config, checkpoint, what="init_checkpoint", encoder_options=PLAIN)
             self._encoder = model.encoder
             servable = PretrainingServable(

@@ -1,15 +1,14 @@
 """`tools/average_checkpoints.py`: checkpoints of one architecture in, their average out."""
 
-import os
-
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.state_file import config_beside, folders_of
 from official_bert.checkpoints.surgery import averaged
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import AveragingConfig
 from official_bert.runs.model_folder import check_new_model, vocabulary_beside, write_model
-from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.training.run_folder import BERT_CONFIG_FILE
 
@@ -20,7 +19,7 @@ def run(config: AveragingConfig) -> None:
     Raises:
       UserError: a checkpoint cannot be read, they are of different models, or the output would overwrite one.
     """
-    readers = [CheckpointReader(path, "--checkpoints") for path in config.paths]
+    readers = [open_checkpoint(path, "--checkpoints") for path in config.paths]
     prefixes = [reader.prefix for reader in readers]
     twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
     if twice:
@@ -33,7 +32,7 @@ def run(config: AveragingConfig) -> None:
     if other:
         raise UserError(f"{first} and {other} are of different models, as the {BERT_CONFIG_FILE} beside them say")
     arrays = averaged(readers)
-    folder = os.path.dirname(first or readers[0].prefix)
+    folder = folders_of(first or readers[0].prefix)[0]
     prefix = write_model(config.output_dir, arrays, known.get(first), vocabulary_beside(folder))
     logging.info("wrote %s, the average of %d checkpoints, with %d arrays", prefix, len(readers), len(arrays))
     if not first:
@@ -43,5 +42,5 @@ def run(config: AveragingConfig) -> None:
 
 
 def _architecture(reader: CheckpointReader) -> BertConfig | None:
-    path = os.path.join(os.path.dirname(reader.prefix), BERT_CONFIG_FILE)
-    return BertConfig.from_json_file(path) if files.exists(path) else None
+    path = config_beside(reader.prefix)
+    return BertConfig.from_json_file(path) if path is not None else None

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from absl import logging
 
 from official_bert.checkpoints import safetensors
-from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.run_configs.tools import HfConversionConfig
@@ -109,7 +110,7 @@ class _VocabularyFile(NamedTuple):
 def _convert_to_hf(config: HfConversionConfig) -> None:
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_memory(config.bert_config_file, for_training=False)
-    reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
+    reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
     if config.spm_model_file is not None:
         vocabulary = _VocabularyFile.of_spm(config.spm_model_file)

@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.surgery import num_layers, read_model, with_layers
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import StudentConfig
@@ -33,7 +33,7 @@ def run(config: StudentConfig) -> None:
     if config.vocab_file is not None:
         check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
     check_new_model(config.output_dir)
-    reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
+    reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     there = num_layers(reader.shapes)
     if there != count:
         raise UserError(

@@ -4,7 +4,8 @@ import os
 
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
+from official_bert.checkpoints.bundle import is_training_state, write_checkpoint
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.run_configs.tools import StripCheckpointConfig
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
@@ -21,7 +22,7 @@ def run(config: StripCheckpointConfig) -> None:
     source, source_flag = config.init_checkpoint, "init_checkpoint"
     if source is None:
         source, source_flag = config.checkpoint, "--checkpoint"
-    reader = CheckpointReader(source, source_flag)
+    reader = open_checkpoint(source, source_flag)
     if config.output is None:
         target, target_flag = os.path.join(config.output_dir, _FILE_NAME), "output_dir"
         writing.make_folders(config.output_dir)

@@ -5,7 +5,7 @@ from collections import Counter
 
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.surgery import read_model, with_vocabulary
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.tools import VocabularyChangeOptions
@@ -42,7 +42,7 @@ class VocabularyTool:
         check_fits(self.vocabulary, self._bert_config, config)
         check_casing(self.vocabulary, config.text_settings, init_checkpoint=config.init_checkpoint)
         check_new_model(config.output_dir)
-        self._reader = CheckpointReader(config.init_checkpoint, "init_checkpoint")
+        self._reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
         num_rows = self._reader.shapes.get(_WORD_EMBEDDINGS, (0,))[0]
         if num_rows < self.vocabulary.size:
             raise UserError(

@@ -17,6 +17,7 @@ from official_bert.tokenization.vocab import Vocabulary
 
 _SPM_MODEL_FILE = "spiece.model"
 _VOCABULARY_FILES = ("vocab.txt", _SPM_MODEL_FILE, TOKENIZER_FILE)  # the first that is there counts
+_PRETRAINING = "pretraining"  # the task whose runs may know of no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 
 
@@ -69,13 +70,7 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     """
     if len(given) == len(TextSettings._fields):
         return TextSettings(**given).check()
-    found, sources = {}, {}
-    for values, source in (
-        (_settings_of_run(folder), _RUN_CONFIG_FILE),
-        (read_settings(folder), TOKENIZER_CONFIG_FILE),
-    ):
-        found |= values
-        sources |= dict.fromkeys(values, source)
+    found, sources = said_settings(folder)
     if "do_lower_case" not in found:
         is_lower = found["do_lower_case"] = not is_cased(vocabulary)
         sources["do_lower_case"] = (
@@ -89,11 +84,31 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     return settings
 
 
+def said_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
+    """The settings that the files of a folder say, and the name of the file that says each.
+
+    Raises:
+      UserError: a file is damaged.
+    """
+    found, sources = {}, {}
+    for values, source in (
+        (_settings_of_run(folder), _RUN_CONFIG_FILE),
+        (read_settings(folder), TOKENIZER_CONFIG_FILE),
+    ):
+        found |= values
+        sources |= dict.fromkeys(values, source)
+    return found, sources
+
+
 def _settings_of_run(folder: str) -> dict[str, bool]:
     path = os.path.join(folder, _RUN_CONFIG_FILE)
     if not files.exists(path):
         return {}
-    flags = text_files.read_json(path, "settings of a run", finite=False).get("flags")
+    run = text_files.read_json(path, "settings of a run", finite=False)
+    flags = run.get("flags")
+    has_vocabulary = isinstance(flags, dict) and (flags.get("vocab_file") or flags.get("spm_model_file"))
+    if run.get("task") == _PRETRAINING and not has_vocabulary:
+        return {}  # it read no text, but records of which nothing is known
     values = {name: flags.get(name) for name in TextSettings._fields} if isinstance(flags, dict) else None
     if values is None or not all(isinstance(value, bool | None) for value in values.values()):
         raise UserError(f"{path} is not the file of a run; restore it or pass {', '.join(TextSettings._fields)}")

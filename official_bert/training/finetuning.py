@@ -4,16 +4,14 @@ What differs between tasks is in a `FinetuningJob`: the examples, the records, a
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Collection, Mapping
 
 import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.best import BestCheckpoint
-from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.names import BEST_FOLDER
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.state_file import folders_of, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.options import layer_numbers
 from official_bert.config.run_configs.training import FinetuningOptions
@@ -218,9 +216,7 @@ def _check_same_run(job: FinetuningJob) -> None:
 def _check_ensemble(job: FinetuningJob) -> None:
     """Looks at the checkpoints of an ensemble before long work begins: each must be of the same model as the flags."""
     for path in job.ensemble:
-        folder = os.path.dirname(CheckpointReader(path, "ensemble_checkpoints").prefix)
-        if os.path.basename(folder) == BEST_FOLDER:
-            folder = os.path.dirname(folder)
+        folder = folders_of(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
         _check_flags_of(folder, job, "use the same value, or leave them out of ensemble_checkpoints")
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
 

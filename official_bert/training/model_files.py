@@ -1,14 +1,21 @@
 """The files that a trained model goes with: its architecture and its vocabulary, checked against each other."""
 
-from typing import Protocol
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any, Protocol
 
-from official_bert.checkpoints.state_file import folders_of
+from absl import logging
+
+from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary
-from official_bert.tokenization.casing import check_casing
-from official_bert.training.run_folder import knows_vocabulary, other_vocabulary
+from official_bert.tokenization.casing import check_casing, is_cased
+from official_bert.tokenization.folder import find_settings, said_settings, vocabulary_beside
+from official_bert.training.run_folder import SPM_MODEL_FILE, knows_vocabulary, other_vocabulary
 
 
 class CheckpointFlags(Protocol):
@@ -46,6 +53,8 @@ def read_model_files(
         bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = read_tokenizer(flags)
     check_fits(tokenizer.vocabulary, bert_config, flags, is_trained=is_trained)
+    if not is_trained and flags.init_checkpoint:
+        _check_same_casing(flags.init_checkpoint, tokenizer)
     check_casing(tokenizer.vocabulary, tokenizer.settings, init_checkpoint=flags.init_checkpoint)
     return bert_config, tokenizer
 
@@ -87,3 +96,87 @@ def check_fits(
             raise UserError(other_vocabulary(vocabulary, folder, whose))
         is_known = is_known or is_same is True
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, flags.bert_config_file, is_of_model=is_known)
+
+
+def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
+    """Raises if a checkpoint's folder says that its text was lowercased, and now it is not, or the other way round."""
+    folder, settings = folders_of(init_checkpoint)[-1], tokenizer.settings
+    said, sources = said_settings(folder)
+    trained = said.get("do_lower_case", settings.do_lower_case)
+    if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
+        return
+    if not (trained and is_cased(tokenizer.vocabulary)):  # which a run that read no text itself may have left open
+        raise UserError(
+            f"do_lower_case={str(settings.do_lower_case).lower()}, but init_checkpoint={init_checkpoint} was trained "
+            f"with {str(trained).lower()}, says {os.path.join(folder, sources['do_lower_case'])}; give "
+            f"do_lower_case={str(trained).lower()}"
+        )
+
+
+def completed(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Takes the flags that were not given from the folder of `init_checkpoint`: architecture, vocabulary and casing.
+
+    Args:
+      config_class: the flags' dataclass, whose fields say what the folder may supply.
+      values: name to value.
+      given: names of the flags that were given; they stay as they are.
+
+    Returns:
+      Name to value, of all flags.
+
+    Raises:
+      UserError: there is no such checkpoint, or a file beside it is damaged.
+    """
+    values, checkpoint = dict(values), values["init_checkpoint"]
+    if not (checkpoint and checkpoint.strip()):
+        return values
+    fields = {field.name: field.metadata for field in dataclasses.fields(config_class)}
+    supplies_config, supplies_vocabulary = (
+        _is_supplied(fields.get(name), values) for name in ("bert_config_file", "vocab_file")
+    )
+    lacks_config = supplies_config and values["bert_config_file"] is None
+    lacks_vocabulary = supplies_vocabulary and values["vocab_file"] is values.get("spm_model_file") is None
+    if lacks_config or lacks_vocabulary:
+        find_checkpoint(checkpoint, "init_checkpoint")
+    found = {}
+    if lacks_config and (path := config_beside(checkpoint)) is not None:
+        logging.info("bert_config_file=%s, from the folder of init_checkpoint", path)
+        found["bert_config_file"] = path
+    chosen = {name: values[name] for name in TextSettings._fields if name in given}
+    if lacks_vocabulary:
+        found |= tokenizer_beside(checkpoint, chosen)
+    elif supplies_vocabulary:
+        folder = folders_of(checkpoint)[-1]
+        said, sources = said_settings(folder)
+        for name, value in TextSettings(**said).updated(**chosen)._asdict().items() if said else ():
+            if name not in chosen and value != values[name]:
+                source = os.path.join(folder, sources.get(name, ""))
+                logging.info("%s=%s according to %s", name, str(value).lower(), source)
+                found[name] = value
+    return values | {name: value for name, value in found.items() if name in fields}
+
+
+def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
+    """Whether a folder supplies the value of a flag; `limits` are those of `option`."""
+    by_folder = limits["from_checkpoint"] if limits else False
+    return by_folder if isinstance(by_folder, bool) else any(values[name] for name in by_folder)
+
+
+def tokenizer_beside(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[str, Any]:
+    """The flags that name the vocabulary beside a checkpoint, and what is done to text; none if there is no vocabulary.
+
+    Args:
+      init_checkpoint: as of `find_checkpoint`.
+      chosen: settings of text that are known.
+
+    Raises:
+      UserError: a file is damaged, or the settings contradict each other.
+    """
+    folders = folders_of(init_checkpoint)
+    path = next(filter(None, map(vocabulary_beside, folders)), None)
+    if path is None:
+        return {}
+    flag = "spm_model_file" if os.path.basename(path) == SPM_MODEL_FILE else "vocab_file"
+    logging.info("%s=%s, from the folder of init_checkpoint", flag, path)
+    vocabulary = read_vocabulary(SimpleNamespace(**{"spm_model_file": None, flag: path}))
+    return {flag: path, **find_settings(folders[-1], vocabulary, chosen)._asdict()}

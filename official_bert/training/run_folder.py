@@ -18,10 +18,12 @@ from absl import logging
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_keys import is_hf
 from official_bert.config.run_configs.training import FinetuningOptions, TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization.folder import vocabulary_beside
+from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
 from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -177,7 +179,8 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
       flags: where the files are.
     """
     contents = {name: _content(source) for name, source in _sources(flags).items()}
-    if BertConfig.from_json_file(flags.bert_config_file) != bert_config:
+    is_hf_file = is_hf(text_files.read_json(flags.bert_config_file, "model config"), flags.bert_config_file)
+    if is_hf_file or BertConfig.from_json_file(flags.bert_config_file) != bert_config:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
         target = os.path.join(folder, name)
@@ -298,6 +301,9 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
 
 
 def _content(path: str) -> bytes:
+    """What the copy of a file holds: the same, but for a Hugging Face tokenizer the `vocab.txt` that it stands for."""
+    if os.path.basename(path) == TOKENIZER_FILE:
+        return Vocabulary.from_file(path).file_content
     with files.open_file(path, "rb") as source:
         return source.read()
 

@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 
 from absl import logging
 
-from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.state_file import latest_checkpoint, step_of
+from official_bert.checkpoints.opening import open_checkpoint
+from official_bert.checkpoints.state_file import config_beside, latest_checkpoint, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.token_budget import TokenBudget
@@ -22,7 +21,6 @@ from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.precision import dtype_policy
 from official_bert.training.run_folder import (
-    BERT_CONFIG_FILE,
     read_run_config,
     settings_folder,
     write_model_files,
@@ -73,8 +71,8 @@ _LEARNING_FLAGS = (
 
 def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
     """Warns if the `bert_config.json` beside an initial checkpoint says that its model attended otherwise."""
-    path = os.path.join(os.path.dirname(CheckpointReader(init_checkpoint, "init_checkpoint").prefix), BERT_CONFIG_FILE)
-    if not files.exists(path):
+    path = config_beside(open_checkpoint(init_checkpoint, "init_checkpoint").prefix)
+    if path is None:
         return
     pretrained = BertConfig.from_json_file(path).attention_direction
     if pretrained != bert_config.attention_direction:

@@ -8,6 +8,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
@@ -80,7 +81,8 @@ def test_a_folder_of_hugging_face(released, tmp_path):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(make_hf_config(config, weights.architecture, None)))
     safetensors.write_file(str(folder / "model.safetensors"), weights.arrays)
-    np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(folder)), atol=1e-5)
+    for path in (folder, folder / "model.safetensors"):
+        np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(path)), atol=1e-5)
 
 
 def test_the_architecture_can_be_given(released, tmp_path):
@@ -102,11 +104,18 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         "absent": "path .*absent: no such checkpoint",
         ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
         "model.keras": "not a checkpoint; load it with keras.models.load_model",
+        "preset": "path .*preset holds model.weights.h5 and is a KerasHub preset .* give the folder of the same model",
+        "garden": "path .*garden.* is an object checkpoint of TensorFlow 2, as the Model Garden .* Give the same model",
     }
+    (tmp_path / "preset").mkdir()
+    (tmp_path / "preset" / "model.weights.h5").touch()
+    tf.train.Checkpoint(model=tf.Variable([1.0])).write(str(tmp_path / "garden" / "ckpt"))
     for path, message in tf_messages.items():
         with pytest.raises(UserError, match=message) as caught:
             BertEncoder.from_checkpoint(tmp_path / path)
         assert "init_checkpoint" not in str(caught.value)
+    with pytest.raises(UserError, match="bert-base-uncased: no such .* models are not downloaded: give a local folder"):
+        BertEncoder.from_checkpoint("bert-base-uncased")
     with pytest.raises(UserError, match="it holds 'bert_model.ckpt', 'trained_model.ckpt-12'; name a checkpoint"):
         BertEncoder.from_checkpoint(model_dir)
 

@@ -137,7 +137,12 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ('{"vocab_size": 9', r"bert_config\.json is not JSON: .* line 1 column"),
         ("[1]", "contains a JSON list"),
         ('{"hidden_size": 8}', "the key 'vocab_size' is missing"),
-        ('{"vocab_size": 9, "architectures": []}', "unknown key 'architectures'"),
+        ('{"vocab_size": 9, "intermediate": 3}', "unknown key 'intermediate'"),
+        (
+            '{"class_name": "BertBackbone", "config": {}}',
+            "a Keras model, BertBackbone, as KerasHub presets do",
+        ),
+        ('{"model_type": "roberta"}', "bert_config.json: model_type is 'roberta'; only 'bert' and 'albert'"),
         ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),
         (
             '{"vocab_size": 1000000000000}',
@@ -163,6 +168,14 @@ def test_bad_configs_are_refused_with_the_file_name(tmp_path, text, message):
     with pytest.raises(UserError, match=message) as error:
         read(tmp_path, text)
     assert "bert_config.json" in str(error.value)
+
+
+def test_a_config_of_hugging_face_is_read_by_its_keys_or_its_name(tmp_path):
+    theirs = {"architectures": ["BertModel"], "vocab_size": 9, "hidden_act": "gelu", "pad_token_id": 0}
+    for name, values in (("any.json", theirs), ("config.json", {"vocab_size": 9})):
+        (tmp_path / name).write_text(json.dumps(values))
+        config = BertConfig.from_json_file(str(tmp_path / name))
+        assert config == BertConfig(vocab_size=9, type_vocab_size=2, hidden_act="gelu_erf")
 
 
 def test_a_missing_file_is_refused(tmp_path):

@@ -46,7 +46,7 @@ def parse(config_class, *arguments):
         ("--lr=3", "; use --learning_rate"),
         ("--distribution_strategy=mirrored", "; use --distribution"),
         ("--per_device_eval_batch_size=3", "; use --eval_batch_size"),
-        ("--model_name_or_path=bert-base-uncased", "a model is given by --bert_config_file, --vocab_file and --init_"),
+        ("--model_name_or_path=bert-base-uncased", "a model is given by --init_checkpoint=FOLDER, a local one"),
         ("--nofp16", "there is no flag --nofp16; --mixed_precision=bfloat16, float16 or auto"),
         ("--use_gpu", "GPUs are used if TensorFlow finds any; --num_replicas sets how many"),
     ],

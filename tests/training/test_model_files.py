@@ -1,5 +1,6 @@
 """The files of a model, as every script that builds one reads them."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
-from official_bert.config.run_configs.tools import AttentionConfig, FillMaskConfig
+from official_bert.config.run_configs.tools import AttentionConfig, FillMaskConfig, HfConversionConfig, StudentConfig
 from official_bert.runs import answer, fill_mask, run_classifier, run_pretraining, run_squad, view_attention
 from official_bert.support.errors import UserError
+from official_bert.training.model_files import completed, read_model_files
 
 
 def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of_model, tmp_path):
@@ -33,3 +35,89 @@ def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of
         with pytest.raises(UserError, match=message):
             run(run_config)
     assert not (tmp_path / "out").exists()
+
+
+CASED, UNCASED = "[UNK]\n[CLS]\n[SEP]\n[MASK]\nThe\nTown\n", "[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\ntown\n"
+
+
+def folder_of(path, **contents):
+    """A folder with a checkpoint, as far as its name, and other files."""
+    path.mkdir(parents=True)
+    (path / "bert_model.ckpt.index").touch()
+    for name, content in contents.items():
+        content = content if isinstance(content, str) else json.dumps(content)
+        (path / name.replace("__", ".")).write_text(content)
+    return str(path)
+
+
+def complete(config_class, **given):
+    """What the folder adds to the flags, or changes."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config_class)}
+    values = completed(config_class, defaults | given, list(given))
+    return {name: value for name, value in values.items() if value != (defaults | given)[name]}
+
+
+def test_a_folder_supplies_the_flags_that_are_not_given(tmp_path):
+    cased = folder_of(tmp_path / "cased", bert_config__json={}, vocab__txt=CASED)
+    found = {"bert_config_file": f"{cased}/bert_config.json", "vocab_file": f"{cased}/vocab.txt"}
+    for path in (cased, f"{cased}/bert_model.ckpt", f"{cased}/bert_model.ckpt.index"):
+        assert complete(FillMaskConfig, init_checkpoint=path) == found | {"do_lower_case": False}
+    assert complete(SquadConfig, init_checkpoint=cased, do_lower_case=True) == found
+    # With its vocabulary given, an old command line means what it always meant.
+    assert complete(SquadConfig, init_checkpoint=cased, **found) == {}
+    config_alone = {"bert_config_file": found["bert_config_file"]}
+    assert complete(SquadConfig, init_checkpoint=cased, vocab_file="v") == config_alone
+    best = folder_of(tmp_path / "cased" / "best")
+    assert complete(AnswerConfig, init_checkpoint=best) == found | {"do_lower_case": False}
+    # Those that need no vocabulary, or ask their records first.
+    for config_class in (PretrainingConfig, StudentConfig):
+        assert complete(config_class, init_checkpoint=cased) == config_alone
+    assert complete(HfConversionConfig, init_checkpoint=cased) == {}
+    assert complete(HfConversionConfig, init_checkpoint=cased, to_hf=True) == found | {"do_lower_case": False}
+    assert complete(SquadConfig, bert_config_file="b") == {}
+    with pytest.raises(UserError, match="init_checkpoint bert-base-uncased: no such .* models are not downloaded"):
+        complete(FillMaskConfig, init_checkpoint="bert-base-uncased")
+
+
+def test_each_kind_of_folder_says_it_in_its_own_files(tmp_path):
+    run = {"task": "classification", "flags": {"do_lower_case": True, "strip_accents": False, "basic_tokenize": True}}
+    released = folder_of(tmp_path / "albert", albert_config__json={}, spiece__model="a")
+    with pytest.raises(UserError, match=r"spiece\.model is not a SentencePiece model"):
+        complete(FillMaskConfig, init_checkpoint=released)
+    assert complete(FillMaskConfig, init_checkpoint=released, vocab_file="v", do_lower_case=True) == {
+        "bert_config_file": f"{released}/albert_config.json"
+    }
+    of_run = folder_of(tmp_path / "run", bert_config__json={}, vocab__txt=UNCASED, run_config__json=run)
+    assert complete(FillMaskConfig, init_checkpoint=of_run, bert_config_file="b") == {
+        "vocab_file": f"{of_run}/vocab.txt",
+        "strip_accents": False,
+    }
+    assert complete(FillMaskConfig, init_checkpoint=of_run, bert_config_file="b", vocab_file="v") == {
+        "strip_accents": False
+    }
+    hf = folder_of(
+        tmp_path / "hf",
+        config__json={},
+        model__safetensors="",
+        tokenizer_config__json={"do_lower_case": False},
+        tokenizer__json={"model": {"type": "WordPiece", "vocab": {t: n for n, t in enumerate(UNCASED.split())}}},
+    )
+    assert complete(FillMaskConfig, init_checkpoint=f"{hf}/model.safetensors") == {
+        "bert_config_file": f"{hf}/config.json",
+        "vocab_file": f"{hf}/tokenizer.json",
+        "do_lower_case": False,
+    }
+
+
+def test_another_casing_than_that_of_the_checkpoint_is_refused(files_of_model, tmp_path):
+    run = {"task": "classification", "flags": {"do_lower_case": True}}
+    folder = folder_of(tmp_path / "run", run_config__json=run)
+    flags = {**files_of_model, "init_checkpoint": folder, "text": "[MASK]"}
+    read_model_files(FillMaskConfig(**flags))
+    message = rf"do_lower_case=false, but init_checkpoint={folder} was trained with true, says .*run_config\.json"
+    with pytest.raises(UserError, match=message):
+        read_model_files(FillMaskConfig(**flags, do_lower_case=False))
+    read_model_files(FillMaskConfig(**flags, do_lower_case=False, basic_tokenize=False))  # words that were lowercased
+    # A run that made no use of the flag says nothing by it.
+    (tmp_path / "run" / "run_config.json").write_text(json.dumps(run | {"task": "pretraining"}))
+    read_model_files(FillMaskConfig(**flags, do_lower_case=False))

@@ -114,6 +114,20 @@ def test_the_model_files_are_copied_byte_for_byte(folder, model_files):
     assert {name: os.stat(path).st_mtime_ns for name, path in model_files.items()} == times
 
 
+def test_the_files_of_hugging_face_are_copied_as_those_of_bert(tmp_path, vocabulary):
+    sources = {"bert_config_file": str(tmp_path / "config.json"), "vocab_file": str(tmp_path / "tokenizer.json")}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **MODEL, "hidden_act": "gelu"}))
+    (tmp_path / "tokenizer.json").write_text(
+        json.dumps({"model": {"type": "WordPiece", "vocab": vocabulary.token_to_id}})
+    )
+    config = BertConfig.from_json_file(sources["bert_config_file"])
+    (tmp_path / "out").mkdir()
+    write_model_files(str(tmp_path / "out"), config, types.SimpleNamespace(**sources, spm_model_file=None))
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == b"[PAD]\na\nb\n"
+    assert json.loads((tmp_path / "out" / "bert_config.json").read_text())["hidden_act"] == "gelu_erf"
+    assert BertConfig.from_json_file(str(tmp_path / "out" / "bert_config.json")) == config
+
+
 def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, model_files):
     check_room_for_model_files(str(tmp_path / "absent"), types.SimpleNamespace(**model_files, spm_model_file=None))
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\na\r\nb")

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option, options
-from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions
+from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions, bert_config_option
 from official_bert.support.errors import UserError
 
 
@@ -31,7 +31,7 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
     layers: str = option("-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", group="output")
-    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    bert_config_file: str | None = bert_config_option()
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",

@@ -295,7 +295,7 @@ class PretrainingConfig(TrainingOptions, TextOptions):
     vocab_file: str | None = option(
         None,
         "Vocabulary of the records and of the model, which the output folder keeps; by default that which "
-        "create_pretraining_data.py has kept beside the records.",
+        "create_pretraining_data.py has kept beside the records or, if it is needed, that beside --init_checkpoint.",
         group="model",
         not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
         is_path=True,

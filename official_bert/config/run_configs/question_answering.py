@@ -3,7 +3,13 @@
 from typing import ClassVar, Literal
 
 from official_bert.config.options import MAX_AXIS, MAX_PARTS, check_options, option, options
-from official_bert.config.run_configs.training import EXPORT, FinetuningOptions, HeadOptions, TokenizerOptions
+from official_bert.config.run_configs.training import (
+    EXPORT,
+    FinetuningOptions,
+    HeadOptions,
+    TokenizerOptions,
+    bert_config_option,
+)
 from official_bert.support.errors import UserError
 
 
@@ -127,7 +133,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 class AnswerConfig(AnswerOptions, TokenizerOptions, HeadOptions):
     """Flags of `tools/answer.py`."""
 
-    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    bert_config_file: str | None = bert_config_option()
     doc_stride: int | None = option(
         None,
         "Number of wordpieces between the starts of windows of a long text; by default 128, less for short windows.",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from official_bert.config.options import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option, options
-from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions
+from official_bert.config.run_configs.training import DeviceOptions, TokenizerOptions, bert_config_option
 from official_bert.support.errors import UserError
 
 # The poolings that `--sts_file` compares.
@@ -18,7 +18,7 @@ _FOR_QUERIES = ("top_k", "output_format")
 class SentenceOptions(DeviceOptions, TokenizerOptions):
     """The flags that both tools have."""
 
-    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    bert_config_file: str | None = bert_config_option()
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     max_seq_length: int = option(
         128,

@@ -2,7 +2,7 @@
 
 from official_bert.config.options import MAX_AXIS, check_options, layer_numbers, option, options
 from official_bert.config.run_configs.corpus import CorpusOptions
-from official_bert.config.run_configs.training import TextOptions, TokenizerOptions, text_option
+from official_bert.config.run_configs.training import TextOptions, TokenizerOptions, bert_config_option, text_option
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 
@@ -33,10 +33,8 @@ class VocabularyChangeOptions(CorpusOptions, TextOptions):
     """Flags of the tools that change the vocabulary of a model."""
 
     init_checkpoint: str | None = option(None, "Checkpoint of the model.", required=True, is_path=True)
-    bert_config_file: str | None = option(
-        None, "Model configuration of the checkpoint, a bert_config.json.", required=True, is_path=True
-    )
-    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, is_path=True)
+    bert_config_file: str | None = bert_config_option("Model configuration of the checkpoint, a bert_config.json.")
+    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, from_checkpoint=True, is_path=True)
     output_dir: str | None = option(
         None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
     )
@@ -75,7 +73,7 @@ class PruneVocabConfig(VocabularyChangeOptions):
 class _ModelOptions(TokenizerOptions):
     """The flags that name a model."""
 
-    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    bert_config_file: str | None = bert_config_option()
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
 
 
@@ -215,9 +213,7 @@ class StudentConfig:
     init_checkpoint: str | None = option(
         None, "Checkpoint of the model whose layers are taken.", required=True, is_path=True
     )
-    bert_config_file: str | None = option(
-        None, "Model configuration of the checkpoint, a bert_config.json.", required=True, is_path=True
-    )
+    bert_config_file: str | None = bert_config_option("Model configuration of the checkpoint, a bert_config.json.")
     vocab_file: str | None = option(None, "Vocabulary of the model, to be copied beside the new one.", is_path=True)
     num_layers: int | None = option(
         None,
@@ -262,11 +258,16 @@ class HfConversionConfig(TextOptions):
     to_hf: bool = option(False, "Convert --init_checkpoint to a Hugging Face folder instead.")
     init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF, is_path=True)
     bert_config_file: str | None = option(
-        None, "Model configuration of the checkpoint, a bert_config.json, with --to_hf.", only_with=_TO_HF, is_path=True
+        None,
+        "Model configuration of the checkpoint, a bert_config.json, with --to_hf.",
+        from_checkpoint=("to_hf",),
+        only_with=_TO_HF,
+        is_path=True,
     )
     vocab_file: str | None = option(
         None,
         "Vocabulary of the checkpoint, with --to_hf.",
+        from_checkpoint=("to_hf",),
         only_with=_TO_HF,
         not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
         is_path=True,
@@ -285,7 +286,9 @@ class HfConversionConfig(TextOptions):
         check_options(self)
         for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
             if getattr(self, name) is None and not (name == "vocab_file" and self.spm_model_file):
-                raise UserError(f"--{name} is missing; it is needed {'with' if self.to_hf else 'without'} --to_hf")
+                advice = ", unless the folder of --init_checkpoint has it" if name.endswith("_file") else ""
+                circumstances = "with" if self.to_hf else "without"
+                raise UserError(f"--{name} is missing; it is needed {circumstances} --to_hf{advice}")
 
 
 @options(group="devices")

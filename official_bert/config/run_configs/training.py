@@ -66,6 +66,11 @@ def spm_model_option() -> Any:
     )
 
 
+def bert_config_option(help_text: str = "Model configuration, a bert_config.json.") -> Any:
+    """Declares the flag that names the architecture of the model in --init_checkpoint."""
+    return option(None, help_text, required=True, from_checkpoint=True, is_path=True)
+
+
 def compression_option() -> Any:
     """Declares the flag of scripts that write TFRecord files."""
     return option(
@@ -96,6 +101,7 @@ class TokenizerOptions(TextOptions):
         "Vocabulary file, one wordpiece per line.",
         required=True,
         waived_with="spm_model_file",
+        from_checkpoint=True,
         not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
         is_path=True,
     )
@@ -151,7 +157,7 @@ class TrainingOptions(DeviceOptions):
 
     task: ClassVar[str]
 
-    bert_config_file: str | None = option(None, "Model configuration, a bert_config.json.", required=True, is_path=True)
+    bert_config_file: str | None = bert_config_option()
     init_checkpoint: str | None = option(
         None, "Checkpoint to initialize the weights from.", group="model", is_path=True
     )

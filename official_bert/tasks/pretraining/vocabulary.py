@@ -1,4 +1,4 @@
-"""The vocabulary of a pretraining run: that of its flags, of its records, or of its output folder."""
+"""The vocabulary of a pretraining run: that of its flags, its records, its output folder or its first weights."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,13 +8,15 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.data.records_tokenizer import RecordsTokenizer, find_tokenizer
 from official_bert.support.errors import UserError
 from official_bert.tokenization import read_vocabulary
+from official_bert.training.model_files import tokenizer_beside
 from official_bert.training.run_folder import MODEL_FILES, model_file, read_run_config
 
 
 def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> PretrainingConfig:
     """Completes the flags of a run with the vocabulary that its records were made with, and with what was done to text.
 
-    Where nothing says so, those of the output folder's model are taken.
+    Where nothing says so, those of the output folder's model are taken, or, where they are needed, those beside the
+    initial checkpoint.
 
     Args:
       config: the flags.
@@ -37,6 +39,12 @@ def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> Pretrain
         if run and path and flag != "bert_config_file":
             settings = {name: run.flags[name] for name in TextSettings._fields if name in run.flags}
             return dataclasses.replace(config, **{flag: path, **settings})
+    if config.init_checkpoint and (config.dynamic_masking or config.do_export):
+        settings = config.text_settings._asdict().items()
+        chosen = {name: value for name, value in settings if value != getattr(TextSettings(), name)}
+        found = tokenizer_beside(config.init_checkpoint, chosen)
+        if found:
+            return dataclasses.replace(config, **found)
     if config.dynamic_masking:
         raise UserError("dynamic_masking needs vocab_file, with which the records were made")
     if config.do_export:

@@ -140,22 +140,13 @@ def check_same_steps(one, other):
         np.testing.assert_allclose(other_steps.slots[name].numpy(), slot, atol=tolerance, err_msg=name)
 
 
-@pytest.fixture(scope="module")
-def ten_steps(model_dir, golden):
-    """History, model and steps of one device after ten steps."""
+def test_two_devices_of_three_parts_each_take_the_steps_of_one(model_dir, golden, two_devices):
+    """Parts alone are seen below, devices alone in test_runs.py."""
     model, steps = make_steps(model_dir, golden)
-    return steps.take(iter(golden_batches(golden)), 10), model, steps
-
-
-@pytest.mark.parametrize(
-    ("num_devices", "num_parts"),
-    [*(pytest.param(*numbers, marks=pytest.mark.slow) for numbers in ((2, 1), (1, 3))), (2, 3)],
-)
-def test_devices_and_parts_take_the_steps_of_one(model_dir, golden, two_devices, ten_steps, num_devices, num_parts):
-    strategy = two_devices if num_devices == 2 else tf.distribute.get_strategy()
-    model, steps = make_steps(model_dir, golden, strategy=strategy, num_parts=num_parts)
-    iterator = iter(strategy.experimental_distribute_dataset(golden_batches(golden)))
-    check_same_steps(ten_steps, (steps.take(iterator, 10), model, steps))
+    one = steps.take(iter(golden_batches(golden)), 10), model, steps
+    model, steps = make_steps(model_dir, golden, strategy=two_devices, num_parts=3)
+    iterator = iter(two_devices.experimental_distribute_dataset(golden_batches(golden)))
+    check_same_steps(one, (steps.take(iterator, 10), model, steps))
 
 
 @pytest.mark.slow

@@ -14,11 +14,6 @@ from official_bert.training.step import TrainingSteps
 from tests.training.task_batches import TASKS, batch_of
 
 
-def slow_but(*quick):
-    """All tasks; those that are not named are for the slow tests."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
-
-
 def make_steps(task, **plan):
     """A model of the task, whose weights are the same each time, and what trains it."""
     keras.utils.set_random_seed(1)
@@ -45,7 +40,9 @@ def with_masked_loss(task):
     return task
 
 
-@pytest.mark.parametrize("name", slow_but("question answering"))
+@pytest.mark.parametrize(
+    "name", [name if name == "question answering" else pytest.param(name, marks=pytest.mark.slow) for name in TASKS]
+)
 def test_padding_left_out_changes_neither_losses_nor_gradients(name):
     batch = batch_of(name)
     expected, sums = gradients(with_masked_loss(TASKS[name](PLAIN)), batch)
@@ -65,8 +62,10 @@ def test_padding_competes_in_the_loss_of_question_answering_only_where_it_is_com
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [PLAIN, UNPADDED], ids=["padded", "unpadded"])
-@pytest.mark.parametrize("name", slow_but("classification"))
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [pytest.param("classification", PLAIN, id="padded"), *(pytest.param(name, UNPADDED, id=name) for name in TASKS)],
+)
 def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
     recomputing = EncoderOptions(layout_maker=options.layout_maker, recompute_layers=True)
     batch = batch_of(name)
@@ -78,8 +77,7 @@ def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accumulated", [1, 2])
-def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices, accumulated):
+def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
     batch = batch_of("pretraining")
     trajectories = []
     for recompute_layers in (False, True):
@@ -87,9 +85,7 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices, accumul
         task = TASKS["pretraining"](EncoderOptions(recompute_layers=recompute_layers))
         with two_devices.scope():
             model = task.build_model()
-        plan = TrainingPlan(
-            batch_size=4, num_train_steps=100, learning_rate=1e-2, gradient_accumulation_steps=accumulated
-        )
+        plan = TrainingPlan(batch_size=4, num_train_steps=100, learning_rate=1e-2, gradient_accumulation_steps=2)
         steps = TrainingSteps(task, model, two_devices, plan)
         dataset = tf.data.Dataset.from_tensor_slices(batch).batch(4).repeat()
         trajectories.append(steps.take(iter(two_devices.experimental_distribute_dataset(dataset)), 3)["loss"])

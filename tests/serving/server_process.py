@@ -73,3 +73,9 @@ class Server:
         """Ends it as an orchestrator does; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=60)
+
+
+def resident_kilobytes(pid):
+    """Memory that a process holds."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])

@@ -26,7 +26,7 @@ from official_bert.serving.warmup import read_warmup
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
 from tests.exports import TOLERANCE
-from tests.serving.server_process import Server
+from tests.serving.server_process import Server, resident_kilobytes
 from tests.serving.tiny_exports import LABELS, TASKS
 
 pytest.importorskip("kserve")
@@ -429,11 +429,6 @@ class Load:
                 except Exception as error:
                     self.errors.append(error)
                     return
-
-
-def resident_kilobytes(pid):
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 @pytest.mark.slow

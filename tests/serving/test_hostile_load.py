@@ -1,0 +1,110 @@
+"""Plain requests to a server beside a client that does what it can to keep it busy."""
+
+import contextlib
+import http.client
+import json
+import socket
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.serving.server_process import Server, resident_kilobytes
+
+pytest.importorskip("kserve")
+
+PLAIN = {"signature_name": "text", "inputs": {"question": ["who is in town"], "context": ["a man is in town"]}}
+PATH = "/v1/models/answers:predict"
+
+
+def hostile_requests():
+    """Address, body, headers and allowed statuses; 200 times a question, and 60 MB of strings, numbers and brackets."""
+    yield PATH, b'{"instances": [' + b'"a",' * 15_000_000 + b'"a"]}', {}, {400, 503}
+    yield PATH, b'{"inputs": [' + b"[7]," * 15_000_000 + b"[7]]}", {}, {400, 503}
+    yield PATH, b"[" * 60_000_000, {}, {400, 503}
+    long = {"question": ["who is there"] * 200, "context": ["the bright town of the river " * 700] * 200}
+    yield PATH, json.dumps({"signature_name": "text", "inputs": long}).encode(), {}, {200, 400, 503}
+    for body in (
+        b'{"signature_name": "examples", "instances": [{"b64": "\xc3\xa9"}]}',
+        b'{"signature_name": "examples", "instances": [{"b64": "CgoK"}]}',
+        b'{"signature_name": "text", "inputs": %sTrue}' % (b"[" * 900),
+        b'{"inputs": {"input_ids": %s1%s}}' % (b"[" * 50, b"]" * 50),
+        b"\xff\x00" * 1000,
+    ):
+        yield from [(PATH, body, {}, {400})] * 40
+    content = json.dumps(
+        {
+            "inputs": [
+                {"name": name, "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 8}}
+                for name in ("question", "context")
+            ]
+        }
+    ).encode()
+    for length in (str(len(content)), "1000000000", "abc", "9" * 5000):
+        body = content + struct.pack("<I", 1 << 31) * 4
+        yield from [("/v2/models/answers/infer", body, {"Inference-Header-Content-Length": length}, {400})] * 20
+    yield from [(f"/v1/models/answers/versions/{'9' * 4301}:predict", b"{}", {}, {404})] * 20
+    yield from [("/v1/models/answers:explain", b"{}", {}, {404})] * 20
+
+
+def be_hostile(server, wrong):
+    """Sends all of it once; of each kind some clients leave before they have an answer."""
+    for number, (path, body, headers, allowed) in enumerate(hostile_requests()):
+        with contextlib.suppress(ConnectionError):  # a refused body need not be read to its end
+            status, answer = server.send("POST", path, body, headers)
+            if status not in allowed:
+                wrong.append((path[:60], body[:60], status, answer[:200]))
+        if number % 10 == 0:
+            with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+                leaving.sendall(f"POST {PATH} HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{{".encode())
+
+
+@pytest.mark.slow
+@pytest.mark.endurance
+def test_plain_requests_are_answered_soon_beside_a_hostile_client(write_export, tmp_path):
+    write_export(tmp_path / "answers", "question_answering")
+    server = Server(str(tmp_path / "answers"), tmp_path / "log", num_batch_threads=2)
+    body, seconds, wrong = json.dumps(PLAIN), [], []
+
+    def ask():
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        with contextlib.closing(connection):
+            while hostile.is_alive():
+                began = time.monotonic()
+                connection.request("POST", PATH, body)
+                response = connection.getresponse()
+                answer = response.read()
+                seconds.append(time.monotonic() - began)
+                if response.status != 200:
+                    wrong.append(answer[:200])
+                time.sleep(0.02)
+
+    def round_of_load():
+        nonlocal hostile
+        hostile = threading.Thread(target=be_hostile, args=[server, wrong])
+        askers = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in (hostile, *askers):
+            thread.start()
+        for thread in (hostile, *askers):
+            thread.join()
+        return resident_kilobytes(server.process.pid)
+
+    hostile = None
+    kilobytes = [round_of_load()]
+    seconds.clear()
+    began = time.monotonic()
+    while len(kilobytes) < 3 or len(seconds) < 1000:
+        kilobytes.append(round_of_load())
+    p50, p99 = np.percentile(seconds, [50, 99])
+    figures = (
+        f"{len(seconds)} plain requests in {time.monotonic() - began:.0f} s, p50 {1000 * p50:.0f} ms, p99 "
+        f"{1000 * p99:.0f} ms, longest {1000 * max(seconds):.0f} ms; resident after each round: {kilobytes} kB"
+    )
+    print(figures)
+    assert not wrong, wrong[:3]
+    assert p99 < 1, figures
+    assert kilobytes[-1] < 1.1 * kilobytes[0], figures
+    assert server.end() == 0
+    assert "Traceback" not in server.log

@@ -18,7 +18,7 @@ from official_bert.config.flag_binding import define_flags, flags_help, from_fla
 from official_bert.config.flag_names import with_dashes
 from official_bert.config.scripts import Script
 from official_bert.support import files
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, printable
 from official_bert.support.standard_error import notes_left_out
 
 flags.disclaim_key_flags()  # as in flag_binding: the flags belong to the script
@@ -116,7 +116,7 @@ class _Formatter(standard_logging.Formatter):
         self._config_class = config_class
 
     def format(self, record: standard_logging.LogRecord) -> str:
-        return with_dashes(super().format(record), self._config_class)
+        return printable(with_dashes(super().format(record), self._config_class))
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ def _exit_with(message: str, status: int = 1) -> NoReturn:
 
 
 def _error_line(message: str) -> str:
-    return f"{os.path.basename(sys.argv[0])}: error: {message}\n"
+    return f"{os.path.basename(sys.argv[0])}: error: {printable(message)}\n"
 
 
 def _open_closed_streams() -> None:

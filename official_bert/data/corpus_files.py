@@ -128,11 +128,13 @@ class CorpusReader:
 
     def _text_lines(self) -> Iterator[tuple[int, str]]:
         is_ours = self._part.start == 0
+        is_repeated = False
         for position, line in self._file_lines():
             line = line.strip()
             is_ours = is_ours or not line
-            if is_ours:
+            if is_ours and (line or not is_repeated):
                 yield position, line
+            is_repeated = not line  # another blank line says nothing new
             if position >= self._stop and not (line and is_ours):
                 return
 

@@ -149,7 +149,13 @@ def json_cells(
         raise
     except json.JSONDecodeError as error:
         raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    except (ValueError, RecursionError) as error:  # half a surrogate pair, a giant number, endless nesting
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise UserError(
+            f"JSON that cannot be read: {half!a} is half of a character, as where a text was cut within an emoji; "
+            "write the whole character, or remove this half"
+        ) from error
+    except (ValueError, RecursionError) as error:  # a giant number, endless nesting
         raise UserError(f"JSON that cannot be read: {error}") from error
     return cells
 

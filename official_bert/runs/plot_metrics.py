@@ -7,7 +7,7 @@ from absl import logging
 
 from official_bert.config.run_configs.tools import CurvesConfig
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, counted
 from official_bert.support.extras import require
 from official_bert.support.metrics_file import METRICS_FILE, Metrics, read_metrics
 from official_bert.training.run_folder import RUN_CONFIG_FILE, distinct_names, read_run_config
@@ -52,16 +52,28 @@ def _read(patterns: Sequence[str]) -> tuple[dict[str, Metrics], list[str]]:
             for path in files.find_any(os.path.join(pattern, name))
         ]
         with_metrics = 0
+        num_not_finite = 0
         for folder in dict.fromkeys(matches):
             path = os.path.join(folder, METRICS_FILE)
-            read = read_metrics(path) if files.exists(path) else Metrics({}, 0)
+            read = read_metrics(path) if files.exists(path) else Metrics({}, 0, 0)
+            num_not_finite += read.num_not_finite
             if read.num_damaged:
-                notes.append(f"{path}: left out {read.num_damaged} damaged lines")
+                notes.append(f"{path}: left out {counted(read.num_damaged, 'damaged line')}")
+            if read.num_not_finite:
+                notes.append(
+                    f"{path}: left out {counted(read.num_not_finite, 'number')} that are NaN or infinite, as when "
+                    "training diverges; lower learning_rate"
+                )
             if read.series:
                 metrics[folder] = read
                 with_metrics += 1
             else:
-                notes.append(f"{folder} has no metrics yet and is left out")
+                notes.append(f"{folder} has no {'finite ' * bool(read.num_not_finite)}metrics yet and is left out")
+        if not with_metrics and num_not_finite:
+            raise UserError(
+                f"output_dirs: all metrics of {pattern!r} are NaN or infinite: training diverged, and there is nothing "
+                "to draw; train again with a lower learning_rate"
+            )
         if not with_metrics:
             raise UserError(
                 f"output_dirs: no folder with metrics matches {pattern!r}; give the output folder of a run: it "

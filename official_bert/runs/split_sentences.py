@@ -12,7 +12,7 @@ from official_bert.data import tfrecord
 from official_bert.data.corpus_files import CorpusPart, CorpusReader, corpus_parts
 from official_bert.data.sentence_splitter import load_splitter, split_sentences
 from official_bert.support import compression, files, writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, counted
 from official_bert.support.input_files import find_inputs
 from official_bert.support.processes import Workers, available_cores
 from official_bert.support.progress import Progress
@@ -60,15 +60,15 @@ def run(config: SplitSentencesConfig) -> None:
                 before = split.part
             num_sentences += split.num_sentences
             num_bytes += split.num_bytes
-            progress.update(num_bytes, f"{num_sentences:,} sentences")
+            progress.update(num_bytes, counted(num_sentences, "sentence"))
         if before is None:
             raise UserError(f"no text in {', '.join(paths)}")
         seconds = progress.seconds
     logging.info(
-        "wrote %s: %s sentences in %s documents, %.2f MB/s",
+        "wrote %s: %s in %s, %.2f MB/s",
         config.output_file,
-        f"{num_sentences:,}",
-        f"{num_documents:,}",
+        counted(num_sentences, "sentence"),
+        counted(num_documents, "document"),
         total / 1e6 / seconds,
     )
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 _MOST_NAMES_LISTED = 20
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for those that lay out text
 
 
 class UserError(ValueError):
@@ -18,6 +19,16 @@ def listed(names: Iterable[str]) -> str:
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 sentence`, `2,000 sentences`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: what files hold may steer it, so that control characters are written as `\x1b`."""
+    return _CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def plain_message(error: Exception) -> str:

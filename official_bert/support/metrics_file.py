@@ -31,10 +31,12 @@ class Metrics(NamedTuple):
     Attributes:
       series: split ("train" or "eval") and name to the numbers, in the order of their first lines.
       num_damaged: lines that are none, such as the last one of a killed run.
+      num_not_finite: numbers that are NaN or infinite, as the losses of a run that diverged.
     """
 
     series: dict[tuple[str, str], Series]
     num_damaged: int
+    num_not_finite: int
 
 
 def parse_line(line: bytes) -> dict | None:
@@ -59,7 +61,7 @@ def read_metrics(path: str) -> Metrics:
       UserError: it cannot be read.
     """
     points: dict[tuple[str, str], dict[int, float]] = {}
-    num_damaged = 0
+    num_damaged = num_not_finite = 0
     with files.open_file(path, "rb") as source:
         for line in source:
             scalars = parse_line(line)
@@ -70,11 +72,13 @@ def read_metrics(path: str) -> Metrics:
             for name, value in scalars.items():
                 if math.isfinite(value):
                     points.setdefault((split, name), {})[step] = value
+                else:
+                    num_not_finite += 1
     series = {}
     for key, values in points.items():
         steps = sorted(values)
         series[key] = Series(steps, [float(values[step]) for step in steps])
-    return Metrics(series, num_damaged)
+    return Metrics(series, num_damaged, num_not_finite)
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from absl import logging
 
 _SECONDS_BETWEEN_REDRAWS = 0.2
 _SECONDS_BETWEEN_LOG_LINES = 10
+_SECONDS_BEFORE_ESTIMATES = 1  # of the time that is left; a single unit says little
 _BAR_WIDTH = 20
 _MAIN_DETAILS = 2  # that matter more, on a narrow terminal, than the bar and the label
 
@@ -43,10 +44,11 @@ class Progress:
         self._label = label
         self._total = total
         self._unit = unit
-        self._start = self._done = start
+        self._done = start
         self._log_every_seconds = log_every_seconds
         self._is_terminal = sys.stderr.isatty()
         self._began = self._last_shown = time.monotonic()
+        self._measured_from: tuple[int, float] | None = None  # units done, and when
         self._details: tuple[str, ...] = ()
         self._is_drawn = False
 
@@ -60,8 +62,8 @@ class Progress:
 
     def restart(self, done: int) -> None:
         """Restarts the clock with `done` units done: the time before says nothing about the speed."""
-        self._start = done
         self._began = time.monotonic()
+        self._measured_from = done, self._began
 
     @property
     def seconds(self) -> float:
@@ -71,6 +73,9 @@ class Progress:
     def update(self, done: int, *details: str, log: bool = False) -> None:
         """Reports that `done` of the total are done.
 
+        The time that is left follows from the speed since the first report: before it, processes start and models are
+        compiled.
+
         Args:
           done: units done, those before `start` included.
           *details: rates or results to show beside, the most important first: a terminal that is too narrow shows no
@@ -78,6 +83,8 @@ class Progress:
           log: log this line at any time, on a terminal too.
         """
         self._done = done
+        if self._measured_from is None:
+            self._measured_from = done, time.monotonic()
         self._details = details
         seconds = time.monotonic() - self._last_shown
         every = _SECONDS_BETWEEN_REDRAWS if self._is_terminal else self._log_every_seconds
@@ -108,10 +115,22 @@ class Progress:
 
     def _parts(self, head: str) -> list[str]:
         parts = [head]
-        if self._total is not None and self._done > self._start:
-            left = self.seconds / (self._done - self._start) * (self._total - self._done)
+        left = self._seconds_left()
+        if left is not None:
             parts.append(f"{format_seconds(left)} left")
         return parts + list(self._details)
+
+    def _seconds_left(self) -> float | None:
+        """The time that the rest will take; None if that is not known yet."""
+        if self._total is None or self._measured_from is None:
+            return None
+        done_before, when = self._measured_from
+        num_done, seconds = self._done - done_before, time.monotonic() - when
+        if self._done >= self._total:
+            return 0.0
+        if num_done <= 0 or seconds < _SECONDS_BEFORE_ESTIMATES:
+            return None
+        return seconds / num_done * (self._total - self._done)
 
     def _draw(self) -> None:
         self._is_drawn = True

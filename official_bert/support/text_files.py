@@ -68,6 +68,9 @@ class LineReader:
                 self.first = self.position = self._start - 1 + len(source.readline())
             for number, line in enumerate(source, start=1):
                 self.position += len(line)
+                if line == b"\n":  # a small compressed file may have very many
+                    yield ""
+                    continue
                 try:
                     text = line.decode("utf-8")
                 except UnicodeDecodeError as error:

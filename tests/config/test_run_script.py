@@ -69,6 +69,17 @@ def test_a_reader_that_goes_away_ends_the_output_quietly(arguments):
     assert end_of(process) == (128 + signal.SIGPIPE, None, "")
 
 
+def test_control_characters_of_messages_do_not_reach_the_terminal():
+    name = r"bert/\x1b[2J\x07\x9b31m"
+    run = f"from absl import logging; logging.warning('odd %s', '{name}'); raise UserError('no {name}\\there')"
+    code, _, errors = end_of(bake(run=f"from official_bert.support.errors import UserError; {run}"))
+    assert code == 1
+    assert [line.split(" ", 1)[1].strip() for line in errors.splitlines()] == [
+        rf"WARNING odd {name}",
+        rf"error: no {name}	here",
+    ]
+
+
 def test_a_broken_pipe_that_is_not_standard_output_is_no_quiet_end():
     code, _, errors = end_of(bake(run="raise BrokenPipeError"))
     assert code == 1

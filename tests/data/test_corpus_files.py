@@ -1,5 +1,6 @@
 """Corpora in files of all formats, whole and in parts: the parts of a file have each document exactly once."""
 
+import gzip
 import json
 import pickle
 import random
@@ -207,6 +208,13 @@ def test_remote_files():
     assert documents(corpus_parts(["ram://corpus.parquet"], part_bytes=1)) == [[(0, "a")], [(1, "b")]]
 
 
+def test_repeated_blank_lines_are_given_once(tmp_path):
+    path = tmp_path / "blank.gz"
+    path.write_bytes(gzip.compress(b"\n" * 1000 + b"a\n" + b"\n \n" * 1000 + b"b\n\n\n"))
+    (part,) = corpus_parts([str(path)])
+    assert list(CorpusReader(part)) == [(0, ""), (1000, "a"), (1002, ""), (4002, "b"), (4004, "")]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -216,7 +224,7 @@ def test_remote_files():
         ('{"body": "a", "id": 1}', "no key 'text'; the keys are 'body', 'id'"),
         ('{"text": 7}', "'text' is 7; a text must be a string"),
         ('{"text": null}', "'text' is None; a text must be a string"),
-        ('{"text": "\\ud800"}', "JSON that cannot be read"),
+        ('{"text": "\\ud800"}', "JSON that cannot be read: '\\ud800' is half of a character"),
         ('{"text": "\udcff"}', "byte 0xff at byte 11 of the line is not UTF-8"),
     ],
 )

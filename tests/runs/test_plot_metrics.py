@@ -76,8 +76,8 @@ def test_runs_without_metrics_are_left_out_with_a_note(flags, tmp_path, caplog):
     empty = make_folder(tmp_path / "out" / "zempty", losses=(), text="\n")
     plot_metrics.run(CurvesConfig(**flags))
     notes = [
-        f"{good}/metrics.jsonl: left out 1 damaged lines",
-        f"{empty}/metrics.jsonl: left out 1 damaged lines",
+        f"{good}/metrics.jsonl: left out 1 damaged line",
+        f"{empty}/metrics.jsonl: left out 1 damaged line",
         f"{empty} has no metrics yet and is left out",
         f"{none} has no metrics yet and is left out",
     ]
@@ -87,6 +87,19 @@ def test_runs_without_metrics_are_left_out_with_a_note(flags, tmp_path, caplog):
         given = {**flags, "output_dirs": f"{good},{folder}"}
         message = f"--output_dirs: no folder with metrics matches '{folder}'; give the output folder of a run"
         assert_refused(plot_metrics.run, CurvesConfig, given, message)
+
+
+def test_losses_that_are_nan_are_told(flags, tmp_path, caplog):
+    nan = float("nan")
+    diverged = make_folder(tmp_path / "out" / "diverged", losses=(3.0, nan, nan))
+    plot_metrics.run(CurvesConfig(**flags))
+    assert f"{diverged}/metrics.jsonl: left out 4 numbers that are NaN or infinite" in caplog.text
+    assert "left out 4 numbers" in (tmp_path / "page.html").read_text()
+    make_folder(tmp_path / "all", losses=(nan, nan))
+    given = {**flags, "output_dirs": str(tmp_path / "all"), "output_file": str(tmp_path / "none.html")}
+    message = f"--output_dirs: all metrics of '{tmp_path}/all' are NaN or infinite: training diverged"
+    assert_refused(plot_metrics.run, CurvesConfig, given, message)
+    assert not (tmp_path / "none.html").exists()
 
 
 def test_mixed_metrics_are_refused(flags, tmp_path):

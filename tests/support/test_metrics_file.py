@@ -23,6 +23,7 @@ def test_numbers_are_read_by_split_and_name_and_the_last_line_of_a_step_counts(t
             ("eval", "loss"): Series([20], [0.5]),
         },
         num_damaged=1,
+        num_not_finite=2,
     )
 
 

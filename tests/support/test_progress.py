@@ -33,6 +33,7 @@ def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     with Progress("reading", 200, "lines") as progress:
+        progress.update(0)
         now[0] += 1
         progress.update(50, "7 documents")
         drawn = terminal.getvalue()
@@ -43,6 +44,20 @@ def test_terminal_line_is_redrawn_and_its_last_state_stays(monkeypatch):
         assert terminal.getvalue() == drawn + "\r\x1b[K"
     last_line = terminal.getvalue().split("\r")[-1]
     assert last_line == "[====================] reading: 100% of 200 lines, 0:00:00 left, 9 documents\x1b[K\n"
+
+
+def test_start_up_is_no_part_of_the_time_that_is_left(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Progress("evaluating", 1000, "records") as progress:
+        for seconds, done, left in [(60, 8, None), (0.5, 16, None), (1.5, 108, "18"), (18, 1000, "00")]:
+            now[0] += seconds
+            progress.update(done)
+            line = terminal.getvalue().split("\r")[-1]
+            assert line.endswith(f"records, 0:00:{left} left\x1b[K" if left else "records\x1b[K")
 
 
 def test_a_job_of_unknown_length_is_counted(monkeypatch):
@@ -79,7 +94,7 @@ logging.get_absl_handler().setFormatter(Formatter("%(message)s"))
 now = 0.0
 time.monotonic = lambda: now
 with Progress("training", 2000, "steps") as progress:
-    for seconds, done in ((0, 100), (156.667, 500)):
+    for seconds, done in ((0, 100), (125.333, 500)):
         now = seconds
         progress.update(done, f"step {done}: loss 7.1480", "102 examples/s", "learning rate 7.50e-04",
             "gradient norm 1.96", "11,930 tokens/s", "masked_lm 6.6373", "next_sentence 0.5107", log=True)
@@ -103,7 +118,7 @@ def test_the_line_fits_the_terminal_and_log_lines_stay_above_it(width):
     assert process.returncode == 0
     lines = [line.split("\r")[-1].removesuffix("\x1b[K") for line in shown.decode().split("\r\n")]
     assert [line.removeprefix("\x1b[K") for line in lines[-4:]] == [
-        LOGGED.replace(" 25%", "  5%").replace("0:07:50", "0:00:00").replace("step 500", "step 100"),
+        LOGGED.replace(" 25%", "  5%").replace("0:07:50 left, ", "").replace("step 500", "step 100"),
         LOGGED,
         DRAWN[width],
         "",
@@ -131,8 +146,7 @@ def test_without_terminal_lines_are_logged_only_when_due(caplog):
         progress.update(1)
         assert caplog.messages == []
         progress.update(2, log=True)
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].startswith("reading:  20% of 10 lines, 0:00:0")
+    assert caplog.messages == ["reading:  20% of 10 lines"]
 
 
 def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, caplog):
@@ -140,6 +154,7 @@ def test_work_of_an_earlier_run_does_not_count_for_the_time_left(monkeypatch, ca
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress = Progress("training", 100, "steps", start=50)
+    progress.update(50)
     now[0] += 10.0
     progress.update(60, log=True)
     assert caplog.messages[0].endswith("0:00:40 left")

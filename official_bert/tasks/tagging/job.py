@@ -27,7 +27,7 @@ from official_bert.modeling.pooling import num_vectors
 from official_bert.serving.run_export import export_options, write_run_export
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, counted, listed
 from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
@@ -171,7 +171,7 @@ class TaggingJob(FinetuningJob):
         predicted, loss = self._predict(trainer, self._test, is_scored=False)
         path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
         write_predictions(path, self._test.file, predicted)
-        logging.info("wrote the tags of %d sentences to %s", len(predicted), path)
+        logging.info("wrote the tags of %s to %s", counted(len(predicted), "sentence"), path)
         if self._test.is_tagged:
             scores, tagging_scores = self._scores("test", self._test, predicted, loss)
             self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
@@ -194,7 +194,7 @@ class TaggingJob(FinetuningJob):
     def _split(self, name: str, file: TaggedFile) -> _Split:
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""
         how = ", one per line" if file.layout == "sentences" else ""
-        logging.info("%s: %d sentences%s", file.path, len(file.sentences), how)
+        logging.info("%s: %s%s", file.path, counted(len(file.sentences), "sentence"), how)
         numbers = {tag: number for number, tag in enumerate(self._tags, start=1)}
         labels, unknown = [], []
         for sentence in file.sentences:
@@ -283,7 +283,7 @@ class TaggingJob(FinetuningJob):
         sentences = self._dev.file.sentences
         sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
         path = os.path.join(self.config.output_dir, REPORT_FILE)
-        title = f"{os.path.basename(self._dev.file.path)}: {len(sentences):,} sentences"
+        title = f"{os.path.basename(self._dev.file.path)}: {counted(len(sentences), 'sentence')}"
         write_report(path, title, sections)
 
 

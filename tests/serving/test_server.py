@@ -133,7 +133,7 @@ def nested(depth):
         (b'{"inputs": {"text_a": %sTrue}}' % (b"[" * 2000), "it is nested too deeply"),
         (b'{"inputs": {"input_ids": [[%s]]}}' % (b"7" * 5000), "a number has too many digits"),
         (b'{"inputs": "\xff"}', "it is not UTF-8"),
-        (b'{"inputs": [%s"a"]}' % (b'"a",' * (1 << 21)), "has about 2097155 values; at most 2097152 are allowed"),
+        (b'{"inputs": [%s"a"]}' % (b'"a",' * (1 << 21)), "has more than 2097152 values"),
         ({"inputs": {**TEXTS, "text_a": nested(50)}, "signature_name": "text"}, "1 dimension(s), but has 51"),
         ({"inputs": {**TEXTS, "text_a": ["", nested(900)]}, "signature_name": "text"}, "must have strings, not a list"),
         ({"inputs": {**IDS, "input_ids": nested(900)}}, "must have 2 dimension(s), but has 901"),

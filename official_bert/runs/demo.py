@@ -66,6 +66,7 @@ MADE_FILES = (
     "pretraining/.*.partial-*",
     "serving/batching_parameters.txt",
     "serving/models.config",
+    "serving/*/*.json",
     "serving/*/*.pb",
     "serving/*/variables/variables.*",
     "serving/*/assets/vocab.txt",

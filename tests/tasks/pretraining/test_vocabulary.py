@@ -86,3 +86,12 @@ def test_keeping_it_overwrites_no_input_and_needs_complete_records(make, tmp_pat
     with pytest.raises(UserError, match="no text in"):
         make("records", input_file=str(tmp_path / "blank"))
     assert sorted(os.listdir(tmp_path)) == ["blank", "text.vocab.txt"]
+
+
+def test_the_folder_of_the_first_weights_is_asked_last(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[MASK]\nTown\n")
+    names = {"bert_config_file": "b", "output_dir": str(tmp_path / "out"), "init_checkpoint": str(tmp_path)}
+    config = with_vocabulary(PretrainingConfig(**names, do_export=True, export_dir="e"), [])
+    assert (config.vocab_file, config.do_lower_case) == (str(tmp_path / "vocab.txt"), False)
+    config = PretrainingConfig(**names, do_eval=True, input_file="r")  # which needs none
+    assert with_vocabulary(config, []) == config

@@ -11,13 +11,15 @@ from official_bert.modeling.model import Encoder
 from official_bert.serving.export_stack import ExportStack, ServedLayout
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph import make_graph_tokenizer
+from official_bert.tokenization.graph_operations import MOST_BYTES
 
 Tensors = dict[str, tf.Tensor]
 
 # B: examples, W: windows of an example, R: windows of all examples, S: positions.
 IDS_SCHEMA = RecordSchema(*ENCODER_FIELDS)
 
-_WINDOWS_IN_A_BATCH = 32
+WINDOWS_IN_A_BATCH = 32
+_MOST_CELLS = 1 << 21  # of a table in an answer
 
 SIGNATURES = ("serving_default", "serving_int64", "examples", "text", "tokenize")
 SERVING_DEFAULT, SERVING_INT64, EXAMPLES, TEXT, TOKENIZE = SIGNATURES
@@ -136,13 +138,13 @@ class Servable(tf.Module):
           These, by name.
         """
         num_windows = tf.shape(ids["input_ids"])[0]
-        num_batches = tf.maximum(-(-num_windows // _WINDOWS_IN_A_BATCH), 1)  # rounds up
+        num_batches = tf.maximum(-(-num_windows // WINDOWS_IN_A_BATCH), 1)  # rounds up
         arrays = [
             tf.TensorArray(tf.float32, num_batches, infer_shape=False, element_shape=shape) for shape in shapes.values()
         ]
 
         def score(batch: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-            rows = slice(batch * _WINDOWS_IN_A_BATCH, (batch + 1) * _WINDOWS_IN_A_BATCH)
+            rows = slice(batch * WINDOWS_IN_A_BATCH, (batch + 1) * WINDOWS_IN_A_BATCH)
             scores = self._predict({name: values[rows] for name, values in ids.items()})
             return batch + 1, [array.write(batch, scores[name]) for array, name in zip(arrays, shapes, strict=True)]
 
@@ -270,6 +272,56 @@ def with_dimensions(inputs: Tensors, *names: str) -> Tensors:
         checks.append(tf.debugging.Assert(tf.equal(tf.size(shape), number), [message, shape]))
     with tf.control_dependencies(checks):
         return {name: tf.identity(values) for name, values in inputs.items()}
+
+
+def of_bounded_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Fails at texts that are longer than what is read.
+
+    Args:
+      texts: string [B], or the words of texts, string [B, words].
+      name: of the input.
+
+    Returns:
+      The texts, and their sizes in bytes, int32 [B].
+    """
+    sizes = tf.strings.length(texts)
+    if texts.shape.rank == 2:
+        sizes = tf.reduce_sum(sizes, axis=1)
+    message = f"{name} must have at most {MOST_BYTES} bytes an example, but one has"
+    check = tf.debugging.Assert(tf.reduce_all(sizes <= MOST_BYTES), [message, tf.reduce_max(sizes)])
+    with tf.control_dependencies([check]):
+        return tf.identity(texts), tf.identity(sizes)
+
+
+def of_bounded_total(texts: tf.Tensor, name: str) -> tf.Tensor:
+    """Fails at texts, string [B], that are together longer than what is read at once; returns the texts."""
+    total = tf.reduce_sum(tf.cast(tf.strings.length(texts), tf.int64))
+    message = f"{name} must have at most {MOST_BYTES} bytes in all here, but has"
+    with tf.control_dependencies([tf.debugging.Assert(total <= MOST_BYTES, [message, total])]):
+        return tf.identity(texts)
+
+
+def of_bounded_table(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    """Fails where rows of these lengths, filled up to the longest, would make a table of too many cells.
+
+    Args:
+      num_rows: int64 [].
+      lengths: int64 [rows].
+
+    Returns:
+      The lengths.
+    """
+    longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+    check = tf.debugging.Assert(
+        num_rows * longest <= _MOST_CELLS,
+        [
+            f"the answer must have at most {_MOST_CELLS} cells a table (examples times the length of the longest); "
+            "send fewer examples at once, for now there would be",
+            num_rows * longest,
+        ],
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(lengths)
 
 
 def _range(values: tf.Tensor) -> tuple[tf.Tensor, str, tf.Tensor]:

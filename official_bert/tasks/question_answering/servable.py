@@ -1,4 +1,4 @@
-"""Question answering that reads texts: a question and a text of any length in, the best answers out.
+"""Question answering that reads texts: a question and a text in, the best answers out.
 
 Windows, search and probabilities are those of `run_squad.py` with answers found by offsets (the modules `windows` and
 `answers`), as TensorFlow operations.
@@ -16,10 +16,18 @@ from official_bert.config.run_configs.question_answering import AnswerOptions, S
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.span import SpanModel
-from official_bert.serving.servable import Servable, Tensors
+from official_bert.serving.servable import (
+    WINDOWS_IN_A_BATCH,
+    Servable,
+    Tensors,
+    of_bounded_size,
+    of_bounded_table,
+    of_bounded_total,
+)
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.graph_operations import in_groups
 from official_bert.tokenization.graph_tokenizer import RaggedEncodingWithOffsets
 
 NUM_RANKED = 20  # reference value: the answers of a question that share its probability
@@ -156,12 +164,16 @@ class QuestionAnsweringServable(Servable):
 
         Args:
           question: string [B], UTF-8.
-          context: string [B], UTF-8, of any length.
+          context: string [B], UTF-8, in all of at most `MOST_BYTES`.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, windows of the question with most, S]; what is missing is 0.
         """
-        reading = self._read(question, context)
+        with tf.control_dependencies([_same_number(question, context)]):
+            reading = self._read(question, of_bounded_total(context, "context"))
+        num_cells = reading.cuts.num_windows * tf.shape(reading.ids["input_ids"], tf.int64)[1]
+        with tf.control_dependencies([of_bounded_table(tf.size(question, tf.int64), num_cells)]):
+            reading = reading._replace(ids={name: tf.identity(values) for name, values in reading.ids.items()})
         return {
             name: tf.RaggedTensor.from_value_rowids(
                 values, reading.windows.question, tf.size(question, tf.int64), validate=False
@@ -190,7 +202,7 @@ class QuestionAnsweringServable(Servable):
 
         Args:
           question: string [B], UTF-8.
-          context: string [B], UTF-8, of any length.
+          context: string [B], UTF-8, each of at most `MOST_BYTES`.
 
         Returns:
           A dict, the best answer first; an answer that is missing is "", with a probability of 0:
@@ -202,18 +214,20 @@ class QuestionAnsweringServable(Servable):
             null_probabilities: float32 [B], the probability that there is no answer.
             null_odds: float32 [B], the score of no answer minus that of the best answer.
         """
+        with tf.control_dependencies([_same_number(question, context)]):
+            context, num_bytes = of_bounded_size(context, "context")
+        return in_groups(self._answer_some, [question, context], num_bytes)
+
+    def _answer_some(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
         reading = self._read(question, context)
         scores = self.predict_in_batches(reading.ids, dict.fromkeys(LOGITS, (None, None)))
         with tf.device("CPU:0"):
             return self._best_answers(reading, *(scores[name] for name in LOGITS))
 
     def _read(self, question: tf.Tensor, context: tf.Tensor) -> _Reading:
-        same_number = tf.debugging.assert_equal(
-            tf.size(question), tf.size(context), message="there must be as many questions as contexts"
-        )
-        with tf.device("CPU:0"), tf.control_dependencies([same_number]):
+        with tf.device("CPU:0"):
             characters = tf.strings.unicode_decode(context, "UTF-8", errors="ignore")
-            queries = self._graph_tokenizer().encode(question)
+            queries = self._graph_tokenizer().encode_beginnings(question, self._options.max_query_length)
             pieces = self._graph_tokenizer().encode_with_offsets(context)
             num_query_pieces = tf.minimum(queries.row_lengths(), self._options.max_query_length)
             cuts = self._cuts(num_query_pieces, pieces.ids.row_lengths())
@@ -250,17 +264,33 @@ class QuestionAnsweringServable(Servable):
         windows, num_questions = reading.windows, reading.characters.nrows()
         may_start = _has_max_context(reading.cuts, windows, tf.shape(start_logits, tf.int64)[1])
 
-        def spans(num_best: int) -> _Candidates:
-            return self._spans(windows, may_start, start_logits, end_logits, num_best)
-
-        candidates = spans(self._num_ranked)
+        candidates = self._spans(windows, may_start, start_logits, end_logits, self._num_ranked)
         # Only the best starts and ends are combined. Where all of them lie in the question, all positions are combined.
         has_answer = _counts(candidates.question, num_questions) > 0  # [B]
 
         def with_all_positions() -> _Candidates:
-            others = spans(self._options.max_seq_length)
-            is_needed = ~tf.gather(has_answer, others.question)
-            return candidates.followed_by(others.taken(tf.where(is_needed)[:, 0]))
+            # Of some windows at a time, so that not all that a long context has are in memory.
+            needed = tf.where(~tf.gather(has_answer, windows.question))[:, 0]
+
+            def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
+                some = needed[start : start + WINDOWS_IN_A_BATCH]
+                columns = (may_start, start_logits, end_logits)
+                others = self._spans(
+                    _Windows(*(tf.gather(column, some) for column in windows)),
+                    *(tf.gather(column, some) for column in columns),
+                    self._options.max_seq_length,
+                )
+                return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
+
+            nothing, any_number = tf.zeros([0], tf.int64), tf.TensorShape([None])
+            _, best = tf.while_loop(
+                lambda start, _: start < tf.size(needed),
+                add,
+                (0, _Candidates(nothing, nothing, nothing, tf.zeros([0], tf.float64))),
+                shape_invariants=(tf.TensorShape([]), _Candidates(any_number, any_number, any_number, any_number)),
+                parallel_iterations=1,
+            )
+            return candidates.followed_by(best)
 
         candidates = tf.cond(tf.reduce_all(has_answer), lambda: candidates, with_all_positions)
         if self._version_2:
@@ -377,6 +407,12 @@ class QuestionAnsweringServable(Servable):
             outputs["null_probabilities"] = tf.gather(probabilities, null)
             outputs["null_odds"] = tf.cast(odds, tf.float32)
         return outputs
+
+
+def _same_number(question: tf.Tensor, context: tf.Tensor) -> tf.Operation:
+    return tf.debugging.assert_equal(
+        tf.size(question), tf.size(context), message="there must be as many questions as contexts"
+    )
 
 
 def servable_of_run(

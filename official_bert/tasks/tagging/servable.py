@@ -1,4 +1,4 @@
-"""Tagging that reads texts: a sentence of any length in, its words with their tags and the entities out.
+"""Tagging that reads texts: a sentence in, its words with their tags and the entities out.
 
 Windows and tags are those of `run_ner.py` (the module `windows`), as TensorFlow operations.
 """
@@ -17,13 +17,27 @@ from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.serving.servable import Servable, Tensors, with_dimensions
+from official_bert.serving.servable import (
+    Servable,
+    Tensors,
+    of_bounded_size,
+    of_bounded_table,
+    of_bounded_total,
+    with_dimensions,
+)
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.graph_operations import in_groups
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
 _BLANKS = [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]  # at which `str.split` splits
+
+# Outputs whose rows have the same length, by its name.
+_TABLES = {
+    "num_words": ("words", "tags", "probabilities"),
+    "num_entities": ("entities", "entity_types", "entity_starts", "entity_ends", "entity_probabilities"),
+}
 
 # B: sentences, W: words of all sentences, R: windows of all sentences, S: positions, C: tags, E: entities.
 
@@ -143,19 +157,23 @@ class TaggingServable(Servable):
         """Turns sentences into what the model reads.
 
         Args:
-          text: string [B], UTF-8, of any length.
+          text: string [B], UTF-8, in all of at most `MOST_BYTES`.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, windows of the longest sentence, S]; what is missing is 0.
         """
         with tf.device("CPU:0"):
-            windows = self._windows(split_at_blanks(text))
-            return {
-                name: tf.RaggedTensor.from_value_rowids(
-                    values, windows.sentence, tf.size(text, tf.int64), validate=False
-                ).to_tensor()
-                for name, values in windows.ids.items()
-            }
+            windows = self._windows(split_at_blanks(of_bounded_total(text, "text")))
+            num_rows = tf.size(text, tf.int64)
+            num_windows = tf.math.bincount(tf.cast(windows.sentence, tf.int32), dtype=tf.int64)
+            num_cells = num_windows * tf.shape(windows.ids["input_ids"], tf.int64)[1]
+            with tf.control_dependencies([of_bounded_table(num_rows, num_cells)]):
+                return {
+                    name: tf.RaggedTensor.from_value_rowids(
+                        tf.identity(values), windows.sentence, num_rows, validate=False
+                    ).to_tensor()
+                    for name, values in windows.ids.items()
+                }
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Tags positions.
@@ -179,7 +197,7 @@ class TaggingServable(Servable):
         """Tags sentences and finds the entities in them.
 
         Args:
-          text: string [B], UTF-8, of any length; blanks separate the words.
+          text: string [B], UTF-8, each of at most `MOST_BYTES`; blanks separate the words.
 
         Returns:
           A dict; what is missing at the end of a row is "" or 0:
@@ -192,6 +210,18 @@ class TaggingServable(Servable):
             entity_ends: int32 [B, E], the character after it.
             entity_probabilities: float32 [B, E], of the tag of its least certain word.
         """
+        text, num_bytes = of_bounded_size(text, "text")
+        found = in_groups(self._answer_some, [text], num_bytes)
+        with tf.device("CPU:0"):
+            tables = {}
+            for count, names in _TABLES.items():
+                lengths = of_bounded_table(tf.size(text, tf.int64), found[count])
+                for name in names:
+                    tables[name] = tf.RaggedTensor.from_row_lengths(found[name], lengths, validate=False).to_tensor()
+            return tables
+
+    def _answer_some(self, text: tf.Tensor) -> Tensors:
+        """What `answer` gives, row after row, with the lengths of the rows: the keys of `_TABLES`."""
         with tf.device("CPU:0"):
             words = split_at_blanks(text)
             windows = self._windows(words)
@@ -200,9 +230,13 @@ class TaggingServable(Servable):
             of_words = tf.gather_nd(probabilities, windows.word_places)  # [W, C]
             numbers = tf.argmax(of_words, axis=-1)
             best = tf.reduce_max(of_words, axis=-1)
-            rows = {"words": words.texts, "tags": tf.gather(self._tags, numbers), "probabilities": best}
-            tables = {name: _table(values, words.row_splits) for name, values in rows.items()}
-            return {**tables, **self._entities(text, words, numbers, best)}
+            return {
+                "words": words.texts,
+                "tags": tf.gather(self._tags, numbers),
+                "probabilities": best,
+                "num_words": words.row_splits[1:] - words.row_splits[:-1],
+                **self._entities(text, words, numbers, best),
+            }
 
     def answer_words(self, words: tf.Tensor) -> Tensors:
         """Tags sentences that are split into words.
@@ -214,6 +248,12 @@ class TaggingServable(Servable):
           tags: string [B, words].
           probabilities: float32 [B, words], of each of these tags.
         """
+        words, num_bytes = of_bounded_size(words, "words")
+        shape = tf.shape(words, tf.int64)
+        with tf.control_dependencies([of_bounded_table(shape[0], shape[1:])]):
+            return in_groups(self._answer_some_words, [tf.identity(words)], num_bytes)
+
+    def _answer_some_words(self, words: tf.Tensor) -> Tensors:
         with tf.device("CPU:0"):
             is_word = words != ""
             counts = tf.reduce_sum(tf.cast(is_word, tf.int64), axis=1)
@@ -297,18 +337,20 @@ class TaggingServable(Servable):
         starts, ends = tf.gather(words.starts, first), tf.gather(words.ends, last)
         sentence = tf.searchsorted(words.row_splits[1:], first, side="right", out_type=tf.int64)
         # Only what can be decoded counts: what cannot is dropped before anything is cut out.
-        clean = tf.strings.unicode_encode(tf.strings.unicode_decode(text, "UTF-8", errors="ignore"), "UTF-8")
-        texts = tf.strings.substr(tf.gather(clean, sentence), starts, ends - starts, unit="UTF8_CHAR")
-        columns = {
+        characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")
+        offsets = tf.gather(characters.row_starts(), sentence)
+        places = tf.ragged.range(offsets + tf.cast(starts, tf.int64), offsets + tf.cast(ends, tf.int64))
+        codes = places.with_flat_values(tf.gather(characters.flat_values, places.flat_values))
+        texts = tf.strings.unicode_encode(codes, "UTF-8")
+        counts = tf.math.bincount(tf.cast(sentence, tf.int32), minlength=tf.size(text), dtype=tf.int64)
+        return {
             "entities": texts,
             "entity_types": tf.gather(self._types, tf.gather(types, first)),
             "entity_starts": starts,
             "entity_ends": ends,
             "entity_probabilities": least,
+            "num_entities": counts,
         }
-        counts = tf.math.bincount(tf.cast(sentence, tf.int32), minlength=tf.size(text), dtype=tf.int64)
-        row_splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
-        return {name: _table(values, row_splits) for name, values in columns.items()}
 
 
 def split_at_blanks(text: tf.Tensor) -> Words:
@@ -329,10 +371,6 @@ def split_at_blanks(text: tf.Tensor) -> Words:
     places = tf.ragged.range(firsts, ends)
     texts = tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
     return Words(texts, tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits)
-
-
-def _table(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
-    return tf.RaggedTensor.from_row_splits(values, row_splits, validate=False).to_tensor()
 
 
 def _entity_tables(tags: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -15,6 +15,7 @@ from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.answers import find_answers
@@ -22,7 +23,7 @@ from official_bert.tasks.question_answering.examples import Question, SquadSet
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.task import MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.alignment import wordpieces_in_range
 from tests.conftest import GOLDEN
 from tests.tokenization.hard_texts import CASED, SETTINGS
@@ -228,8 +229,13 @@ def test_padding_is_never_among_the_best(config, tokenizer):
 @pytest.mark.parametrize("version_2", [False, True])
 def test_a_question_that_scores_above_the_text_does_not_hide_it(config, tokenizer, version_2):
     chooser = Chooser(tokenizer, {"the": 9.0, "town": 1.0}, {"the": 9.0, "town": 1.0})
-    ask = answerer(chooser, config, tokenizer, max_query_length=30, version_2=version_2)
-    answers, others = ask([("the " * 25, "a town"), ("where?", "a town")])
+    lengths = {"max_seq_length": 64, "doc_stride": 24, "max_query_length": 30}
+    ask = answerer(chooser, config, tokenizer, **lengths, version_2=version_2)
+    words = [word for word in filler(tokenizer, 1500) if word not in ("the", "town")]  # more windows than one batch
+    long = " ".join([*words[:1000], "town", *words[1000:]])
+    answers, others, found = ask([("the " * 25, "a town"), ("where?", "a town"), ("the " * 25, long)])
+    assert (found[0].text, found[0].start) == ("town", long.index(" town ") + 1)
+    assert len({answer.text for answer in found} - {""}) == 5
     assert {answer.text for answer in answers} == {"a town", "a", "town"} | ({""} if version_2 else set())
     assert answers[0].text == others[0].text == "town"
 
@@ -277,6 +283,31 @@ def test_where_there_is_nothing_to_read_nothing_is_found(model, config, tokenize
     assert plain(("who?", " \u200b")) == []
     assert plain([]) == []
     assert plain(("", CONTEXTS[0]))[0].text
+
+
+def test_many_long_contexts_are_read_some_at_a_time_and_longer_ones_refused(config, tokenizer, monkeypatch):
+    for module in (graph_operations, servable_module):
+        monkeypatch.setattr(module, "MOST_BYTES", 2_000)
+    monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 500)
+    # Ends stand before starts in most windows, so that all positions are searched.
+    chooser = Chooser(tokenizer, {"rain": 5.0, "lamp": 4.0}, {"bridge": 5.0, "lamp": 4.0})
+    servable = QuestionAnsweringServable(chooser, config, tokenizer, WindowOptions(**LENGTHS), top_k=20)
+    ask = servable.signature("text")
+    contexts = [
+        f"{'bridge ' * 25}{' '.join(filler(tokenizer, number, number))}{' rain' * 25}" for number in (0, 50, 9, 150)
+    ]
+    contexts += ["", "lamp", *contexts[:3]]
+    together = ask(question=tf.constant(["who? " * 500] * len(contexts)), context=tf.constant(contexts))
+    for row, context in enumerate(contexts):
+        alone = ask(question=tf.constant(["who? " * 500]), context=tf.constant([context]))
+        for name, values in together.items():
+            assert values[row].numpy().tolist() == alone[name][0].numpy().tolist(), (name, context)
+        assert not context or alone["answers"][0, 0].numpy() != b""
+    long = {"question": tf.constant(["who?"]), "context": tf.constant(["rain " * 500])}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2000 bytes an example, but one has. .2500"):
+        ask(**long)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 2000 bytes in all here, but has. .2500"):
+        servable.signature("tokenize")(**long)
 
 
 def test_texts_in_unequal_numbers_are_refused(program):

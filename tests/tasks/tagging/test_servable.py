@@ -18,10 +18,11 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.runs import run_ner
+from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
 from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable, split_at_blanks
 from official_bert.tasks.tagging.windows import make_windows
-from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.joining import join_texts
 from tests.exports import TOLERANCE, ask
 from tests.tasks.tagging.random_words import random_sentences
@@ -72,6 +73,7 @@ def signatures_for(model, config, tokenizer):
 class Chooser:
     """A model that tags each wordpiece by itself, as a table says: float [V, C], logits."""
 
+    encoder = None
     weights = ()
 
     def __init__(self, table):
@@ -296,6 +298,34 @@ def test_bytes_that_cannot_be_decoded_are_dropped_before_all_else(signatures_for
     for name, values in found.items():
         assert (values.numpy() == expected[name].numpy()).all(), name
     assert found["words"].numpy()[0].tolist() == ["Zoë".encode(), b"keeps", b"bees", b"in"]
+
+
+def test_many_long_sentences_are_read_some_at_a_time_and_answers_are_bounded(config, tokenizer, monkeypatch):
+    for module in (graph_operations, servable_module):
+        monkeypatch.setattr(module, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(graph_operations, "_GROUP_BYTES", 300)
+    monkeypatch.setattr(servable_module, "_MOST_CELLS", 1_000)
+    rng = random.Random(3)
+    model, words_of_tag, _ = chooser_of(tokenizer, TAGS, rng)
+    functions = TaggingServable(model, config, tokenizer, tags=TAGS, max_seq_length=8).signatures()
+    words = [[rng.choice(rng.choice(words_of_tag)) for _ in range(rng.randint(1, 60))] for _ in range(12)]
+    for name, inputs in (("text", {"text": tf.constant([" ".join(row) for row in words])}), ("words", table_of(words))):
+        inputs = inputs if isinstance(inputs, dict) else {"words": inputs}
+        together = rows_of(functions[name](**inputs))
+        for row, found in enumerate(together):
+            (alone,) = rows_of(functions[name](**{key: values[row : row + 1] for key, values in inputs.items()}))
+            for column, values in alone.items():
+                assert values.tolist() == found[column][: len(values)].tolist()
+    for name, inputs, message in (
+        ("text", {"text": ["town " * 201]}, "text must have at most 1000 bytes an example, but one has. .1005"),
+        ("words", {"words": [["town"] * 251]}, "words must have at most 1000 bytes an example"),
+        ("tokenize", {"text": ["town " * 101] * 2}, "at most 1000 bytes in all"),
+        ("text", {"text": ["a " * 400, "", ""]}, "at most 1000 cells a table .* there would be. .1200"),
+        ("words", {"words": [["town"] * 200] * 6}, "at most 1000 cells"),
+        ("tokenize", {"text": ["a " * 400, "", ""]}, "at most 1000 cells"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            functions[name](**{key: tf.constant(values) for key, values in inputs.items()})
 
 
 def test_odd_characters_are_words_as_in_files(signatures_for):

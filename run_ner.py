@@ -1,7 +1,7 @@
-"""See `--help`; the text is in `official_bert/config/scripts.py`."""
+"""See `--help`; the text is in `official_bert/commands/run_ner.py`."""
 
-from official_bert.config.run_script import run_script
-from official_bert.config.scripts import SCRIPTS
+from official_bert.commands.run_ner import COMMAND
+from official_bert.options.running import run_command
 
 if __name__ == "__main__":
-    run_script(SCRIPTS["run_ner"])
+    run_command(COMMAND)

@@ -27,7 +27,7 @@ TEACHER_FLAGS = {MODELS[2]: (), MODELS[3]: ("--hidden_state_weight=1",)}
 
 
 def run(script: str, *flags: str) -> None:
-    command = [sys.executable, str(ROOT / script), *flags, "--verbosity=-1"]
+    command = [sys.executable, "-m", "official_bert", script, *flags, "--verbosity=-1"]
     if subprocess.run(command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}).returncode:
         sys.exit(f"{script} failed")
 
@@ -43,7 +43,7 @@ def finetune(options: argparse.Namespace, model: str, seed: int) -> dict[str, fl
         source = options.model_dir if model == "teacher" else f"{options.output_dir}/initial_student"
         teacher = f"--teacher={folder_of(options, 'teacher', seed)}"
         run(
-            "run_classifier.py",
+            "run_classifier",
             "--do_train",
             "--do_eval",
             f"--task_name={options.task_name}",
@@ -89,7 +89,7 @@ def main() -> None:
     if not os.path.exists(f"{options.output_dir}/initial_student"):
         os.makedirs(options.output_dir, exist_ok=True)
         run(
-            "tools/make_student.py",
+            "make_student",
             f"--init_checkpoint={options.model_dir}/bert_model.ckpt",
             f"--bert_config_file={options.model_dir}/bert_config.json",
             f"--num_layers={options.num_layers}",

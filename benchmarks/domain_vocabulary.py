@@ -20,7 +20,7 @@ LENGTH, PREDICTIONS = 64, 12
 
 
 def run(script: str, *flags: str) -> str:
-    command = [sys.executable, str(ROOT / script), *flags]
+    command = [sys.executable, "-m", "official_bert", script, *flags]
     process = subprocess.run(
         command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, stderr=subprocess.PIPE, text=True
     )
@@ -32,7 +32,7 @@ def run(script: str, *flags: str) -> str:
 def make_records(options: argparse.Namespace, name: str, text: str, vocab_file: str, *extra: str) -> str:
     path = f"{options.output_dir}/{name}.tfrecord"
     run(
-        "create_pretraining_data.py",
+        "create_pretraining_data",
         f"--input_file={text}",
         f"--output_file={path}",
         f"--vocab_file={vocab_file}",
@@ -48,7 +48,7 @@ def loss_per_piece(
 ) -> float:
     folder = f"{options.output_dir}/scores-{name}"
     run(
-        "run_pretraining.py",
+        "run_pretraining",
         "--do_eval",
         f"--input_file={records}",
         f"--init_checkpoint={checkpoint}",
@@ -93,7 +93,7 @@ def main() -> None:
     }
     folder = f"{options.output_dir}/extended"
     log = run(
-        "tools/extend_vocab.py",
+        "extend_vocab",
         f"--input_file={options.text}",
         f"--num_new_tokens={options.num_new_tokens}",
         f"--output_dir={folder}",
@@ -123,7 +123,7 @@ def main() -> None:
         before = loss_per_piece(options, f"{key}-before", model["init_checkpoint"], model, heldout)
         trained = f"{options.output_dir}/trained-{key}"
         run(
-            "run_pretraining.py",
+            "run_pretraining",
             "--do_train",
             "--nouse_next_sentence",
             "--dynamic_masking",

@@ -19,12 +19,12 @@ import tensorflow as tf
 from absl import logging
 from common import compare
 
+from official_bert.commands import create_pretraining_data
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.pretraining import PretrainingDataConfig
 from official_bert.data.pipeline import training_batches
 from official_bert.data.records import count_records
-from official_bert.runs import create_pretraining_data
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
+from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tokenization import Vocabulary
 from official_bert.training.plan import TrainingPlan

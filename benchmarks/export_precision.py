@@ -57,7 +57,7 @@ def measure(flags: argparse.Namespace) -> dict:
     """Calls one export with all texts, after a warm-up."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in tools/serve.py
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in official-bert serve
     names, texts = read_texts(flags)
     signature = tf.saved_model.load(flags.export).signatures["text"]
 

@@ -41,7 +41,7 @@ def main() -> None:
     flags = parser.parse_args()
     examples = DATASETS["mrpc"].examples(flags.data_dir, "dev")
     labels = [int(example.label) for example in examples]
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in tools/serve.py
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in official-bert serve
     export = tf.saved_model.load(flags.saved_model)
     tokenize = export.signatures["tokenize"]
     rows = [

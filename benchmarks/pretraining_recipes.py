@@ -27,7 +27,7 @@ RECIPES = {
 
 
 def run(script: str, *flags: str) -> None:
-    command = [sys.executable, str(ROOT / script), *flags, "--verbosity=-1"]
+    command = [sys.executable, "-m", "official_bert", script, *flags, "--verbosity=-1"]
     if subprocess.run(command, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}).returncode:
         sys.exit(f"{script} failed")
 
@@ -36,7 +36,7 @@ def make_records(options: argparse.Namespace, name: str, text: str, *extra: str)
     path = f"{options.output_dir}/{name}.tfrecord"
     if not os.path.exists(path):
         run(
-            "create_pretraining_data.py",
+            "create_pretraining_data",
             f"--input_file={text}",
             f"--output_file={path}",
             f"--vocab_file={options.vocab_file}",
@@ -50,7 +50,7 @@ def pretrain(options: argparse.Namespace, recipe: str, records: str, *extra: str
     numbers = RECIPES[recipe]
     num_steps = options.num_examples // numbers["train_batch_size"]
     run(
-        "run_pretraining.py",
+        "run_pretraining",
         "--do_train",
         f"--input_file={records}",
         f"--output_dir={options.output_dir}/{recipe}",
@@ -74,7 +74,7 @@ def heldout_loss(options: argparse.Namespace, recipe: str, step: int, kind: str,
     results = pathlib.Path(folder, "eval_results.txt")
     if not results.exists():
         run(
-            "run_pretraining.py",
+            "run_pretraining",
             "--do_eval",
             f"--input_file={records}",
             f"--init_checkpoint={options.output_dir}/{recipe}/model.ckpt-{step}",

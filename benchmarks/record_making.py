@@ -23,9 +23,9 @@ sys.path.insert(0, str(ROOT))  # for tests/, which is not installed
 import tensorflow as tf  # noqa: E402
 from absl import logging  # noqa: E402
 
-from official_bert.config.run_configs.pretraining import PretrainingDataConfig  # noqa: E402
-from official_bert.runs import create_pretraining_data  # noqa: E402
+from official_bert.commands import create_pretraining_data  # noqa: E402
 from official_bert.support.text_files import LineReader  # noqa: E402
+from official_bert.tasks.pretraining.options import PretrainingDataConfig  # noqa: E402
 from official_bert.tokenization import load_vocab  # noqa: E402
 from tests.tasks.pretraining.plain_records import plain_records  # noqa: E402
 

@@ -2,9 +2,9 @@
 
   python benchmarks/sentence_splitting.py --text books/*.txt
 
-The splitters are the one of `tools/split_sentences.py` (blingfire, and what is added to it), syntok and pysbd. Speed is
-text per second of processor time, one process, a paragraph a call, without loading. pysbd is told the language, where
-it knows it; the others are not.
+The splitters are the one of `official-bert split_sentences` (blingfire, and what is added to it), syntok and pysbd.
+Speed is text per second of processor time, one process, a paragraph a call, without loading. pysbd is told the
+language, where it knows it; the others are not.
 """
 
 import argparse

@@ -4,7 +4,8 @@ r"""Sentence vectors a second, against PyTorch's `transformers`; files of vector
 
 Vectors are means over the wordpieces of the last layer. The peer takes 32 sentences at a time, in their order, padded
 to the longest; ours come from `extract_features.py`'s own parts, tokenization and the way back into order included. The
-vectors of both sides are compared first. `--encoder_dir` is `--hf_dir`, converted by `tools/convert_hf_checkpoint.py`.
+vectors of both sides are compared first. `--encoder_dir` is `--hf_dir`, converted by
+`official-bert convert_hf_checkpoint`.
 
 Then texts are written as `--output_format=npz --pooling=mean --layers=-1` and as JSON lines of all wordpieces and the
 four default layers: by ours, and in the reference's way, from sequences padded to 128, number by number. Needs the

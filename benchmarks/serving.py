@@ -87,11 +87,11 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 def prepare_ours(flags: argparse.Namespace) -> None:
     """Converts the peers' model, and exports it twice."""
     from official_bert.checkpoints.loading import load_whole
+    from official_bert.commands import convert_hf_checkpoint
+    from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
     from official_bert.config.bert_config import BertConfig
-    from official_bert.config.run_configs.tools import HfConversionConfig
     from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoders import FLAT, UNPADDED, create_encoder
-    from official_bert.runs import convert_hf_checkpoint
     from official_bert.serving.lite import write_lite
     from official_bert.serving.saved_model import write_export
     from official_bert.tasks.classification.servable import ClassificationServable
@@ -117,7 +117,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
 def load_export(folder: pathlib.Path):
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in tools/serve.py
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as in official-bert serve
     return tf.saved_model.load(str(folder / "export" / "1"))
 
 

@@ -127,7 +127,7 @@ def free_port() -> int:
 def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
     """Loads a server of its own."""
     port = free_port()
-    command = [sys.executable, str(ROOT / "tools" / "serve.py"), f"--export_dir={folder}/model", f"--port={port}"]
+    command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/model", f"--port={port}"]
     server = subprocess.Popen([*command, "--grpc_port=0", "--verbosity=-1", *flags])
     try:
         while True:

@@ -2,8 +2,8 @@ r"""The nearest of many vectors: seconds of a query and memory, against plain Nu
 
   python benchmarks/similarity_search.py --num_vectors 1000000
 
-The vectors are random and lie in a file, as `tools/sentence_similarity.py --index_dir` keeps them. Plain NumPy reads
-the whole file into memory and sorts all cosine similarities. Each side runs in a process of its own.
+The vectors are random and lie in a file, as `official-bert sentence_similarity --index_dir` keeps them. Plain NumPy
+reads the whole file into memory and sorts all cosine similarities. Each side runs in a process of its own.
 """
 
 import argparse

@@ -6,7 +6,7 @@ Both train the same encoder on the same sentences: AdamW with bias correction, 3
 wordpieces, the tag at the first wordpiece of each word. The peer shuffles, and pads each batch to its longest, as
 `transformers`' own example does; with `--group_by_length` it makes batches of similar lengths. Examples per second are
 those of training steps, without start-up and compilation. `--encoder_dir` is `--hf_dir`, converted by
-`tools/convert_hf_checkpoint.py`. Needs the `bench` extra.
+`official-bert convert_hf_checkpoint`. Needs the `bench` extra.
 """
 
 import argparse
@@ -21,10 +21,10 @@ import torch
 from torch_finetuning import fine_tune
 from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.metrics.tagging import score_tags
 from official_bert.tasks.tagging.examples import TaggedSentence
 from official_bert.tasks.tagging.files import read_configured, tags_of
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.training.results import read_results
 
 BATCH_SIZE, WARMUP_PROPORTION, MAX_SEQ_LENGTH = 32, 0.1, 128

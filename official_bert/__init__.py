@@ -24,6 +24,10 @@ What is here:
     DatasetTokenizer       the same for the strings of a tf.data.Dataset
     Predictor              answers and vectors of a trained or exported model
     save_model             what Keras's fit has trained, saved for the Predictor and the scripts
+    Trainer                trains a Task of your own on any devices, with exact resumes
+    Task                   what a Trainer needs of a task
+    TrainingPlan           how long and how fast a Trainer trains, and what it saves
+    WeightedSum            a loss that batches and replicas add up exactly
     AdamWeightDecay        the reference's optimizer, for Keras's compile
     Lamb                   an optimizer for large batches
     LinearWarmupThenDecay  its learning rates
@@ -53,6 +57,10 @@ _PUBLIC = {
     "SentencePieceTokenizer": "official_bert.tokenization",
     "SpanModel": "official_bert.modeling.span",
     "TaggingModel": "official_bert.modeling.tagging",
+    "Task": "official_bert.training.task",
+    "Trainer": "official_bert.training.loop",
+    "TrainingPlan": "official_bert.training.plan",
+    "WeightedSum": "official_bert.training.task",
     "load_tokenizer": "official_bert.tokenization",
     "save_model": "official_bert.inference.saving",
 }

@@ -5,8 +5,8 @@ import os
 import sys
 
 from official_bert import __version__
-from official_bert.config.run_script import orderly_end, run_script
-from official_bert.config.scripts import SCRIPTS
+from official_bert.commands import NAMES, all_commands, load_command
+from official_bert.options.running import orderly_end, run_command
 from official_bert.support.errors import UserError
 
 
@@ -16,9 +16,9 @@ def main() -> None:
     if program == "__main__.py":
         program = "python -m official_bert"
     name = sys.argv[1] if len(sys.argv) > 1 else None
-    if name in SCRIPTS:
+    if name in NAMES:
         sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help name the whole command
-        run_script(SCRIPTS[name])
+        run_command(load_command(name))
     sys.argv[0] = program
     with orderly_end():
         if name in ("--help", "-h", "help"):
@@ -30,8 +30,8 @@ def main() -> None:
 
 
 def _help_text(program: str) -> str:
-    width = max(map(len, SCRIPTS))
-    rows = "".join(f"  {name:<{width}}  {script.summary}\n" for name, script in SCRIPTS.items())
+    width = max(map(len, NAMES))
+    rows = "".join(f"  {name:<{width}}  {command.summary}\n" for name, command in all_commands().items())
     return f"""usage: {program} SCRIPT --flags...
        {program} SCRIPT --help
        {program} --version
@@ -45,7 +45,7 @@ def _what_is_wrong(name: str | None) -> str:
         return "no script is given"
     if name.startswith("-"):
         return f"the first argument must be the name of a script, not {name!a}"
-    similar = difflib.get_close_matches(os.path.basename(name).removesuffix(".py"), SCRIPTS, n=1)
+    similar = difflib.get_close_matches(os.path.basename(name).removesuffix(".py"), NAMES, n=1)
     return f"there is no script {name!a}" + (f" (did you mean {similar[0]}?)" if similar else "")
 
 

@@ -15,7 +15,7 @@ import tempfile
 import numpy as np
 import pytest
 
-from official_bert.config.flag_names import with_dashes
+from official_bert.options.flag_names import with_dashes
 from official_bert.support.errors import UserError
 from tests import warm_start
 
@@ -27,9 +27,9 @@ UNMASKED_RECORDS = 102  # of the golden corpus, as `unmasked_records_file()` mak
 LONG_FILES = (  # the longest first
     "test_scripts.py",
     "modeling/test_keras_contract.py",
-    "runs/test_run_classifier.py",
-    "runs/test_run_squad.py",
-    "runs/test_run_ner.py",
+    "commands/test_run_classifier.py",
+    "commands/test_run_squad.py",
+    "commands/test_run_ner.py",
     "training/test_multi_worker.py",
     "tasks/pretraining/test_sharded.py",
     "tasks/question_answering/test_servable.py",
@@ -48,10 +48,10 @@ LONG_FILES = (  # the longest first
     "training/test_interruptions.py",
     "training/test_loop.py",
     "serving/test_c_program.py",
-    "runs/test_sweep.py",
+    "commands/test_sweep.py",
     "inference/test_trained.py",
     "tokenization/test_alignment.py",
-    "runs/test_resume.py",
+    "commands/test_resume.py",
     "modeling/test_encoder.py",
     "test_demo.py",
 )
@@ -134,8 +134,9 @@ class Result:
 
 
 def script_command(script, flags):
-    """The command line of a script of the project, flags given as keywords."""
-    return [sys.executable, str(ROOT / script), *(f"--{name}={value}" for name, value in flags.items())]
+    """The command line of a script of the project, or of a command by its name, flags given as keywords."""
+    start = [str(ROOT / script)] if str(script).endswith(".py") else ["-m", "official_bert", script]
+    return [sys.executable, *start, *(f"--{name}={value}" for name, value in flags.items())]
 
 
 def script_environment():
@@ -147,7 +148,7 @@ def run_script(script, *arguments, piped=None, **flags):
     """Runs a script in a process of its own, to its end; `run_cold()` says what that process may not show.
 
     Args:
-      script: path of its file; a relative one begins at the folder of the project.
+      script: path of its file, where a relative one begins at the folder of the project; or a command's name.
       *arguments: strings that come after the flags.
       piped: bytes that come to its standard input through a pipe, at most 4096; None for the input of the tests.
       **flags: name to value.

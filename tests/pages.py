@@ -242,8 +242,8 @@ _VARYING = tuple(
     for pattern, replacement in (
         (r"(INFO +(example|masked): ).*", r"\1WORDS"),
         (r"(INFO +second part: ).*", r"\1WHICH"),
-        (r"^  \S+ +(0\.\d+)$", r"  WORD \1"),  # tools/fill_mask.py
-        (r"^(    \d+  0\.\d+ +)\d+-\d+  .*", r"\1PLACE ANSWER"),  # tools/answer.py
+        (r"^  \S+ +(0\.\d+)$", r"  WORD \1"),  # fill_mask
+        (r"^(    \d+  0\.\d+ +)\d+-\d+  .*", r"\1PLACE ANSWER"),  # answer
         (r"^(\[?)\[b'.*'\]( |$)", r"\1WORDS\2"),  # the bytes of an export's answer
         (r"\b(positive|negative|good|bad)\b", "LABEL"),
         (r"\b([BI]-(PER|LOC|ORG|MISC)|O)\b", "TAG"),

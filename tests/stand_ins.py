@@ -23,7 +23,7 @@ _README_PIECES = ("pre", "##train", "##ing", "isn", "'", "t", "naive", ".")
 _ENCODER = BertConfig(
     vocab_size=_VOCAB_SIZE, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
 )
-_DEMO_STEPS = 2000  # tools/demo.py
+_DEMO_STEPS = 2000  # demo
 
 
 def _make_encoder(folder: pathlib.Path) -> None:

@@ -30,7 +30,7 @@ def read_text(name):
 
 def test_the_vocabulary_is_made_again_byte_for_byte(tmp_path):
     result = run_cold(
-        "tools/build_vocab.py", input_file=CORPUS / "train.txt", vocab_file=tmp_path / "vocab.txt", vocab_size=1200
+        "build_vocab", input_file=CORPUS / "train.txt", vocab_file=tmp_path / "vocab.txt", vocab_size=1200
     )
     assert result.code == 0, result
     assert all(" INFO " in line for line in result.errors.splitlines()), result  # none of TensorFlow's notes
@@ -49,7 +49,7 @@ def test_a_folder_with_files_of_others_is_left_alone(tmp_path, names, advice):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("words")
-    assert_fails(run_script("tools/demo.py", output_dir=tmp_path), str(tmp_path), advice)
+    assert_fails(run_script("demo", output_dir=tmp_path), str(tmp_path), advice)
     assert all((tmp_path / name).read_text() == "words" for name in names)
 
 
@@ -62,6 +62,6 @@ def test_what_comes_with_the_package_is_that_of_the_pages():
 def test_a_failing_step_stops_the_demo(tmp_path):
     # A folder in the place of the first file that is made.
     (tmp_path / "vocab.txt").mkdir()
-    result = run_script("tools/demo.py", output_dir=tmp_path)
+    result = run_script("demo", output_dir=tmp_path)
     assert_fails(result, "failed with exit code 1; its message is above")
     assert "== 2." not in result.output

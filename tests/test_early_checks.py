@@ -9,22 +9,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from official_bert.config.scripts import SCRIPTS
+from official_bert.commands import all_commands
 from tests.conftest import script_environment
 
 # Runs in a process without TensorFlow, which is not even importable there.
 _PROGRAM = """
 import sys
 sys.modules["tensorflow"] = None
-from official_bert.config.flag_names import with_dashes
-from official_bert.config.scripts import SCRIPTS
+from official_bert.options.flag_names import with_dashes
+from official_bert.commands import load_command
 from official_bert.support.errors import UserError
-import importlib
 for name, flags, part in {cases!r}:
-    script = SCRIPTS[name]
-    module, function = script.check.split(":")
+    script = load_command(name)
     try:
-        getattr(importlib.import_module(module), function)(script.config_class(**flags))
+        script.check(script.config_class(**flags))
         message = "nothing"
     except UserError as error:
         message = with_dashes(str(error), script.config_class)
@@ -206,5 +204,5 @@ def test_they_are_found_without_tensorflow(cases):
     program = _PROGRAM.format(cases=cases)
     process = subprocess.run([sys.executable, "-c", program], env=script_environment(), capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    with_check = {name for name, script in SCRIPTS.items() if script.check}
+    with_check = {name for name, script in all_commands().items() if script.check}
     assert {name for name, _, _ in cases} == with_check

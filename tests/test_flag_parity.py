@@ -5,12 +5,12 @@ import json
 import pytest
 from absl import flags
 
-from official_bert.config.flag_binding import define_flags, from_flags, to_arguments
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.commands.extract_features import FeatureConfig
+from official_bert.options.binding import define_flags, from_flags, to_arguments
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
+from official_bert.tasks.question_answering.options import SquadConfig
 from tests.conftest import GOLDEN
 
 CONFIGS = {

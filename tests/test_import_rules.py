@@ -8,13 +8,13 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "official_bert"
 ROWS = (
-    ("support", "config"),
+    ("support", "config", "options"),
     ("tokenization", "metrics", "optimization", "visualization"),
     ("data", "modeling", "checkpoints"),
     ("training", "serving"),
     ("tasks",),
     ("inference",),
-    ("early_checks", "runs"),
+    ("commands",),
     ("__main__",),
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
@@ -62,7 +62,7 @@ def task_of(name):
 
 
 def flags_spelled(path):
-    """Strings of a module that spell a flag, docstrings apart: below runs/ and config/ a parameter has no dashes."""
+    """Strings of a module that spell a flag, docstrings apart: a parameter of a library function has no dashes."""
     tree = ast.parse(path.read_text())
     docstrings = {
         id(node.body[0].value)
@@ -82,12 +82,16 @@ def violations(path, imported):
             other = name.split(".")[1]
             if ROW_OF[other] > ROW_OF[part]:
                 yield f"{part} imports {name}, which is below it"
-            if part == other == "tasks" and task_of(name) not in (None, task_of(dotted(path))):
+            if (
+                part == other == "tasks"
+                and task_of(dotted(path))
+                and task_of(name) not in (None, task_of(dotted(path)))
+            ):
                 yield f"{dotted(path)} imports {name}, which is of another task"
             if part != other and any({part, other} <= parts for parts in MUST_NOT_IMPORT_EACH_OTHER):
                 yield f"{part} imports {name}, which is beside it"
-        if name.startswith("absl.flags") and path.name not in ("flag_binding.py", "run_script.py"):
-            yield "absl.flags is for flag_binding and run_script"
+        if name.startswith("absl.flags") and part != "options":
+            yield "absl.flags is for options"
         top = name.split(".")[0]
         if part == "modeling" and top in ("tensorflow", "tensorflow_text", "jax", "torch"):
             yield f"modeling imports {name}; it is Keras only"
@@ -130,6 +134,14 @@ def test_no_modules_import_each_other_in_a_circle():
     assert circle({**graph, trainer: [*graph[trainer], job]}) in ([trainer, job, trainer], [job, trainer, job])
 
 
+def test_every_folder_has_a_line_in_the_architecture():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if re.match(r"\| \d ", line)]
+    named = {name: int(row[1]) for row in rows for name in re.findall(r"`(\w+)/`", row[2])}
+    assert all(named[name] == row for name, row in ROW_OF.items() if name in named)
+    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} <= set(named)
+
+
 def test_every_module_has_a_row():
     assert {part_of(path) for path in modules()} - {"__init__"} <= set(ROW_OF)
 
@@ -143,11 +155,11 @@ def test_flags_are_spelled_where_the_command_line_is_known_alone():
     found = [
         f"{path.relative_to(ROOT)}: {flag}"
         for path in modules()
-        if part_of(path) not in ("config", "runs", "early_checks", "__main__")
+        if part_of(path) not in ("options", "commands", "__main__") and path.name != "options.py"
         for flag in flags_spelled(path)
     ]
     assert found == []
-    assert "--do_train" in list(flags_spelled(PACKAGE / "config" / "run_configs" / "training.py"))
+    assert "--do_train" in list(flags_spelled(PACKAGE / "options" / "training.py"))
 
 
 def test_no_test_imports_from_another_test():

@@ -10,7 +10,7 @@ import sysconfig
 import pytest
 
 from official_bert import __version__
-from official_bert.config.scripts import SCRIPTS
+from official_bert.commands import all_commands
 from tests.conftest import GOLDEN, ROOT, Result, assert_fails, script_environment
 
 
@@ -23,7 +23,7 @@ def run_module(*arguments):
 def test_help_lists_the_scripts():
     result = run_module("--help")
     assert result.code == 0
-    for name, script in SCRIPTS.items():
+    for name, script in all_commands().items():
         assert re.search(rf"^  {name} +{re.escape(script.summary)}$", result.output, re.MULTILINE)
 
 
@@ -55,7 +55,7 @@ def test_the_version_comes_without_tensorflow():
     [
         ([], "python -m official_bert: error: no script is given; python -m official_bert --help lists the scripts"),
         (["run_clasifier", "--do_train"], "there is no script 'run_clasifier' (did you mean run_classifier?); "),
-        (["tools/fill_mask.py"], "there is no script 'tools/fill_mask.py' (did you mean fill_mask?); "),
+        (["fill_mask.py"], "there is no script 'fill_mask.py' (did you mean fill_mask?); "),
         (["bake"], "there is no script 'bake'; "),
         (["--task_name=mrpc"], "the first argument must be the name of a script, not '--task_name=mrpc'"),
         (
@@ -111,7 +111,7 @@ def test_a_wheel_works_without_the_checkout(tmp_path):
     assert place.stdout.startswith(str(packages)), place
     assert files_of(packages / "official_bert") == files_of(ROOT / "official_bert")
     assert run("--version").output == f"official-bert {__version__}\n"
-    for name, script in SCRIPTS.items():
+    for name, script in all_commands().items():
         assert run(name, "--help").output.startswith(script.summary)
     result = run("demo", "--output_dir=demo", "--random_seed=x")
     assert_fails(result, "official-bert demo: error: --random_seed")

@@ -17,7 +17,11 @@ _SCRIPT = """
 import runpy, sys
 sys.argv = sys.argv[1:]
 try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if sys.argv[0].endswith(".py"):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        sys.argv[:1] = ["official_bert", sys.argv[0]]
+        runpy.run_module("official_bert", run_name="__main__")
 except SystemExit as end:
     assert not end.code, end.code
 """
@@ -67,13 +71,13 @@ def run_fresh(code, *arguments):
     [
         ("create_pretraining_data.py", ["--output_file={folder}/out.tfrecord", "--vocab_file={vocab}"]),
         ("create_pretraining_data.py", ["--output_file={folder}/out", "--vocab_file={vocab}", "--compression=gzip"]),
-        ("tools/build_vocab.py", ["--vocab_file={folder}/vocab.txt", "--vocab_size=400"]),
-        ("tools/split_sentences.py", ["--output_file={folder}/out.txt", "--num_processes=1"]),
+        ("build_vocab", ["--vocab_file={folder}/vocab.txt", "--vocab_size=400"]),
+        ("split_sentences", ["--output_file={folder}/out.txt", "--num_processes=1"]),
     ],
 )
 def test_scripts_of_local_files(script, flags, corpus_file, vocab_file, tmp_path):
     flags = [flag.format(folder=tmp_path, vocab=vocab_file) for flag in flags]
-    report = run_fresh(_SCRIPT, ROOT / script, f"--input_file={corpus_file}", *flags)
+    report = run_fresh(_SCRIPT, script, f"--input_file={corpus_file}", *flags)
     assert report["imported"] == []
     assert report["MB"] < 200
 

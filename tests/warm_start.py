@@ -71,7 +71,7 @@ class Server:
 
 
 def run(command, environment, timeout, stdin=0):
-    """Runs `[python, script, *arguments]` in a forked child.
+    """Runs `[python, script, *arguments]` or `[python, "-m", module, *arguments]` in a forked child.
 
     Args:
       command: list of strings.
@@ -193,5 +193,9 @@ if __name__ == "__main__":
         os.environ.clear()
         os.environ.update(wanted["environment"])
         sys.argv = wanted["command"]
-        sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        if sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0] = str(pathlib.Path(sys.argv[0]).parent)
+            runpy.run_path(sys.argv[0], run_name="__main__")

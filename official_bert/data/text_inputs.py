@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from official_bert.config.run_configs.features import FeatureConfig
 from official_bert.data.parquet import open_parquet, read_parquet
 from official_bert.data.tables import Row, read_csv, read_jsonl, read_tsv, without_blank_end
 from official_bert.support import files
@@ -62,11 +61,6 @@ class TextSource(NamedTuple):
     table_format: str | None = None
     has_header: bool = True
     parameter: str = "input_file"
-
-    @classmethod
-    def of(cls, config: FeatureConfig) -> "TextSource":
-        """What flags describe."""
-        return cls(config.input_file, config.text_columns, config.input_format, config.has_header)
 
     @property
     def is_stream(self) -> bool:

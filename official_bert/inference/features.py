@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.features import ExtractionOptions
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import BM25, Bm25Weights
@@ -19,6 +18,7 @@ from official_bert.modeling.encoders import EncoderOptions, create_encoder
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.pooling import max_over_positions, mean_over_positions, weighted_mean_over_positions
 from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.options.sentences import ExtractionOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import JoinedSequence, join_texts, split_windows, truncate_pair
 from official_bert.training.precision import dtype_policy

@@ -6,11 +6,11 @@ from typing import Any
 
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.config.saved_flags import config_from_saved
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoders import EncoderOptions
+from official_bert.options.saved_flags import config_from_saved
 from official_bert.serving.servable import Servable
 from official_bert.support import files
 from official_bert.support.errors import UserError

@@ -1,4 +1,4 @@
-"""A Ray Serve application: copies of an export on a Ray cluster answer over REST as `tools/serve.py` does.
+"""A Ray Serve application: copies of an export on a Ray cluster answer over REST as `official-bert serve` does.
 
 `deploy/ray_serve.yaml` is a configuration that uses it. Needs the extra `ray`.
 """
@@ -20,7 +20,7 @@ from official_bert.support import files
 
 
 class ExportArguments(BaseModel):
-    """What an application takes as `args`; the meanings are those of the flags of `tools/serve.py`.
+    """What an application takes as `args`; the meanings are those of the flags of `official-bert serve`.
 
     Attributes:
       export_dir: folder of the versions, which every machine must be able to read.

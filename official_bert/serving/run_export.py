@@ -3,8 +3,8 @@
 import dataclasses
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.modeling.encoders import FLAT, UNPADDED, EncoderOptions
+from official_bert.options.training import TrainingOptions
 from official_bert.serving.lite import write_lite
 from official_bert.serving.saved_model import write_export
 from official_bert.serving.servable import Servable

@@ -1,4 +1,4 @@
-"""The page of `tools/serve.py --ui`: a form that sends requests to the server's own REST API."""
+"""The page of `official-bert serve --ui`: a form that sends requests to the server's own REST API."""
 
 import html
 import pathlib

@@ -1,6 +1,6 @@
 """`metrics.jsonl`, in which a run keeps its losses and scores: one line per split and step.
 
-`training/summaries.py` writes it, `tools/plot_metrics.py` draws it.
+`training/summaries.py` writes it, `official-bert plot_metrics` draws it.
 """
 
 import json

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
-from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import Servable
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
 
 

@@ -4,7 +4,7 @@ What differs between tasks is in a `FinetuningJob`: the examples, the records, a
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 from absl import logging
@@ -13,12 +13,12 @@ from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import folders_of, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.options import layer_numbers
-from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import batch_sizes, training_batches
 from official_bert.data.records import RecordFile
 from official_bert.data.token_budget import TokenBudget
+from official_bert.options.option import flags_affecting, layer_numbers
+from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
@@ -44,7 +44,7 @@ from official_bert.training.run_setup import (
     write_run_files,
 )
 from official_bert.training.strategy import create_strategy
-from official_bert.training.teacher import HEAD_FLAGS, Teacher, find_teacher, teacher_file, write_teacher_records
+from official_bert.training.teacher import Teacher, find_teacher, teacher_file, write_teacher_records
 
 _BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
@@ -91,7 +91,7 @@ def _checked_teacher(job: FinetuningJob) -> Teacher:
     if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
         whose = f"teacher={teacher.folder} was trained with"
         raise UserError(other_vocabulary(job.tokenizer.vocabulary, teacher.folder, whose))
-    _check_flags_of(teacher.folder, job, advice, ignored=(*HEAD_FLAGS, "trainable_encoder"))
+    _check_flags_of(teacher.folder, job, advice, has_same_head=False)
     job.check_teacher(teacher.folder)
     if job.config.hidden_state_weight:
         _teacher_layers(job, teacher)  # raises if they do not fit
@@ -221,13 +221,18 @@ def _check_ensemble(job: FinetuningJob) -> None:
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
 
 
-def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, ignored: Collection[str] = ()) -> None:
+def _check_flags_of(folder: str, job: FinetuningJob, advice: str, *, has_same_head: bool = True) -> None:
+    """Raise if the model in a folder was trained with other flags than those of a run.
+
+    A checkpoint may be evaluated on another data set (`ax` is for models of `mnli`), but its export is for one.
+    """
+    kinds = ("model", *(("head", "frozen") if has_same_head else ()), *(("task",) if job.config.do_export else ()))
     run = read_run_config(folder)
     if not run:
         return
     defaults = {field.name: field.default for field in dataclasses.fields(job.config)}
     here, there = [], []
-    for name in [name for name in job.model_flags if name not in ignored]:
+    for name in flags_affecting(job.config, *kinds):
         given = getattr(job.config, name)
         # A run of an earlier version lacks newer flags; it did what they do by default.
         trained = run.flags.get(name, given if defaults[name] is None else defaults[name])

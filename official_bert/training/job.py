@@ -4,8 +4,8 @@ import abc
 from collections.abc import Mapping
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data.records import RecordFile
+from official_bert.options.training import FinetuningOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.training.distillation import DistillableTask
 from official_bert.training.loop import Trainer
@@ -19,8 +19,6 @@ class FinetuningJob(abc.ABC):
       bert_config: the architecture.
       tokenizer: the tokenizer.
       task: model, losses and predictions.
-      model_flags: names of the flags that must have the same value as in training, because a checkpoint does not show
-        them.
       primary_metric: the score that decides which checkpoint is best; more is better.
       ensemble: checkpoints to predict with instead of the output folder's; none as a rule.
       num_training_examples: how many there are; None if nothing is trained.
@@ -30,7 +28,6 @@ class FinetuningJob(abc.ABC):
     bert_config: BertConfig
     tokenizer: Tokenizer
     task: DistillableTask
-    model_flags: tuple[str, ...]
     primary_metric: str
     ensemble: tuple[str, ...] = ()
     num_training_examples: int | None = None

@@ -19,7 +19,8 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_keys import is_hf
-from official_bert.config.run_configs.training import FinetuningOptions, TrainingOptions
+from official_bert.options.option import flags_affecting
+from official_bert.options.training import FinetuningOptions, LabellingOptions, TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization.folder import vocabulary_beside
@@ -123,13 +124,10 @@ def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, igno
     return sorted(name for name in names if first.get(name, absent) != second.get(name, absent))
 
 
-# Flags that say where a run writes, and what it does beside training.
-_NO_SETTINGS = ("output_dir", "export_dir", "do_train", "do_eval", "do_predict", "do_export")
-
-
 def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of a run that say what it trains and how, and not where it writes or what it does besides."""
-    return {flag: value for flag, value in flags.items() if flag not in _NO_SETTINGS}
+    no_settings = flags_affecting(LabellingOptions, "run")
+    return {flag: value for flag, value in flags.items() if flag not in no_settings}
 
 
 def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

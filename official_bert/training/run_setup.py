@@ -10,11 +10,12 @@ from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import config_beside, latest_checkpoint, step_of
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.data.token_budget import TokenBudget
 from official_bert.modeling.encoders import EncoderOptions
 from official_bert.modeling.layout import padded_sequences
 from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.options.option import flags_affecting
+from official_bert.options.training import TrainingOptions
 from official_bert.support import files, locks, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
@@ -25,47 +26,6 @@ from official_bert.training.run_folder import (
     settings_folder,
     write_model_files,
     write_run_config,
-)
-
-# Flags that determine the order of the examples, and where in it a resumed run continues: with another value some
-# examples of the epoch would be seen twice and others never.
-_ORDER_FLAGS = ("train_batch_size", "train_batch_tokens", "random_seed", "dynamic_padding")
-# Other flags that change what a run learns.
-_LEARNING_FLAGS = (
-    "learning_rate",
-    "optimizer",
-    "lr_schedule",
-    "end_learning_rate",
-    "layer_wise_lr_decay",
-    "num_train_steps",
-    "num_warmup_steps",
-    "num_train_epochs",
-    "warmup_proportion",
-    "adam_bias_correction",
-    "input_file",
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "dynamic_masking",
-    "masked_lm_prob",
-    "do_whole_word_mask",
-    "mask_replace_prob",
-    "random_replace_prob",
-    "use_next_sentence",
-    "sentence_order",
-    "gradient_accumulation_steps",
-    "use_tpu",
-    "mixed_precision",
-    "unpad",
-    "eval_steps",
-    "early_stopping_patience",
-    "nan_policy",
-    "head_dropout",
-    "teacher",
-    "distillation_temperature",
-    "soft_target_weight",
-    "masked_lm_weight",
-    "hidden_state_weight",
-    "teacher_layers",
 )
 
 
@@ -207,13 +167,13 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         return
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     flags = {**defaults, **run.flags}  # a flag that is newer than the run had no effect in it
-    order_flags = set(_ORDER_FLAGS)
+    order_flags = set(flags_affecting(config, "order"))
     if config.train_batch_tokens:  # batches that differ in size also depend on how many devices and parts share them
         order_flags.add("gradient_accumulation_steps")
     # The size that is not in use says nothing.
     unused = "train_batch_size" if config.train_batch_tokens or flags["train_batch_tokens"] else None
-    for name in dict.fromkeys((*_ORDER_FLAGS, *_LEARNING_FLAGS)):
-        if name == unused or name not in flags or not hasattr(config, name):
+    for name in flags_affecting(config, "order", "learning"):
+        if name == unused or name not in flags:
             continue
         old, new = flags[name], getattr(config, name)
         change = f"{name}={new}, but {latest} was trained with {name}={old}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config.run_configs.training import DeviceOptions
+from official_bert.options.training import DeviceOptions
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 
@@ -158,7 +158,7 @@ def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
     if "SLURM_PROCID" not in os.environ:
         raise UserError(
             "distribution=multi_worker: neither TF_CONFIG nor SLURM's variables say which workers there are; set "
-            "TF_CONFIG on each (tools/launch_workers.py prints it), or start them with srun"
+            "TF_CONFIG on each (official-bert launch_workers prints it), or start them with srun"
         )
     try:
         # Which GPUs a task sees is SLURM's choice. These two numbers only tell the resolver to give each a port.

@@ -13,11 +13,12 @@ from absl import logging
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.training import FinetuningOptions
 from official_bert.data import tfrecord
 from official_bert.data.damage import explained_damage
 from official_bert.data.records import RecordFile, fingerprint, made_from, write_cached
 from official_bert.data.schema import RecordSchema
+from official_bert.options.option import flags_affecting
+from official_bert.options.training import FinetuningOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
@@ -25,9 +26,6 @@ from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import batches_of
 from official_bert.training.run_folder import BERT_CONFIG_FILE, RunConfig, model_file, read_run_config
-
-# Flags of what stands on the encoder; a teacher and its student need not share them.
-HEAD_FLAGS = ("head", "lstm_units", "feature_layers", "window_pooling")
 
 
 class Teacher(NamedTuple):
@@ -89,7 +87,8 @@ def write_teacher_records(
       UserError: the checkpoint does not fit the flags of the run.
     """
     config = job.config
-    head = {name: value for name, value in teacher.run.flags.items() if name in HEAD_FLAGS and hasattr(config, name)}
+    names = flags_affecting(config, "head")  # a teacher and its student need not share these
+    head = {name: teacher.run.flags[name] for name in names if name in teacher.run.flags}
     task = job.create_task(dataclasses.replace(config, **head), teacher.bert_config)
     target = teacher_file(file, task)
     schema = RecordSchema(target.schema.fields[-1])

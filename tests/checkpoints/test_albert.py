@@ -10,12 +10,12 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial, load_whole, restore
 from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf, write_file
+from official_bert.commands import convert_hf_checkpoint
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
-from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.runs import convert_hf_checkpoint
 from official_bert.support.errors import UserError
 from tests.conftest import GOLDEN, golden_arrays
 

@@ -4,15 +4,19 @@ import dataclasses
 
 import pytest
 
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.features import FeatureConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig, PretrainingDataConfig
-from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
-from official_bert.config.run_configs.sweeps import SweepConfig
-from official_bert.config.run_configs.tagging import TaggingConfig
-from official_bert.config.run_configs.tools import AttentionConfig, FillMaskConfig, HfConversionConfig, VocabConfig
+from official_bert.commands.answer import AnswerConfig
+from official_bert.commands.build_vocab import VocabConfig
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
+from official_bert.commands.extract_features import FeatureConfig
+from official_bert.commands.fill_mask import FillMaskConfig
+from official_bert.commands.sweep import SweepConfig
+from official_bert.commands.view_attention import AttentionConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.tagging.options import TaggingConfig
 
 CONFIGS = (
     ClassifierConfig,

@@ -16,16 +16,16 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.safetensors import from_hf, read_folder
+from official_bert.commands import convert_hf_checkpoint
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import read_hf_config
-from official_bert.config.run_configs.pretraining import PretrainingConfig
-from official_bert.config.run_configs.tools import HfConversionConfig
 from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records
 from official_bert.inference.predictor import Predictor
-from official_bert.runs import convert_hf_checkpoint
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
 from official_bert.tokenization.vocab import Vocabulary
 from official_bert.training.run_folder import read_run_config, write_run_config

@@ -129,7 +129,7 @@ def test_two_workers_killed_while_the_first_one_writes_end_as_whole_ones(runs, t
     def start(folder, kill_at=""):
         monkeypatch.setenv(killing.VARIABLE, kill_at)
         command = killing.script_command("run_classifier.py", {**flags, "output_dir": folder})
-        return run_cold("tools/launch_workers.py", "--", *command, num_workers=2)
+        return run_cold("launch_workers", "--", *command, num_workers=2)
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert start(whole).code == 0

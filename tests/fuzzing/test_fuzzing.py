@@ -13,11 +13,11 @@ from absl import flags
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from official_bert.commands import all_commands
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.flag_binding import define_flags, from_flags, parse_flags, to_arguments
-from official_bert.config.scripts import SCRIPTS
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
 from official_bert.data.tables import read_csv, read_jsonl, read_nsmc, read_tsv
+from official_bert.options.binding import define_flags, from_flags, parse_flags, to_arguments
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.answers import final_text
 from official_bert.tasks.question_answering.examples import read_squad
@@ -27,7 +27,7 @@ from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.vocab import Vocabulary
 
 HOW_MANY = [20, pytest.param(150, marks=[pytest.mark.slow, pytest.mark.endurance])]
-EVERY_SCRIPT = [*SCRIPTS]
+EVERY_SCRIPT = [*all_commands()]
 
 
 def tried(test, *strategies, times):
@@ -56,7 +56,7 @@ WORDS = st.one_of(
 @pytest.mark.parametrize("times", HOW_MANY)
 @pytest.mark.parametrize("name", EVERY_SCRIPT)
 def test_flags(name, times):
-    config_class = SCRIPTS[name].config_class
+    config_class = all_commands()[name].config_class
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     required = [name for name, field in fields.items() if field.metadata["required"]]
 

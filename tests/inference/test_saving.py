@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs.classification import ClassifierConfig
+from official_bert.commands import run_classifier
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.saving import save_model
 from official_bert.modeling.classifier import ClassificationModel
@@ -14,8 +14,8 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.runs import run_classifier
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
 
 PAIRS = [("the baker woke .", "the town"), ("the Town", ""), ("a " * 40, "the harbour")]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
+from official_bert.commands import run_classifier, run_squad
 from official_bert.inference.predictor import Predictor
-from official_bert.runs import run_classifier, run_squad
 from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.question_answering.options import SquadConfig
 from tests.conftest import GOLDEN, golden_arrays
 from tests.exports import LABELS, TOLERANCE, ask, assert_are_records, predicted
 from tests.sentences import sentence

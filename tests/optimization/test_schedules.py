@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs.training import TrainingOptions
 from official_bert.optimization.schedules import (
     SCHEDULES,
     LinearWarmupThenConstant,
@@ -15,6 +14,7 @@ from official_bert.optimization.schedules import (
     LinearWarmupThenDecay,
     create_schedule,
 )
+from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""A process of `tools/serve.py`, and requests to it."""
+"""A process of `serve`, and requests to it."""
 
 import contextlib
 import http.client
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from official_bert.runs.launch_workers import free_ports
+from official_bert.commands.launch_workers import free_ports
 from tests.conftest import script_command, script_environment
 
 
@@ -23,7 +23,7 @@ class Server:
         self.log_file = log_file
         with open(log_file, "w") as log:
             self.process = subprocess.Popen(
-                script_command("tools/serve.py", flags), env=script_environment(), stdout=log, stderr=log
+                script_command("serve", flags), env=script_environment(), stdout=log, stderr=log
             )
         deadline = time.monotonic() + 120
         while True:

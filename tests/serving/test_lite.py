@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.commands import run_classifier
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.bilstm import BILSTM
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoders import FLAT, create_encoder
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.runs import run_classifier
 from official_bert.serving.lite import write_lite
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.servable import ClassificationServable
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.servable import QuestionAnsweringServable
 from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tasks.tagging.servable import TaggingServable

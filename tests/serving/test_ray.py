@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.runs.launch_workers import free_ports
+from official_bert.commands.launch_workers import free_ports
 from tests.conftest import ROOT, script_environment
 from tests.exports import TOLERANCE
 from tests.serving.tiny_exports import write_tiny_export

@@ -20,16 +20,16 @@ from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
+from official_bert.commands import run_classifier, run_pretraining
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.runs import run_classifier, run_pretraining
 from official_bert.serving import saved_model, versions
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES, without_server_padding
 from official_bert.support import writing
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_fails, run_script
 from tests.exports import LABELS, TOLERANCE, ask, assert_are_records, predicted, predicted_pairs
@@ -416,7 +416,7 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
         config = {**pretrain, "init_checkpoint": None, "max_predictions_per_seq": 10}
         run_pretraining.run(PretrainingConfig(**config, do_export=True, export_dir="models"))
     assert not (tmp_path / "models").exists()
-    result = run_script("tools/sweep.py", "--do_export", **{**fine, "eval_file": "test.tsv"})
+    result = run_script("sweep", "--do_export", **{**fine, "eval_file": "test.tsv"})
     assert_fails(result, "a sweep does not export")
 
 

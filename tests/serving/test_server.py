@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.commands.launch_workers import free_ports
+from official_bert.commands.serve import ServeConfig
+from official_bert.commands.serve import check as check_serve
 from official_bert.config.batching import BatchingSettings
-from official_bert.config.run_configs.serving import ServeConfig
-from official_bert.early_checks import check_serve
-from official_bert.runs.launch_workers import free_ports
 from official_bert.serving.servable import SIGNATURES
 from official_bert.serving.served_model import ServedModel, Signature
 from official_bert.serving.warmup import read_warmup
@@ -502,7 +502,7 @@ def test_a_folder_that_is_away_is_one_line_of_the_log_until_it_is_back(export_di
 
 
 def test_mistakes_at_the_start(export_dir, tmp_path):
-    result = run_script("tools/serve.py", export_dir=tmp_path / "absent")
+    result = run_script("serve", export_dir=tmp_path / "absent")
     assert_fails(result, "--export_dir: there is no folder")
     (tmp_path / "empty" / "1").mkdir(parents=True)
     shutil.copytree(export_dir, tmp_path / "damaged")

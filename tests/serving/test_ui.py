@@ -1,4 +1,4 @@
-"""The page of `tools/serve.py --ui` in a real browser, in front of a real server."""
+"""The page of `serve --ui` in a real browser, in front of a real server."""
 
 import json
 import subprocess

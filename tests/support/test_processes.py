@@ -127,7 +127,7 @@ STARTING = """
 import operator, os, sys, threading, time
 from multiprocessing import util
 
-from official_bert.config.run_script import orderly_end
+from official_bert.options.running import orderly_end
 from official_bert.support.processes import Workers
 
 start, send = util.spawnv_passfds, getattr(os, sys.argv[1])

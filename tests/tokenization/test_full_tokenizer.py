@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from absl import logging
 
-from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.records import TextJoiner
 from official_bert.tokenization import FullTokenizer, Vocabulary
 from official_bert.training.run_folder import write_run_config

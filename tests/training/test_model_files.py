@@ -5,12 +5,16 @@ import json
 
 import pytest
 
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig
-from official_bert.config.run_configs.question_answering import AnswerConfig, SquadConfig
-from official_bert.config.run_configs.tools import AttentionConfig, FillMaskConfig, HfConversionConfig, StudentConfig
-from official_bert.runs import answer, fill_mask, run_classifier, run_pretraining, run_squad, view_attention
+from official_bert.commands import answer, fill_mask, run_classifier, run_pretraining, run_squad, view_attention
+from official_bert.commands.answer import AnswerConfig
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
+from official_bert.commands.fill_mask import FillMaskConfig
+from official_bert.commands.make_student import StudentConfig
+from official_bert.commands.view_attention import AttentionConfig
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.training.model_files import completed, read_model_files
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.runs.launch_workers import free_ports, tf_config
+from official_bert.commands.launch_workers import free_ports, tf_config
 from official_bert.training.results import read_results
 from tests.conftest import ROOT, run_script, script_command, script_environment
 from tests.training.short_runs import arrays_of, pretraining_flags, runs_of_all_tasks
@@ -173,10 +173,10 @@ def test_one_worker_writes_what_one_process_writes(alone, together, task):
 
 
 class Launched:
-    """`tools/launch_workers.py` with two workers of a pretraining run."""
+    """`launch_workers` with two workers of a pretraining run."""
 
     def __init__(self, flags):
-        command = script_command("tools/launch_workers.py", {"num_workers": 2})
+        command = script_command("launch_workers", {"num_workers": 2})
         worker = script_command("run_pretraining.py", flags)
         self.process = subprocess.Popen(
             [*command, "--", *worker],
@@ -257,7 +257,7 @@ def test_workers_must_agree(long_run, tmp_path, flag, message):
     flags = script_command("run_pretraining.py", long_run)
     index = '$(echo "$TF_CONFIG" | sed "s/.*index...//;s/}.*//")'
     shell = f'exec "$@" --{flag.format(folder=tmp_path, index=index)}'
-    command = [*script_command("tools/launch_workers.py", {"num_workers": 2}), "--", "sh", "-c", shell, "sh", *flags]
+    command = [*script_command("launch_workers", {"num_workers": 2}), "--", "sh", "-c", shell, "sh", *flags]
     process = subprocess.run(command, capture_output=True, text=True, env=script_environment())
     assert process.returncode == 1
     assert message.format(folder=tmp_path) in process.stdout, process.stdout
@@ -291,7 +291,7 @@ def test_workers_must_evaluate_the_same_checkpoint(long_run, tmp_path):
         f"""
 import sys
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training.loop import Trainer

@@ -7,8 +7,8 @@ import types
 import pytest
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import (
     check_room_for_model_files,

@@ -5,8 +5,8 @@ import functools
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.training.strategy import create_strategy
 
 

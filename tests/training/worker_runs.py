@@ -8,13 +8,13 @@ RUNS is a JSON file, [[script, {flag: value}], ...]. A cluster is joined once; t
 import json
 import sys
 
-from official_bert.config.run_script import _function
-from official_bert.config.scripts import SCRIPTS
+from official_bert.commands import load_command
 
 
 def run_all(runs):
     for script, flags in runs:
-        _function(SCRIPTS[script].run)(SCRIPTS[script].config_class(**flags))
+        command = load_command(script)
+        command.run(command.config_class(**flags))
 
 
 if __name__ == "__main__":

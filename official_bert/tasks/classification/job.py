@@ -10,8 +10,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.classification import ClassifierConfig
-from official_bert.config.text_settings import TextSettings
 from official_bert.data.records import RecordFile, made_from
 from official_bert.serving.run_export import export_options, write_run_export
 from official_bert.serving.versions import check_export_dir
@@ -20,6 +18,7 @@ from official_bert.tasks.classification.datasets.choice import configured_datase
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
+from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.outputs import (
     check_submission,
     class_scores,
@@ -45,19 +44,6 @@ from official_bert.training.summaries import ScalarLog, write_results
 from official_bert.visualization.report import write_report
 
 _MOST_LABELS_OF_A_LOG = 20  # whose scores are not only written, but logged
-_MODEL_FLAGS = (
-    *TextSettings._fields,
-    "multi_label",
-    "regression",
-    "feature_layers",
-    "trainable_encoder",
-    "long_text",
-    "window_pooling",
-    "head",
-    "lstm_units",
-)
-# A checkpoint may be evaluated on another data set (`ax` is for models of `mnli`), but its export is for one.
-_TEXT_FLAGS = ("task_name", "text_a_column", "text_b_column")
 
 
 class _LabelledSplit(NamedTuple):
@@ -116,7 +102,6 @@ class ClassificationJob(FinetuningJob):
             doc_stride=config.doc_stride,
         )
         self.task = self.create_task(config, bert_config)
-        self.model_flags = _MODEL_FLAGS + (_TEXT_FLAGS if config.do_export else ())
         self.primary_metric = f"eval_{dataset.primary_metric}"
         self.num_training_examples = len(self._train.examples) if self._train else None
         self._records = SplitRecords(config, self.task, self._joiner.padded_lengths())

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Sequence
 
-from official_bert.config.run_configs.pretraining import PretrainingConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.records_tokenizer import RecordsTokenizer, find_tokenizer
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import read_vocabulary
 from official_bert.training.model_files import tokenizer_beside
 from official_bert.training.run_folder import MODEL_FILES, model_file, read_run_config

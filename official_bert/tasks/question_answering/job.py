@@ -12,8 +12,6 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.question_answering import SquadConfig
-from official_bert.config.text_settings import TextSettings
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile, made_from
 from official_bert.metrics.span import (
@@ -35,6 +33,7 @@ from official_bert.tasks.question_answering.answers import (
     write_answers,
 )
 from official_bert.tasks.question_answering.examples import SquadSet, read_squad
+from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.question_answering.records import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
@@ -61,8 +60,6 @@ _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the resu
 
 class QuestionAnsweringJob(FinetuningJob):
     """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
-
-    model_flags = (*TextSettings._fields, "head", "lstm_units")
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all questions and checks all answers, before anything is computed.

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.question_answering import AnswerOptions, SquadConfig
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
 from official_bert.modeling.span import SpanModel
@@ -24,6 +23,7 @@ from official_bert.serving.servable import (
     of_bounded_table,
     of_bounded_total,
 )
+from official_bert.tasks.question_answering.options import AnswerOptions, SquadConfig
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tokenization import Tokenizer

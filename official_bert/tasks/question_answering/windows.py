@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.config.run_configs.question_answering import SquadConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.contexts import ALIGNMENTS, tokenize_contexts
 from official_bert.tasks.question_answering.examples import Question, SquadSet, words_of_answer
+from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces_in_range
 from official_bert.tokenization.joining import JoinedSequence, join_pair

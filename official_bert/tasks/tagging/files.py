@@ -3,11 +3,11 @@
 import os
 from collections.abc import Collection
 
-from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.metrics.tagging import has_entities
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.examples import TaggedFile, read_tagged_file
+from official_bert.tasks.tagging.options import TaggingConfig
 
 _OUTSIDE = "O"
 

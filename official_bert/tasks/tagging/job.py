@@ -11,8 +11,6 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.tagging import TaggingConfig
-from official_bert.config.text_settings import TextSettings
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile, fingerprint, made_from
 from official_bert.metrics.tagging import (
@@ -30,6 +28,7 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError, counted, listed
 from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
 from official_bert.tasks.tagging.records import write_feature_records, write_records
 from official_bert.tasks.tagging.report import report_sections
@@ -51,7 +50,6 @@ TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
 _NOT_LABELLED = 0  # the label of a word whose tag is unknown
-_MODEL_FLAGS = (*TextSettings._fields, "feature_layers", "head", "lstm_units", "trainable_encoder")
 
 
 class _Split(NamedTuple):
@@ -74,8 +72,6 @@ class _Split(NamedTuple):
 
 class TaggingJob(FinetuningJob):
     """Sentences and tags in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
-
-    model_flags = _MODEL_FLAGS
 
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all files and checks all tags, before anything is computed.

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
@@ -26,6 +25,7 @@ from official_bert.serving.servable import (
     with_dimensions,
 )
 from official_bert.support.errors import UserError
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_operations import in_groups
 from official_bert.training.labels_file import LABELS_FILE, read_labels

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from official_bert.config.run_configs.classification import TASK_NAMES
 from official_bert.metrics.classification import METRICS
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import Split, TextExample
 from official_bert.tasks.classification.datasets.published import DATASETS, xnli
+from official_bert.tasks.classification.options import TASK_NAMES
 from tests.compressing import COMPRESS
 
 MNLI_COLUMNS = ("index", "promptID", "pairID", "genre", "p1", "p2", "p3", "p4", "sentence1", "sentence2")

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.config.run_configs.pretraining import PretrainingDataConfig
+from official_bert.commands import create_pretraining_data
 from official_bert.data.corpus_files import corpus_parts
 from official_bert.data.randomness import shuffle
 from official_bert.data.sentence_pairs import sentence_pairs
-from official_bert.runs import create_pretraining_data
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
+from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.records import RecordMaker, read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenization.joining import join_pair

@@ -1,4 +1,4 @@
-"""Filling in masked words: as the export and as `tools/fill_mask.py` do it, against plain Python."""
+"""Filling in masked words: as the export and as `fill_mask` do it, against plain Python."""
 
 import shutil
 
@@ -9,14 +9,14 @@ from keras import ops
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load_initial
+from official_bert.commands import fill_mask, run_pretraining
+from official_bert.commands.fill_mask import FillMaskConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.pretraining import PretrainingConfig
-from official_bert.config.run_configs.tools import FillMaskConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from official_bert.runs import fill_mask, run_pretraining
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.servable import FilledMask, load_servable
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import assert_refused

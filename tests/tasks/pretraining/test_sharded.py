@@ -13,12 +13,12 @@ import time
 import numpy as np
 import pytest
 
-from official_bert.config.run_configs.pretraining import PretrainingDataConfig
+from official_bert.commands import create_pretraining_data
 from official_bert.data import record_runs
 from official_bert.data.tfrecord import read_records as read_raw
-from official_bert.runs import create_pretraining_data
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining import sharded
+from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
 from tests.conftest import ROOT, script_environment
 from tests.record_files import read_records
@@ -46,7 +46,7 @@ WORDS = [
 _WITH_SMALL_GROUPS = """
 if __name__ == "__main__":
     import runpy
-    from official_bert.runs import create_pretraining_data
+    from official_bert.commands import create_pretraining_data
     from official_bert.tasks.pretraining import sharded
 
     create_pretraining_data.PART_BYTES, sharded.GROUP_IDS = 200_000, 20_000

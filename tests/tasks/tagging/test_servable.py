@@ -10,16 +10,16 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.run_configs.tagging import TaggingConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.modeling.unpadding import UnpaddedLayout
-from official_bert.runs import run_ner
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
+from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable, split_at_blanks
 from official_bert.tasks.tagging.windows import make_windows
 from official_bert.tokenization import FullTokenizer, graph_operations

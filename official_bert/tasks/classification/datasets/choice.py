@@ -2,10 +2,10 @@
 
 import os
 
-from official_bert.config.run_configs.classification import ClassifierConfig
 from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.training.labels_file import read_labels
 
 

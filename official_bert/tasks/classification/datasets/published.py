@@ -3,10 +3,10 @@
 Files are read as they were published.
 """
 
-from official_bert.config.run_configs.classification import check_task_name
 from official_bert.data.tables import read_nsmc, read_review_folders
 from official_bert.tasks.classification.datasets.labels import ACCURACY_AND_F1, CORRELATIONS, Dataset
 from official_bert.tasks.classification.datasets.layouts import Column, Split
+from official_bert.tasks.classification.options import check_task_name
 
 _INFERENCE = ("contradiction", "entailment", "neutral")  # the reference's order
 _ENTAILMENT = ("entailment", "not_entailment")

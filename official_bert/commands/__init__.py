@@ -1,0 +1,53 @@
+"""The commands: a module each, with its flags, its help text, its check of files and its run.
+
+`official-bert NAME`, `python -m official_bert NAME` and the scripts at the root start them. What a run needs is
+imported when it runs, so that `--help` never imports TensorFlow.
+"""
+
+import importlib
+
+from official_bert.options.command import Command
+
+NAMES = (
+    "create_pretraining_data",
+    "run_pretraining",
+    "run_classifier",
+    "run_squad",
+    "run_ner",
+    "extract_features",
+    "answer",
+    "score_answers",
+    "convert_hf_checkpoint",
+    "sweep",
+    "sweep_ner",
+    "glue_average",
+    "ablation",
+    "split_sentences",
+    "build_vocab",
+    "fill_mask",
+    "view_attention",
+    "plot_metrics",
+    "beam_pretraining_data",
+    "beam_predict",
+    "serve",
+    "launch_workers",
+    "sentence_similarity",
+    "word_vectors",
+    "average_checkpoints",
+    "make_student",
+    "extend_vocab",
+    "prune_vocab",
+    "demo",
+    "demo_classifier",
+    "strip_checkpoint",
+)
+
+
+def load_command(name: str) -> Command:
+    """Import the module of a command and return its declaration."""
+    return importlib.import_module(f"{__name__}.{name}").COMMAND
+
+
+def all_commands() -> dict[str, Command]:
+    """Import all commands and return them by name."""
+    return {name: load_command(name) for name in NAMES}

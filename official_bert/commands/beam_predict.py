@@ -1,0 +1,173 @@
+"""`beam_predict`: texts or records in, predictions or vectors out, on one machine or a cluster."""
+
+import time
+
+from absl import logging
+
+from official_bert.options.beam import BeamOptions
+from official_bert.options.command import Command
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, check_options, option, options
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError
+from official_bert.support.extras import require
+from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.support.progress import format_seconds
+
+_POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
+RECORDS_FORMAT = "tfrecord"
+
+
+@options(group="input")
+class BeamPredictionConfig(BeamOptions):
+    """Flags of `beam_predict`."""
+
+    model_dir: str | None = option(
+        None,
+        "Exported model, or output folder of a training run; with --pooling, such a folder or that of an encoder.",
+        required=True,
+        is_path=True,
+    )
+    input_file: str | None = option(
+        None,
+        "Files to read: comma-separated list of names, globs, folders (all files below) and @list.txt (a file with one "
+        "of these a line). One text per line, or `text ||| text` for a pair or for question and context.",
+        required=True,
+        is_path=True,
+    )
+    output_file: str | None = option(
+        None,
+        "JSON lines to write; with several shards, of out.jsonl the first of 8 is out-00000-of-00008.jsonl.",
+        required=True,
+        is_path=True,
+    )
+    num_shards: int = option(1, "Number of files to write.", group="output", minimum=1, maximum=MAX_PARTS)
+    text_column: str | None = option(
+        None, "Read tables: name or number (from 0) of the text column; in JSON lines its key, in Parquet its name."
+    )
+    text_b_column: str | None = option(
+        None, "With --text_column: column of the second text of a pair, or of the context of a question."
+    )
+    input_format: str | None = option(
+        None,
+        "Format of the files: with --text_column by default that of the file name's extension; tfrecord for the "
+        "records that a run wrote.",
+        choices=("tsv", "csv", "jsonl", "parquet", RECORDS_FORMAT),
+    )
+    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
+    pooling: str | None = option(
+        None,
+        "Write a vector of each text instead of a prediction: the mean of the last layer over the wordpieces, the last "
+        "layer at [CLS], the pooled output, or the mean of other layers.",
+        group="output",
+        choices=_POOLINGS,
+    )
+    max_seq_length: int = option(
+        0,
+        "With --pooling: maximum number of wordpieces per text, including [CLS] and [SEP]; 0 for the model's.",
+        minimum=0,
+        maximum=MAX_AXIS,
+        only_with={"pooling": _POOLINGS},
+        sizes_run_with="always",
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        _ = self.beam_arguments
+        if self.reads_records and self.text_column is not None:
+            raise UserError("--text_column has no effect with --input_format=tfrecord; leave it out")
+        if self.reads_records and self.pooling is not None:
+            raise UserError("--pooling needs texts; leave it or --input_format=tfrecord out")
+        if self.text_column is None:
+            for name, is_given in (
+                ("text_b_column", self.text_b_column is not None),
+                ("input_format", self.input_format is not None and not self.reads_records),
+                ("has_header", not self.has_header),
+            ):
+                if is_given:
+                    raise UserError(f"--{name} has no effect without --text_column; leave it out")
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether the files hold records and not texts."""
+        return self.input_format == RECORDS_FORMAT
+
+    @property
+    def text_columns(self) -> list[str] | None:
+        """The columns to read of tables; None for lines."""
+        return [column for column in (self.text_column, self.text_b_column) if column is not None] or None
+
+
+def check(config: BeamPredictionConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    if not files.is_folder(config.model_dir):
+        raise UserError(f"--model_dir: there is no folder {config.model_dir}; check the path")
+    find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
+    require("apache_beam", extra="beam")
+
+
+def run(config: BeamPredictionConfig) -> None:
+    """Predicts all texts.
+
+    Raises:
+      UserError: an input or the model is missing or damaged, an option is unknown, a worker ended, or nothing can be
+        written.
+    """
+    from official_bert.data.text_inputs import TextSource
+    from official_bert.inference import exports
+
+    require("apache_beam", extra="beam")
+    from official_bert.data import beam_jobs
+    from official_bert.data.beam_shards import shard_paths
+    from official_bert.inference import beam_prediction
+
+    options = beam_jobs.pipeline_options(config.beam_arguments)
+    names = find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
+    inputs = [beam_prediction.InputFile(number, name, files.absolute(name)) for number, name in enumerate(names)]
+    text_format = None
+    if not config.reads_records:
+        text_format = beam_prediction.TextFormat(config.text_columns, config.input_format, config.has_header)
+        for name in names:
+            TextSource(name, *text_format).check()
+    output_files = shard_paths(config.output_file, config.num_shards)
+    for path in output_files:
+        writing.check_writable_folder(path, name="output_file")
+    writing.check_no_overwriting(output_files, names, name="output_file")
+    settings = beam_prediction.PredictionSettings(
+        # One version for all workers, even if another is exported meanwhile.
+        model_dir=files.absolute(exports.find_version(config.model_dir) or config.model_dir),
+        pooling=config.pooling,
+        max_seq_length=config.max_seq_length or None,
+        text_format=text_format,
+    )
+    steps = beam_prediction.Predict(inputs, settings, [files.absolute(path) for path in output_files])
+    logging.info("predicting %d file(s): %s", len(names), ", ".join(names))
+    beam_jobs.remove_earlier(output_files)
+    began = time.monotonic()
+    counters = beam_jobs.run_job(steps, options)
+    seconds = time.monotonic() - began
+    num_inputs = counters[beam_prediction.NUM_INPUTS]
+    logging.info(
+        "%s %s in %s, %s/s; the model was loaded %d time(s), once by each worker process that predicted",
+        f"{num_inputs:,}",
+        "records" if config.reads_records else "texts",
+        format_seconds(seconds),
+        f"{num_inputs / seconds:,.0f}",
+        counters[beam_prediction.NUM_MODELS],
+    )
+    logging.info("wrote %s", ", ".join(output_files))
+
+
+COMMAND = Command(
+    name="beam_predict",
+    config_class=BeamPredictionConfig,
+    summary="Predicts large files with a trained model, on this machine or a cluster: an Apache Beam pipeline.",
+    usage=r"""
+  {command} --model_dir=serving/reviews --input_file='reviews/*.txt' --output_file=predictions.jsonl \
+      --num_shards=8 --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
+
+Needs the extra "beam". Each line of the output has the file and the number of its text there, counted from 0. The
+workers read and write the same paths as this process. docs/scaling.md has the options for clusters.
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,127 @@
+"""`beam_pretraining_data`: the records of sharded sampling, made on one machine or a cluster."""
+
+import time
+
+from absl import logging
+
+from official_bert.commands.create_pretraining_data import record_maker
+from official_bert.commands.file_checks import check_pretraining_data
+from official_bert.options.beam import BeamOptions
+from official_bert.options.command import Command
+from official_bert.options.option import options
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError
+from official_bert.support.extras import require
+from official_bert.support.input_files import InputState, find_inputs
+from official_bert.tasks.pretraining.options import RecordOptions
+
+
+@options(group="devices")
+class BeamPretrainingDataConfig(RecordOptions, BeamOptions):
+    """Flags of `beam_pretraining_data`."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        _ = self.beam_arguments
+
+
+def check(config: BeamPretrainingDataConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    check_pretraining_data(config)
+    require("apache_beam", extra="beam")
+
+
+def run(config: BeamPretrainingDataConfig) -> None:
+    """Makes the records.
+
+    Raises:
+      UserError: an input is missing or unreadable, an option is unknown, a worker ended, or an output cannot be
+        written.
+    """
+    from official_bert.data.corpus_files import corpus_parts
+    from official_bert.data.records_tokenizer import keeping_tokenizer
+    from official_bert.tasks.pretraining.records import RecordCounts, warn_about_corpus
+    from official_bert.tasks.pretraining.sharded import PART_BYTES
+    from official_bert.tokenization import read_tokenizer
+
+    require("apache_beam", extra="beam")
+    from official_bert.data import beam_jobs
+    from official_bert.tasks.pretraining import beam_records
+
+    options = beam_jobs.pipeline_options(config.beam_arguments)
+    input_files = find_inputs(config.input_file)
+    for path in config.output_files:
+        writing.check_writable_folder(path, name="output_file")
+    writing.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
+    tokenizer = read_tokenizer(config)
+    parts = corpus_parts(
+        [files.absolute(path) for path in input_files],
+        file_format=config.input_format,
+        text_field=config.text_field,
+        part_bytes=PART_BYTES,
+    )
+    maker = record_maker(config, tokenizer)
+    steps = beam_records.MakeRecords(
+        parts,
+        tokenizer,
+        maker,
+        beam_records.Copies(config.random_seed, config.dupe_factor),
+        [files.absolute(path) for path in config.output_files],
+        config.compression,
+    )
+    logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
+    beam_jobs.remove_earlier(config.output_files)
+    began = time.monotonic()
+    inputs = InputState(input_files)
+    with keeping_tokenizer(config.output_files, tokenizer, input_files):
+        counters = beam_jobs.run_job(steps, options)
+        try:
+            inputs.check_unchanged()
+        except UserError:
+            for path in config.output_files:
+                writing.remove(path)
+            raise
+    seconds = time.monotonic() - began
+    counts = RecordCounts(**{name: counters[name] for name in vars(RecordCounts())})
+    num_documents = counters[beam_records.NUM_DOCUMENTS]
+    unknown_share = counters[beam_records.NUM_UNKNOWN] / counters[beam_records.NUM_IDS]
+    warn_about_corpus(
+        num_documents=num_documents,
+        num_single=counters[beam_records.NUM_SINGLE],
+        unknown_share=unknown_share,
+        settings=tokenizer.settings,
+        negatives=maker.negatives,
+    )
+    summary = counts.summary(
+        num_documents=num_documents,
+        unknown_share=unknown_share,
+        is_masked=maker.is_masked,
+        negatives=maker.negatives,
+    )
+    logging.info("%s", summary)
+    logging.info(
+        "%s wordpieces of text in %.0f seconds, %s records/s",
+        f"{counters[beam_records.NUM_IDS]:,}",
+        seconds,
+        f"{counts.num_records / seconds:,.0f}",
+    )
+    logging.info("wrote %s", files.named(config.output_files))
+
+
+COMMAND = Command(
+    name="beam_pretraining_data",
+    config_class=BeamPretrainingDataConfig,
+    summary="Makes TFRecord files for BERT pretraining on this machine or a cluster: an Apache Beam pipeline.",
+    usage=r"""
+The records are those of create_pretraining_data --sampling=sharded with the same flags, file by file.
+
+  {command} --input_file='corpus/*.txt' --output_file=records.tfrecord --vocab_file=vocab.txt --num_shards=64 \
+      --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
+
+Needs the extra "beam". The workers read and write the same paths as this process. docs/scaling.md has the options for
+clusters.
+""",
+    check=check,
+    run=run,
+    uses_tensorflow=False,
+)

@@ -1,0 +1,75 @@
+"""`build_vocab`: the files of a corpus in, a `vocab.txt` out."""
+
+from absl import logging
+
+from official_bert.commands.file_checks import check_corpus
+from official_bert.options.command import Command
+from official_bert.options.corpus import CorpusOptions
+from official_bert.options.option import check_options, option, options
+from official_bert.options.training import TextOptions
+from official_bert.support import writing
+from official_bert.support.input_files import find_inputs
+
+
+@options(group="output")
+class VocabConfig(CorpusOptions, TextOptions):
+    """Flags of `build_vocab`."""
+
+    vocab_file: str | None = option(None, "Vocabulary file to write.", required=True, is_path=True)
+    vocab_size: int = option(
+        30000, "Maximum number of wordpieces, including special tokens and single characters.", minimum=10
+    )
+    min_frequency: int = option(
+        2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
+    )
+    max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+def check(config: VocabConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    check_corpus(config)
+
+
+def run(config: VocabConfig) -> None:
+    """Learns a vocabulary and writes it.
+
+    Raises:
+      UserError: an input is missing, or the output cannot be written.
+    """
+    from official_bert.data.corpus_words import count_corpus_words
+    from official_bert.data.vocab_learner import learn_vocab
+
+    paths = find_inputs(config.input_file)
+    writing.check_writable_folder(config.vocab_file, name="vocab_file")
+    writing.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
+    pieces = learn_vocab(
+        count_corpus_words(paths, config),
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        max_characters=config.max_characters,
+    )
+    with writing.atomic_write(config.vocab_file) as sink:
+        sink.writelines(f"{piece}\n" for piece in pieces)
+    logging.info(
+        "wrote %s wordpieces to %s (--vocab_size=%d; each occurs at least %d times in the text)",
+        f"{len(pieces):,}",
+        config.vocab_file,
+        config.vocab_size,
+        config.min_frequency,
+    )
+
+
+COMMAND = Command(
+    name="build_vocab",
+    config_class=VocabConfig,
+    summary="Learns a WordPiece vocabulary from text.",
+    usage="""
+  {command} --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
+""",
+    check=check,
+    run=run,
+    uses_tensorflow=False,
+)

@@ -1,0 +1,249 @@
+"""`convert_hf_checkpoint`: a Hugging Face folder in and our files out, or the other way round."""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from absl import logging
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.hf_config import make_hf_config, read_hf_config
+from official_bert.config.text_settings import TextSettings
+from official_bert.options.command import Command
+from official_bert.options.option import check_options, option, options
+from official_bert.options.training import TextOptions, text_option
+from official_bert.support import files, writing
+from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    from official_bert.tokenization.vocab import Vocabulary
+
+# Settings without which some flags have no effect.
+_TO_HF = {"to_hf": (True,)}
+
+
+@options(group="input")
+class HfConversionConfig(TextOptions):
+    """Flags of `convert_hf_checkpoint`."""
+
+    output_dir: str | None = option(None, "Folder to write the converted files to.", required=True, is_path=True)
+    hf_dir: str | None = option(
+        None,
+        "Hugging Face folder to read: config.json, model.safetensors, and vocab.txt or spiece.model.",
+        only_with={"to_hf": (False,)},
+        is_path=True,
+    )
+    to_hf: bool = option(False, "Convert --init_checkpoint to a Hugging Face folder instead.")
+    init_checkpoint: str | None = option(None, "Checkpoint to read, with --to_hf.", only_with=_TO_HF, is_path=True)
+    bert_config_file: str | None = option(
+        None,
+        "Model configuration of the checkpoint, a bert_config.json, with --to_hf.",
+        from_checkpoint=("to_hf",),
+        only_with=_TO_HF,
+        is_path=True,
+    )
+    vocab_file: str | None = option(
+        None,
+        "Vocabulary of the checkpoint, with --to_hf.",
+        from_checkpoint=("to_hf",),
+        only_with=_TO_HF,
+        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        is_path=True,
+    )
+    spm_model_file: str | None = option(
+        None,
+        "SentencePiece model of the checkpoint, with --to_hf, instead of --vocab_file.",
+        only_with=_TO_HF,
+        is_path=True,
+    )
+    do_lower_case: bool = text_option("do_lower_case", "With --to_hf: ", _TO_HF)
+    strip_accents: bool = text_option("strip_accents", "With --to_hf: ", _TO_HF)
+    basic_tokenize: bool = text_option("basic_tokenize", "With --to_hf: ", _TO_HF)
+
+    def __post_init__(self):
+        check_options(self)
+        for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
+            if getattr(self, name) is None and not (name == "vocab_file" and self.spm_model_file):
+                advice = ", unless the folder of --init_checkpoint has it" if name.endswith("_file") else ""
+                circumstances = "with" if self.to_hf else "without"
+                raise UserError(f"--{name} is missing; it is needed {circumstances} --to_hf{advice}")
+
+
+def check(config: HfConversionConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.tokenization import read_tokenizer
+    from official_bert.training.model_files import check_fits
+
+    if config.to_hf:
+        check_fits(read_tokenizer(config).vocabulary, BertConfig.from_json_file(config.bert_config_file), config)
+        find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    else:
+        read_hf_config(os.path.join(config.hf_dir, "config.json"))
+
+
+_CHECKPOINT, _CONFIG_FILE = "bert_model.ckpt", "bert_config.json"
+_HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
+
+
+def run(config: HfConversionConfig) -> None:
+    """Converts in the direction that the flags ask for.
+
+    Raises:
+      UserError: a file is missing, damaged or does not fit the others, or would be overwritten.
+    """
+    if config.to_hf:
+        _convert_to_hf(config)
+    else:
+        _convert_from_hf(config)
+
+
+def _convert_from_hf(config: HfConversionConfig) -> None:
+    from official_bert.checkpoints import safetensors
+    from official_bert.checkpoints.bundle import write_checkpoint
+    from official_bert.tokenization import hf_tokenizer
+
+    hf_dir, output_dir = config.hf_dir, config.output_dir
+    hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
+    bert_config = read_hf_config(hf_config_file)
+    bert_config.check_memory(hf_config_file, for_training=False)
+    vocabulary = _VocabularyFile.of_hf(hf_dir)
+    bert_config.check_vocab_size(vocabulary.vocabulary.size, vocabulary.source, hf_config_file)
+    settings = hf_tokenizer.read_settings(hf_dir)
+    weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
+
+    writing.make_folders(output_dir)
+    vocab_file, config_file, prefix = (
+        os.path.join(output_dir, name) for name in (vocabulary.name, _CONFIG_FILE, _CHECKPOINT)
+    )
+    sources = [os.path.join(hf_dir, name) for name in files.list_folder(hf_dir)]
+    writing.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
+    _write(vocab_file, vocabulary.content)
+    _write(config_file, bert_config.to_json_string().encode())
+    write_checkpoint(prefix, weights.arrays)
+    logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
+    logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
+    if "do_lower_case" not in settings:
+        logging.warning(
+            "%s does not say whether text is lowercased; find out and pass --do_lower_case to the scripts", hf_dir
+        )
+    else:
+        used = TextSettings(**settings).changed.items()
+        logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
+
+
+class _VocabularyFile(NamedTuple):
+    """The file that holds the vocabulary beside the converted model.
+
+    Attributes:
+      content: what is in it.
+      vocabulary: read from it.
+    """
+
+    content: bytes
+    vocabulary: "Vocabulary"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.vocabulary.file_name
+
+    @property
+    def source(self) -> str:
+        """The file that it was read from."""
+        return self.vocabulary.source
+
+    @classmethod
+    def of_wordpieces(cls, vocab_file: str) -> "_VocabularyFile":
+        from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary, number_tokens, vocab_lines
+
+        lines = vocab_lines(vocab_file)
+        vocabulary = Vocabulary(number_tokens(lines, vocab_file), vocab_file)
+        vocabulary.require(UNK, CLS, SEP)
+        return cls("\n".join([*lines, ""]).encode(), vocabulary)
+
+    @classmethod
+    def of_spm(cls, spm_model_file: str) -> "_VocabularyFile":
+        from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
+
+        vocabulary = SentencePieceVocabulary.from_file(spm_model_file)
+        return cls(vocabulary.model, vocabulary)
+
+    @classmethod
+    def of_hf(cls, hf_dir: str) -> "_VocabularyFile":
+        from official_bert.tokenization.folder import find_vocabulary
+        from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
+
+        path = find_vocabulary(hf_dir)
+        return (
+            cls.of_spm(path) if os.path.basename(path) == SentencePieceVocabulary.file_name else cls.of_wordpieces(path)
+        )
+
+
+def _convert_to_hf(config: HfConversionConfig) -> None:
+    from official_bert.checkpoints import safetensors
+    from official_bert.checkpoints.opening import open_checkpoint
+    from official_bert.tokenization import hf_tokenizer
+    from official_bert.training.model_files import check_fits
+
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_memory(config.bert_config_file, for_training=False)
+    reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
+    weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
+    if config.spm_model_file is not None:
+        vocabulary = _VocabularyFile.of_spm(config.spm_model_file)
+    else:
+        vocabulary = _VocabularyFile.of_wordpieces(config.vocab_file)
+    check_fits(vocabulary.vocabulary, bert_config, config)
+    tokenizer_config = hf_tokenizer.make_tokenizer_config(
+        config.text_settings,
+        max_length=bert_config.max_position_embeddings,
+        is_albert=config.spm_model_file is not None,
+    )
+
+    writing.make_folders(config.output_dir)
+    contents = {
+        vocabulary.name: vocabulary.content,
+        _HF_TOKENIZER_FILE: _json(tokenizer_config),
+        _HF_CONFIG_FILE: _json(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
+    }
+    paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
+    writing.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")
+    safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
+    for path, content in zip(paths, contents.values(), strict=False):
+        _write(path, content)
+    if not config.basic_tokenize:
+        logging.warning(
+            "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 obeys "
+            "(use_fast=False); others would split the text at punctuation",
+            os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
+        )
+    logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
+
+
+def _write(path: str, content: bytes) -> None:
+    with writing.atomic_write(path, "wb") as sink:
+        sink.write(content)
+
+
+COMMAND = Command(
+    name="convert_hf_checkpoint",
+    config_class=HfConversionConfig,
+    summary="Converts a Hugging Face BERT to a checkpoint, or the reverse.",
+    usage=r"""
+Reads config.json, model.safetensors and vocab.txt; writes bert_model.ckpt, bert_config.json and vocab.txt:
+
+  {command} --hf_dir=all-MiniLM-L6-v2 --output_dir=minilm
+
+Converts a checkpoint of these scripts or of Google's BERT to a Hugging Face BERT:
+
+  {command} --to_hf --init_checkpoint=bert_model.ckpt \
+      --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=hf
+""",
+    check=check,
+    run=run,
+)

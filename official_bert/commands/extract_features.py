@@ -1,0 +1,250 @@
+"""`extract_features`: texts in, the vectors of an encoder's layers out."""
+
+import functools
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from official_bert.options.command import Command
+from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option, options
+from official_bert.options.training import DeviceOptions, TokenizerOptions, bert_config_option
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+
+if TYPE_CHECKING:
+    from official_bert.data.text_inputs import TextSource
+    from official_bert.modeling.encoder import BertEncoder
+    from official_bert.tokenization import Tokenizer
+
+
+@options(group="input")
+class FeatureConfig(DeviceOptions, TokenizerOptions):
+    """Flags of `extract_features`."""
+
+    input_file: str | None = option(
+        None,
+        "Text file, one text per line, or `text ||| text` for a pair; - for standard input.",
+        required=True,
+        is_path=True,
+    )
+    output_file: str | None = option(
+        None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
+    )
+    layers: str = option("-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", group="output")
+    bert_config_file: str | None = bert_config_option()
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=4,
+        maximum=MAX_AXIS,
+        sizes_run_with="always",
+    )
+    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+    batch_size: int = option(
+        32,
+        "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "
+        "smaller. On TPU, number of texts of any length.",
+        group="devices",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        sizes_run_with="always",
+    )
+    use_one_hot_embeddings: bool = option(
+        False, "Look up embeddings by multiplying with one-hot vectors, which is faster on TPU.", group="rarely needed"
+    )
+
+    output_format: str = option(
+        "jsonl",
+        "jsonl: JSON lines, as Google's BERT writes them; npz, npy: NumPy files; tfrecord: one Example per text.",
+        group="output",
+        choices=("jsonl", "npz", "tfrecord", "npy"),
+    )
+    pooling: str = option(
+        "none",
+        "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
+        "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these.",
+        group="output",
+        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special"),
+    )
+    dtype: str = option(
+        "float32",
+        "With --output_format=npz or npy: data type of the stored vectors.",
+        group="output",
+        choices=("float32", "float16"),
+        only_with={"output_format": ("npz", "npy")},
+    )
+    text_column: str | None = option(
+        None, "Read a table: name or number (from 0) of the text column; in JSON lines and Parquet its name."
+    )
+    text_b_column: str | None = option(None, "With --text_column: column of the second text, for pairs.")
+    input_format: str | None = option(
+        None,
+        "With --text_column: format of the table; by default that of the file name's extension.",
+        choices=("tsv", "csv", "jsonl", "parquet"),
+    )
+    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
+    long_text: str = option(
+        "truncate",
+        "How to handle texts longer than --max_seq_length: truncate them, or average overlapping windows.",
+        group="text",
+        choices=("truncate", "window"),
+    )
+    shard_size: int = option(
+        0,
+        "Number of texts per output file: NAME-00000.npz, NAME-00001.npz, ... are written, and finished ones of an "
+        "earlier run are kept; 0 for one file.",
+        group="output",
+        minimum=0,
+        maximum=10**6,
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        layer_numbers(self.layers)
+        if self.text_column is None:
+            for name, default in (("text_b_column", None), ("input_format", None), ("has_header", True)):
+                if getattr(self, name) != default:
+                    raise UserError(f"--{name} has no effect without --text_column; leave it out")
+        if self.output_format == "npy" and self.pooling == "none":
+            raise UserError("--output_format=npy holds one vector per text; give --pooling, or --output_format=npz")
+        if self.output_file == "-" and (self.output_format != "jsonl" or self.shard_size):
+            other = "--shard_size" if self.shard_size else f"--output_format={self.output_format}"
+            raise UserError(f"--output_file=-: standard output takes jsonl in one piece; leave {other} out")
+
+    @property
+    def layer_indices(self) -> list[int]:
+        """The numbers that --layers lists."""
+        return layer_numbers(self.layers)
+
+    @property
+    def text_columns(self) -> list[str] | None:
+        """The columns to read of a table; None for lines."""
+        return [column for column in (self.text_column, self.text_b_column) if column is not None] or None
+
+
+def check(config: FeatureConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.training.model_files import read_model_files
+
+    _source(config).check()
+    bert_config, _ = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+
+
+def run(config: FeatureConfig) -> None:
+    """Writes the features of all texts.
+
+    Raises:
+      UserError: a file is missing or damaged, they do not fit each other, or nothing can be written.
+    """
+    from official_bert.data.feature_files import FeatureLayout, feature_writer
+    from official_bert.data.text_inputs import STANDARD_STREAM
+    from official_bert.inference.feature_shards import write_shards
+    from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
+    from official_bert.training.model_files import read_model_files
+
+    source = _source(config)
+    source.check()
+    bert_config, tokenizer = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    _check_output(config)
+    encoder, strategy = load_encoder(config, bert_config, use_one_hot_embeddings=config.use_one_hot_embeddings)
+    settings = ExtractionSettings(
+        layers=config.layer_indices,
+        pooling=config.pooling,
+        max_seq_length=config.max_seq_length,
+        use_windows=config.long_text == "window",
+        dtype=config.dtype,
+    )
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings)
+    layout = FeatureLayout(config.layer_indices, bert_config.hidden_size, config.pooling != "none", config.dtype)
+    open_writer = functools.partial(
+        feature_writer, output_format=config.output_format, layout=layout, tokens_of=tokenizer.convert_ids_to_tokens
+    )
+    with Progress("extracting features", source.count(), "texts") as progress:
+
+        def report(num_texts: int) -> None:
+            progress.update(num_texts, f"{extractor.num_texts / progress.seconds:,.0f} texts/s")
+
+        if config.shard_size:
+            num_texts = write_shards(
+                config.output_file,
+                source,
+                extractor,
+                open_writer,
+                shard_size=config.shard_size,
+                made_from=_fingerprint(config, tokenizer, encoder),
+                report=report,
+            )
+        else:
+            with open_writer(config.output_file) as write:
+                for num_texts, features in enumerate(extractor.extract(source), start=1):
+                    write(features)
+                    report(num_texts)
+        seconds = progress.seconds
+    logging.info(
+        "%s: %s texts; computed %s with %s wordpieces, %s texts/s",
+        "standard output" if config.output_file == STANDARD_STREAM else config.output_file,
+        f"{num_texts:,}",
+        f"{extractor.num_texts:,}",
+        f"{extractor.num_wordpieces:,}",
+        f"{extractor.num_texts / seconds:,.0f}",
+    )
+    if extractor.num_long:
+        logging.info(
+            "%s texts have more than %d wordpieces and were %s",
+            f"{extractor.num_long:,}",
+            config.max_seq_length,
+            "read in windows" if config.long_text == "window" else "truncated",
+        )
+
+
+def _source(config: FeatureConfig) -> "TextSource":
+    """Return the texts to read."""
+    from official_bert.data.text_inputs import TextSource
+
+    return TextSource(config.input_file, config.text_columns, config.input_format, config.has_header)
+
+
+def _check_output(config: FeatureConfig) -> None:
+    from official_bert.data.text_inputs import STANDARD_STREAM
+    from official_bert.inference.feature_shards import shard_path
+
+    if config.output_file == STANDARD_STREAM:
+        return
+    path = shard_path(config.output_file, 0) if config.shard_size else config.output_file
+    writing.check_writable_folder(path, name="output_file")
+    inputs = [] if config.input_file == STANDARD_STREAM else [config.input_file]
+    writing.check_no_overwriting([path], inputs, name="output_file")
+
+
+def _fingerprint(config: FeatureConfig, tokenizer: "Tokenizer", encoder: "BertEncoder") -> str:
+    """Hashes all that decides what the features of a text are, and how they are stored."""
+    from official_bert.data.records import fingerprint
+    from official_bert.modeling.model import model_fingerprint
+
+    return fingerprint(
+        [config.layer_indices, config.pooling, config.dtype, config.output_format],
+        [config.max_seq_length, config.long_text, tokenizer.settings.fingerprint],
+        tokenizer.vocabulary.fingerprint,
+        model_fingerprint(encoder),
+    )
+
+
+COMMAND = Command(
+    name="extract_features",
+    config_class=FeatureConfig,
+    summary="Writes the vectors that BERT's layers give texts, of each wordpiece or one a text.",
+    usage=r"""
+  {command} --input_file=texts.txt --output_file=features.jsonl --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --layers=-1,-2
+
+With --pooling=mean --layers=-1 --output_format=npz it is one vector a text, in a small fraction of the space.
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,74 @@
+"""`fill_mask`: text with [MASK] in, the likeliest words out, on standard output."""
+
+import sys
+
+from official_bert.commands.file_checks import check_model
+from official_bert.options.command import Command
+from official_bert.options.model import ModelOptions
+from official_bert.options.option import MAX_AXIS, check_options, option, options
+from official_bert.support.errors import UserError
+
+
+@options(group="output")
+class FillMaskConfig(ModelOptions):
+    """Flags of `fill_mask`."""
+
+    text: str | None = option(None, "Text with one [MASK] for each masked wordpiece.", required=True)
+    top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+def check(config: FillMaskConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    check_model(config)
+
+
+def run(config: FillMaskConfig) -> None:
+    """Prints the best words for each mask.
+
+    Raises:
+      UserError: a file does not fit the others, or the text has no [MASK] or is too long.
+    """
+    from official_bert.inference.predictor import Predictor
+    from official_bert.tasks.pretraining.servable import load_servable
+    from official_bert.tokenization import vocab
+    from official_bert.training.model_files import read_model_files
+
+    bert_config, tokenizer = read_model_files(config)
+    limit = bert_config.max_position_embeddings
+    parts = config.text.split(vocab.MASK)
+    if len(parts) == 1:
+        raise UserError(f"the text has no {vocab.MASK}: {config.text!r}")
+    num_pieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # each mask is one; and [CLS], [SEP]
+    if num_pieces > limit:
+        raise UserError(f"the text has {num_pieces} wordpieces, but the model takes at most {limit}; shorten it")
+    servable = load_servable(
+        bert_config,
+        tokenizer,
+        config.init_checkpoint,
+        max_seq_length=limit,
+        top_k=config.top_k,
+        what="init_checkpoint",
+    )
+    masks = Predictor.of(servable)(config.text)
+    sys.stdout.write(f"{config.text}\n")
+    for number, candidates in enumerate(masks, start=1):
+        if len(masks) > 1:
+            sys.stdout.write(f"{vocab.MASK} {number} of {len(masks)}:\n")
+        for candidate in candidates:
+            sys.stdout.write(f"  {candidate.word:<20} {candidate.probability:.4f}\n")
+
+
+COMMAND = Command(
+    name="fill_mask",
+    config_class=FillMaskConfig,
+    summary="Fills in masked words with a pretrained checkpoint.",
+    usage=r"""
+  {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt \
+      --init_checkpoint=bert_model.ckpt --text="the baker puts the [MASK] into the oven ."
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,199 @@
+"""`launch_workers`: starts the workers of a run, or prints what each machine needs to start its own."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from absl import logging
+
+from official_bert.options.command import Command
+from official_bert.options.option import check_options, option, options
+from official_bert.support.addresses import is_address
+from official_bert.support.errors import UserError
+
+
+@options(group="devices")
+class LaunchConfig:
+    """Flags of `launch_workers`."""
+
+    num_workers: int = option(2, "Number of workers to start on this machine.", minimum=1, maximum=64)
+    hosts: str | None = option(
+        None, "Instead of workers on this machine: comma-separated host:port of each worker; the first is the chief."
+    )
+    worker_index: int | None = option(
+        None,
+        "With --hosts: which of them this machine is, counted from 0; starts the command as this worker.",
+        minimum=0,
+    )
+    command: str | None = option(
+        None, "Command that each worker runs, as one quoted value; or give it at the end, after --.", group="input"
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        addresses = self.addresses
+        wrong = next((address for address in addresses if not is_address(address)), None)
+        if wrong is not None:
+            raise UserError(f"--hosts: {wrong!r} is not host:port, as in worker0.example.com:2222")
+        if len(set(addresses)) < len(addresses):
+            raise UserError("--hosts names a worker twice; on one machine, each needs a port of its own")
+        if self.worker_index is not None and not addresses:
+            raise UserError("--worker_index needs --hosts, the host:port of all workers")
+        if self.worker_index is not None and self.worker_index >= len(addresses):
+            raise UserError(f"--worker_index={self.worker_index}, but --hosts names {len(addresses)} workers")
+        if (self.worker_index is None) == bool(addresses and self.command):
+            raise UserError("a command with --hosts needs --worker_index, and --worker_index a command, after --")
+        if not addresses and not self.command:
+            raise UserError("nothing to start: give the command at the end, after --, or --hosts to see each TF_CONFIG")
+
+    @property
+    def addresses(self) -> list[str]:
+        """The host:port of each worker of a cluster; none for workers on this machine."""
+        return [address.strip() for address in self.hosts.split(",")] if self.hosts is not None else []
+
+
+_SECONDS_TO_END = 60  # once a worker has failed, for the others to notice and to say so
+_SECONDS_OF_OUTPUT = 5  # after the end of a worker: processes that it has left behind may hold its output open
+_SECONDS_BETWEEN_LOOKS = 0.2
+
+
+def run(config: LaunchConfig) -> None:
+    """Starts workers on this machine, or the one of this machine, or prints the TF_CONFIG of all.
+
+    Raises:
+      UserError: the command cannot be started, or a worker failed.
+    """
+    hosts = config.addresses
+    if hosts and config.worker_index is None:
+        for index, host in enumerate(hosts):
+            print(f"# worker {index}, on {host.rpartition(':')[0]}")
+            print(f"export TF_CONFIG={shlex.quote(tf_config(hosts, index))}")
+        return
+    command = shlex.split(config.command)
+    if hosts:
+        os.environ["TF_CONFIG"] = tf_config(hosts, config.worker_index)
+        with _explained(command):
+            os.execvp(command[0], command)
+    _run_here(command, [f"localhost:{port}" for port in free_ports(config.num_workers)])
+
+
+def tf_config(hosts: Sequence[str], index: int) -> str:
+    """What TensorFlow reads from the variable TF_CONFIG."""
+    return json.dumps({"cluster": {"worker": list(hosts)}, "task": {"type": "worker", "index": index}})
+
+
+def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
+    """Runs a command as all workers, with their output line by line behind their numbers, until the last has ended."""
+    workers = []
+    with _passed_on(workers):
+        for index in range(len(hosts)):
+            with _explained(command):
+                workers.append(
+                    subprocess.Popen(
+                        command,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.STDOUT,
+                        env={**os.environ, "TF_CONFIG": tf_config(hosts, index)},
+                    )
+                )
+        threads = [
+            threading.Thread(target=_print_lines, args=(worker.stdout, f"[{index}] ".encode()), daemon=True)
+            for index, worker in enumerate(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        failed = _wait(workers)
+        for thread in threads:
+            thread.join(_SECONDS_OF_OUTPUT)
+    if failed is not None:
+        code = workers[failed].returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"failed with exit code {code}"
+        raise UserError(f"worker {failed} {how}; its own lines, which begin with [{failed}], say why")
+
+
+def _wait(workers: Sequence[subprocess.Popen]) -> int | None:
+    """Waits for all; returns the number of the first that failed, after which the others have a limited time."""
+    failed, deadline = None, None
+    while any(worker.poll() is None for worker in workers):
+        if failed is None:
+            failed = next((index for index, worker in enumerate(workers) if worker.poll()), None)
+            deadline = time.monotonic() + _SECONDS_TO_END
+        if failed is not None and time.monotonic() > deadline:
+            logging.warning("worker %d failed; ending the others", failed)
+            for worker in workers:
+                worker.kill()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    if failed is None:
+        failed = next((index for index, worker in enumerate(workers) if worker.returncode), None)
+    return failed
+
+
+def _print_lines(source: IO[bytes], prefix: bytes) -> None:
+    for line in source:
+        sys.stdout.buffer.write(prefix + line.rstrip(b"\n") + b"\n")
+        sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
+    """Passes SIGTERM on to the workers, which then save a checkpoint; ends them if the block ends before they do.
+
+    Ctrl-C reaches them by itself.
+    """
+
+    def pass_on(number, _) -> None:
+        for worker in workers:
+            if worker.poll() is None:
+                worker.send_signal(number)
+
+    previous = signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        for worker in workers:
+            if worker.poll() is None:
+                worker.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nothing listens at."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def _explained(command: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+COMMAND = Command(
+    name="launch_workers",
+    config_class=LaunchConfig,
+    summary="Starts a training script as several workers, or prints what each machine of a cluster needs for it.",
+    usage="""
+  {command} --num_workers=2 -- python run_pretraining --do_train ...
+  {command} --hosts=host0:2222,host1:2222
+  {command} --hosts=host0:2222,host1:2222 --worker_index=1 -- python run_pretraining --do_train ...
+
+The first command starts two workers on this machine, to try it. The second prints the variable TF_CONFIG of each
+machine of a cluster. The third starts the second worker of that cluster here. docs/scaling.md has more.
+""",
+    run=run,
+    uses_tensorflow=False,
+)

@@ -1,0 +1,65 @@
+"""`run_classifier`: texts and labels in; checkpoints, scores, predictions and an exported model out."""
+
+import os
+
+from official_bert.commands.file_checks import check_file, check_finetuning
+from official_bert.options.command import Command
+from official_bert.tasks.classification.options import ClassifierConfig
+
+
+def check(config: ClassifierConfig) -> None:
+    """Check the files before TensorFlow is imported.
+
+    Raises:
+      UserError: one is missing, or those of the model do not fit each other.
+    """
+    from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
+    from official_bert.tasks.classification.datasets.published import named_dataset, xnli
+
+    check_finetuning(config)
+    if config.task_name.lower() == CUSTOM:
+        for name in config.required_files:
+            path = os.path.join(config.data_dir, getattr(config, name))
+            check_file(path, name)
+            texts = [column for column in (config.text_a_column, config.text_b_column) if column is not None]
+            check_custom_file(path, texts, None if name == "predict_file" else config.label_column)
+        return
+    is_xnli = config.task_name.lower() == "xnli"
+    dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)
+    splits = [
+        *(("train",) if config.do_train else ()),
+        *(dataset.eval_splits if config.is_evaluated else ()),
+        *(dataset.test_splits if config.do_predict else ()),
+    ]
+    for split in splits:
+        dataset.find(config.data_dir, split)
+
+
+def run(config: ClassifierConfig) -> None:
+    """Trains, evaluates, predicts, and exports, as its flags say.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is wrong.
+    """
+    from official_bert.tasks.classification.job import ClassificationJob
+    from official_bert.training.finetuning import finetune
+    from official_bert.training.model_files import read_model_files
+
+    is_encoder_trained = config.do_train and config.trainable_encoder
+    bert_config, tokenizer = read_model_files(
+        config, for_training=is_encoder_trained, attention_direction=config.attention_direction
+    )
+    finetune(ClassificationJob(config, bert_config, tokenizer))
+
+
+COMMAND = Command(
+    name="run_classifier",
+    config_class=ClassifierConfig,
+    summary="Fine-tunes BERT for classification of sentences or pairs, evaluates it, and predicts.",
+    usage=r"""
+  {command} --task_name=mrpc --data_dir=MRPC --output_dir=out --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,44 @@
+"""`run_ner`: sentences with tags in; checkpoints, scores, predicted tags and an exported model out."""
+
+from official_bert.commands.file_checks import check_finetuning
+from official_bert.options.command import Command
+from official_bert.tasks.tagging.options import TaggingConfig
+
+
+def check(config: TaggingConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.tasks.tagging.files import configured_file
+
+    check_finetuning(config)
+    for name in config.required_files:
+        configured_file(config, name)
+
+
+def run(config: TaggingConfig) -> None:
+    """Trains, evaluates, predicts, and exports, as its flags say.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is wrong.
+    """
+    from official_bert.tasks.tagging.job import TaggingJob
+    from official_bert.training.finetuning import finetune
+    from official_bert.training.model_files import read_model_files
+
+    is_encoder_trained = config.do_train and config.trainable_encoder
+    bert_config, tokenizer = read_model_files(
+        config, for_training=is_encoder_trained, attention_direction=config.attention_direction
+    )
+    finetune(TaggingJob(config, bert_config, tokenizer))
+
+
+COMMAND = Command(
+    name="run_ner",
+    config_class=TaggingConfig,
+    summary="Fine-tunes BERT for named entities and other tags of words, evaluates it, and tags texts.",
+    usage=r"""
+  {command} --data_dir=conll2003 --output_dir=out --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_eval --do_predict
+""",
+    check=check,
+    run=run,
+)

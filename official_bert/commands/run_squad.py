@@ -1,0 +1,53 @@
+"""`run_squad`: questions and texts in; checkpoints, answers, scores and an exported model out."""
+
+from official_bert.commands.file_checks import check_file, check_finetuning
+from official_bert.options.command import Command
+from official_bert.tasks.question_answering.options import SquadConfig
+
+
+def check(config: SquadConfig) -> None:
+    """Checks the files of `run_squad`, and that the windows overlap; see `check_classifier`."""
+    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.tasks.question_answering.windows import WindowOptions
+    from official_bert.training.model_files import read_model_files
+
+    WindowOptions.of(config)
+    if not config.ensemble:
+        check_finetuning(config)
+    else:
+        read_model_files(config)
+        for path in config.ensemble:
+            find_checkpoint(path, "ensemble_checkpoints")
+    if config.do_train:
+        check_file(config.train_file, "train_file")
+    if config.do_predict or (config.do_train and config.eval_steps):
+        check_file(config.predict_file, "predict_file")
+
+
+def run(config: SquadConfig) -> None:
+    """Trains, predicts, and exports, as its flags say.
+
+    Raises:
+      UserError: a flag, the data or a checkpoint is wrong.
+    """
+    from official_bert.tasks.question_answering.job import QuestionAnsweringJob
+    from official_bert.training.finetuning import finetune
+    from official_bert.training.model_files import read_model_files
+
+    bert_config, tokenizer = read_model_files(
+        config, for_training=config.do_train, attention_direction=config.attention_direction
+    )
+    finetune(QuestionAnsweringJob(config, bert_config, tokenizer))
+
+
+COMMAND = Command(
+    name="run_squad",
+    config_class=SquadConfig,
+    summary="Fine-tunes BERT for question answering, and answers questions.",
+    usage=r"""
+  {command} --train_file=train-v1.1.json --predict_file=dev-v1.1.json --output_dir=out --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --do_train --do_predict
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,367 @@
+"""`sentence_similarity`: candidates and queries in, ranks out; or pairs with scores in, correlations out."""
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from official_bert.commands.file_checks import check_sentence_model
+from official_bert.config.bert_config import BertConfig
+from official_bert.options.command import Command
+from official_bert.options.option import MAX_AXIS, check_options, layer_numbers, option, options
+from official_bert.options.sentences import SentenceOptions
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+    from official_bert.data.text_inputs import TextOrPair
+    from official_bert.inference.features import FeatureExtractor
+    from official_bert.inference.sentence_index import Sentence
+    from official_bert.modeling.encoder import BertEncoder
+    from official_bert.tokenization import Tokenizer
+
+# The poolings that `--sts_file` compares.
+POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
+# The flags that have no effect with `--sts_file`.
+_FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
+# Those that have none without a query.
+_FOR_QUERIES = ("top_k", "output_format")
+
+
+@options(group="input")
+class SimilarityConfig(SentenceOptions):
+    """Flags of `sentence_similarity`."""
+
+    candidates_file: str | None = option(None, "Sentences to rank, one per line.", is_path=True)
+    query: str | None = option(None, "Sentence to compare with the candidates.")
+    query_file: str | None = option(None, "Queries, one per line; - for standard input.", is_path=True)
+    top_k: int = option(5, "Number of candidates to print for each query.", group="output", minimum=1, maximum=MAX_AXIS)
+    pooling: str = option(
+        "mean",
+        "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
+        "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
+        "weigh more, by their frequency in the candidates.",
+        group="model",
+        choices=POOLINGS,
+    )
+    index_dir: str | None = option(
+        None,
+        "Folder for the vectors of the candidates, which are computed again only after a change.",
+        group="output",
+        is_path=True,
+    )
+    projector_dir: str | None = option(
+        None,
+        "Folder for the candidates and their vectors as TensorBoard's Embedding Projector reads them; needs no query.",
+        group="output",
+        is_path=True,
+    )
+    sts_file: str | None = option(
+        None, "Instead of candidates: lines of a score and two sentences, with tabs between them.", is_path=True
+    )
+    output_format: str = option(
+        "tsv",
+        "tsv: columns with a header; jsonl: one JSON object per query or row.",
+        group="output",
+        choices=("tsv", "jsonl"),
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        layer_numbers(self.layers)
+        if (self.candidates_file is None) == (self.sts_file is None):
+            raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")
+        if self.sts_file is not None:
+            self._check_unused(_FOR_RANKING, "with --sts_file")
+            return
+        if self.projector_dir is not None and not self.has_queries:
+            self._check_unused(_FOR_QUERIES, "without --query or --query_file")
+            return
+        if (self.query is None) == (self.query_file is None):
+            raise UserError("give either --query, one sentence, or --query_file, a file of them (- for standard input)")
+        if self.query is not None and not self.query.strip():
+            raise UserError("--query is empty; give a sentence")
+        if self.candidates_file == self.query_file == "-":
+            raise UserError("--candidates_file and --query_file cannot both be standard input; give a file for one")
+
+    @property
+    def has_queries(self) -> bool:
+        """Whether there is something to compare the candidates with."""
+        return self.query is not None or self.query_file is not None
+
+    def _check_unused(self, names: Sequence[str], circumstances: str) -> None:
+        for name in names:
+            if getattr(self, name) != getattr(SimilarityConfig, name):
+                raise UserError(f"--{name} has no effect {circumstances}; leave it out")
+
+
+def check(config: SimilarityConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.data.text_inputs import TextSource
+
+    for name in ("candidates_file", "query_file", "sts_file"):
+        if getattr(config, name) is not None:
+            TextSource(getattr(config, name), parameter=name).check()
+    check_sentence_model(config)
+
+
+_QUERIES_AT_A_TIME = 256  # of a file; from standard input each is answered as it comes
+_RANK_COLUMNS = ("query", "rank", "cosine", "line", "sentence")
+_STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
+
+
+def run(config: SimilarityConfig) -> None:
+    """Prints the best candidates of each query, or the table of layers and poolings.
+
+    Raises:
+      UserError: a file is missing or damaged, they do not fit each other, or there is nothing to compare.
+    """
+    from official_bert.training.model_files import read_model_files
+
+    bert_config, tokenizer = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    if config.sts_file is not None:
+        _compare_layers(config, bert_config, tokenizer)
+    else:
+        _rank(config, bert_config, tokenizer)
+
+
+def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
+    import numpy as np
+
+    from official_bert.data.projector_files import projector_files
+    from official_bert.data.text_inputs import TextOrPair
+    from official_bert.inference.features import load_encoder
+    from official_bert.inference.sentence_index import Sentence, sentence_vectors
+    from official_bert.inference.similarity import nearest
+
+    if config.projector_dir is not None:
+        outputs = projector_files(config.projector_dir)
+        writing.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
+        writing.make_folders(config.projector_dir)  # if it cannot be, that shows before the vectors are computed
+    candidates = _lines_of_texts(config)
+    if config.query is not None:
+        _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
+    encoder, strategy = load_encoder(config, bert_config)
+    vectors, extractor = _candidate_vectors(config, candidates, tokenizer, encoder, strategy)
+    distinct = list(candidates)
+    if config.projector_dir is not None:
+        _write_projector_files(config, candidates, vectors)
+    if not config.has_queries:
+        return
+    num_long = extractor.num_long
+    if config.output_format == "tsv":
+        sys.stdout.write("\t".join(_RANK_COLUMNS) + "\n")
+    for queries in _queries(config):
+        for query in queries:
+            _check_words(query, tokenizer)
+        texts = [query.text for query in queries]
+        rows, cosines = nearest(vectors, np.stack(list(sentence_vectors(texts, extractor))), config.top_k)
+        for query, best, similarities in zip(queries, rows, cosines, strict=True):
+            ranked = [
+                (Sentence(line, distinct[row]), float(cosine))
+                for row, cosine in zip(best, similarities, strict=True)
+                for line in candidates[distinct[row]]
+            ]
+            _write_ranks(config, query, ranked[: config.top_k])
+        _note_long(extractor.num_long - num_long, "queries", config.max_seq_length)
+        num_long = extractor.num_long
+
+
+def _write_projector_files(
+    config: SimilarityConfig, candidates: "dict[TextOrPair, list[int]]", vectors: "np.ndarray"
+) -> None:
+    from official_bert.data.projector_files import write_projector_files
+    from official_bert.inference.sentence_index import Sentence
+
+    metadata = {
+        "sentence": (str(Sentence(lines[0], text)) for text, lines in candidates.items()),
+        "lines": (",".join(map(str, lines)) for lines in candidates.values()),
+    }
+    write_projector_files(config.projector_dir, "sentences", vectors, metadata)
+    logging.info(
+        "wrote %s: %s vectors; see them with tensorboard --logdir=%s",
+        config.projector_dir,
+        f"{len(candidates):,}",
+        config.projector_dir,
+    )
+
+
+def _lines_of_texts(config: SimilarityConfig) -> "dict[TextOrPair, list[int]]":
+    """The candidates, each with the numbers of its lines: equal sentences share one vector, and rank alike."""
+    from official_bert.inference.sentence_index import read_sentences
+
+    lines: dict[TextOrPair, list[int]] = {}
+    for line, text in read_sentences(config.candidates_file, "candidates_file"):
+        lines.setdefault(text, []).append(line)
+    return lines
+
+
+def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:
+    from official_bert.inference.sentence_index import sentence_ids
+
+    if not sentence_ids(tokenizer, query.text, max_seq_length=4):
+        raise UserError(f"the query {str(query)!r} contains no words; give a sentence")
+
+
+def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
+    """The queries, some at a time."""
+    from official_bert.data.text_inputs import STANDARD_STREAM, TextOrPair
+    from official_bert.inference.sentence_index import Sentence, read_sentences
+
+    if config.query is not None:
+        yield [Sentence(1, TextOrPair(config.query.strip()))]
+        return
+    queries = read_sentences(config.query_file, "query_file")
+    size = 1 if config.query_file == STANDARD_STREAM else _QUERIES_AT_A_TIME
+    while some := list(itertools.islice(queries, size)):
+        yield some
+
+
+def _candidate_vectors(
+    config: SimilarityConfig,
+    candidates: "dict[TextOrPair, list[int]]",
+    tokenizer: "Tokenizer",
+    encoder: "BertEncoder",
+    strategy: "tf.distribute.Strategy",
+) -> "tuple[np.ndarray, FeatureExtractor]":
+    """The vectors of the distinct candidates, [N, D], and what computes those of queries."""
+    import numpy as np
+
+    from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
+    from official_bert.inference.features import ExtractionSettings, create_extractor
+    from official_bert.inference.sentence_index import SentenceIndex, sentence_ids, sentence_vectors
+    from official_bert.modeling.model import model_fingerprint
+
+    settings = ExtractionSettings(config.layer_indices, config.pooling, config.max_seq_length)
+    width = encoder.config.hidden_size
+    index = vectors = weights = None
+    if config.index_dir is not None:
+        made_from = {
+            "candidates": _hash(candidates),
+            "weights of the model": model_fingerprint(encoder),
+            "model configuration": encoder.config.to_json_string(),
+            "vocabulary": tokenizer.vocabulary.fingerprint,
+            "text settings": str(tokenizer.settings),
+            "layers": sorted(layer % encoder.config.num_layers for layer in config.layer_indices),
+            "pooling": [config.pooling, K1, B] if config.pooling == BM25 else [config.pooling],
+            "max_seq_length": config.max_seq_length,
+        }
+        index = SentenceIndex(config.index_dir, made_from)
+        vectors = index.open(len(candidates), width)
+    if config.pooling == BM25:
+        if vectors is not None:
+            weights = Bm25Weights.load(index.weights_path, len(tokenizer))
+        else:
+            pieces = (
+                sentence_ids(tokenizer, text, config.max_seq_length)
+                for text, lines in candidates.items()
+                for _ in lines
+            )
+            weights = Bm25Weights.fit(pieces, len(tokenizer))
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
+    if vectors is not None:
+        logging.info("%s: the vectors of %s candidates are there", config.index_dir, f"{len(candidates):,}")
+        return vectors, extractor
+    computed = sentence_vectors(candidates, extractor)
+    with Progress("computing vectors", len(candidates), "candidates") as progress:
+        if index is None:
+            vectors = np.empty((len(candidates), width), np.float32)
+            for row, vector in enumerate(computed):
+                vectors[row] = vector
+                progress.update(row + 1)
+        else:
+            index.write(computed, width, weights, progress.update)
+            vectors = index.open(len(candidates), width)
+    _note_long(extractor.num_long, "candidates", config.max_seq_length)
+    return vectors, extractor
+
+
+def _hash(candidates: "dict[TextOrPair, list[int]]") -> str:
+    digest = hashlib.sha256()
+    for item in candidates.items():
+        digest.update(json.dumps(item).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _note_long(num_long: int, what: str, max_seq_length: int) -> None:
+    if num_long:
+        logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
+
+
+def _write_ranks(config: SimilarityConfig, query: "Sentence", ranked: "list[tuple[Sentence, float]]") -> None:
+    rows = [
+        {"rank": rank, "cosine": round(cosine, 6), "line": sentence.line, "sentence": str(sentence)}
+        for rank, (sentence, cosine) in enumerate(ranked, start=1)
+    ]
+    if config.output_format == "jsonl":
+        sys.stdout.write(json.dumps({"query": str(query), "candidates": rows}, ensure_ascii=False) + "\n")
+    else:
+        for row in rows:
+            row["cosine"] = f"{row['cosine']:.6f}"
+            sys.stdout.write("\t".join(map(str, (query, *row.values()))) + "\n")
+    sys.stdout.flush()
+
+
+def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
+    from official_bert.inference.bm25 import Bm25Weights
+    from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
+    from official_bert.inference.scored_pairs import correlations, read_scored_pairs
+    from official_bert.inference.sentence_index import sentence_ids
+
+    pairs = read_scored_pairs(config.sts_file)
+    pieces = (sentence_ids(tokenizer, text, config.max_seq_length) for pair in pairs for text in pair.texts)
+    weights = Bm25Weights.fit(pieces, len(tokenizer))
+    encoder, strategy = load_encoder(config, bert_config)
+    layers = list(range(bert_config.num_layers))
+    settings = ExtractionSettings(layers, POOLINGS, config.max_seq_length)
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
+    with Progress("comparing sentences", len(pairs), "pairs") as progress:
+        table = correlations(pairs, extractor, progress.update)
+    _note_long(extractor.num_long, "sentences", config.max_seq_length)
+    names = list(itertools.product(POOLINGS, layers))
+    if config.output_format == "tsv":
+        sys.stdout.write("\t".join(_STS_COLUMNS) + "\n")
+    for (pooling, layer), (spearman, pearson) in sorted(zip(names, table, strict=True), key=lambda row: row[0][::-1]):
+        if config.output_format == "tsv":
+            sys.stdout.write(f"{layer}\t{pooling}\t{spearman:.4f}\t{pearson:.4f}\n")
+        else:
+            row = dict(zip(_STS_COLUMNS, (layer, pooling, spearman, pearson), strict=True))
+            sys.stdout.write(json.dumps(row) + "\n")
+    best = max(range(len(names)), key=lambda number: table[number][0])
+    pooling, layer = names[best]
+    logging.info(
+        "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%d --pooling=%s",
+        config.sts_file,
+        f"{len(pairs):,}",
+        table[best][0],
+        layer,
+        pooling,
+    )
+
+
+COMMAND = Command(
+    name="sentence_similarity",
+    config_class=SimilarityConfig,
+    summary="Ranks sentences by their similarity to queries, or shows which layer and pooling compares best.",
+    usage=r"""
+  {command} --candidates_file=questions.txt --query="how do I get in" --index_dir=index --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --pooling=mean
+  {command} --sts_file=sts-dev.tsv --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+
+The first command prints the candidates with the largest cosine similarity to the query; --projector_dir keeps their
+vectors for TensorBoard. The second reads lines of a score and two sentences with tabs between them, and prints for each
+layer and pooling how the cosine similarities correlate with the scores (Spearman and Pearson).
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,145 @@
+"""`serve`: an exported model behind REST and gRPC."""
+
+import os
+import re
+
+from official_bert.config.batching import BatchingSettings
+from official_bert.options.command import Command
+from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, check_options, option, options
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.support.extras import check_installed, require
+from official_bert.support.ports import check_free
+
+_MAX_PORT = 2**16 - 1
+
+
+@options(group="serving")
+class ServeConfig:
+    """Flags of `serve`."""
+
+    export_dir: str | None = option(
+        None, "Folder of the exported versions of a model; the highest number is served.", required=True, is_path=True
+    )
+    model_name: str | None = option(None, "Name of the model in the addresses; by default that of --export_dir.")
+    port: int = option(8501, "Port of the REST API.", minimum=1, maximum=_MAX_PORT)
+    grpc_port: int = option(8500, "Port of gRPC; 0 for REST only.", minimum=0, maximum=_MAX_PORT)
+    ui: bool = option(False, "Also serve a page at /ui to try the model in a browser.")
+    max_batch_size: int = option(
+        BatchingSettings.max_batch_size,
+        "Maximum number of examples per request.",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+    )
+    max_execution_batch_size: int = option(
+        BatchingSettings.max_execution_batch_size,
+        "Maximum number of examples that the model computes together; 1 turns batching off.",
+        group="rarely needed",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+    )
+    batch_timeout_micros: int = option(
+        BatchingSettings.batch_timeout_micros,
+        "Maximum time that a request waits for others to join its batch, in microseconds.",
+        group="rarely needed",
+        minimum=0,
+    )
+    max_enqueued_batches: int = option(
+        BatchingSettings.max_enqueued_batches,
+        "Maximum number of batches that wait; further requests are refused with 503.",
+        group="rarely needed",
+        minimum=1,
+    )
+    num_batch_threads: int = option(
+        0,
+        "Maximum number of batches computed at the same time; 0 for the number of cores.",
+        group="rarely needed",
+        minimum=0,
+        maximum=MAX_PARTS,
+    )
+
+    tensorflow_intra_op_parallelism: int = option(
+        1,
+        "Number of threads that share one operation; 0 for the number of cores. With 1, requests that come at the same "
+        "time are answered by different cores, which is faster.",
+        group="rarely needed",
+        minimum=0,
+        maximum=MAX_PARTS,
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):
+            raise UserError(f"--model_name={self.served_name}: must consist of letters, digits, '_', '-' and '.'")
+        if self.port == self.grpc_port:
+            raise UserError(f"--port and --grpc_port are both {self.port}; each needs a port of its own")
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the addresses."""
+        return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
+
+    def check_ports(self) -> None:
+        """Checks that no other process has the ports.
+
+        Raises:
+          UserError: one has.
+        """
+        check_free(self.port, "--port")
+        if self.grpc_port:
+            check_free(self.grpc_port, "--grpc_port")
+
+
+def check(config: ServeConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    if not files.is_folder(config.export_dir):
+        raise UserError(f"--export_dir: there is no folder {config.export_dir}; check the path")
+    check_installed("kserve", extra="serve")
+    config.check_ports()
+
+
+def run(config: ServeConfig) -> None:
+    """Serves until SIGTERM or Ctrl-C.
+
+    Raises:
+      UserError: there is no version in the folder, it is damaged, a port is in use, or the extra is not installed.
+    """
+    require("kserve", extra="serve")
+    import tensorflow as tf
+
+    from official_bert.serving.server import serve
+
+    tf.config.threading.set_intra_op_parallelism_threads(config.tensorflow_intra_op_parallelism)
+    config.check_ports()
+    settings = BatchingSettings(
+        max_batch_size=config.max_batch_size,
+        max_execution_batch_size=config.max_execution_batch_size,
+        batch_timeout_micros=config.batch_timeout_micros,
+        max_enqueued_batches=config.max_enqueued_batches,
+        num_batch_threads=config.num_batch_threads or os.cpu_count() or 1,
+    )
+    serve(
+        config.export_dir,
+        name=config.served_name,
+        settings=settings,
+        port=config.port,
+        grpc_port=config.grpc_port,
+        has_page=config.ui,
+    )
+
+
+COMMAND = Command(
+    name="serve",
+    config_class=ServeConfig,
+    summary="Serves an exported model over REST, as TensorFlow Serving does, and over the open inference protocol.",
+    usage=r"""
+  {command} --export_dir=serving/reviews --port=8501
+  curl http://localhost:8501/v1/models/reviews:predict \
+      -d '{"signature_name": "text", "inputs": {"text_a": ["a gem"]}}'
+
+Needs the extra "serve". A version that is exported while the server runs replaces the one before. SIGTERM and Ctrl-C
+end the server after the requests that it has begun. docs/serving.md has more.
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,92 @@
+"""Runs of the scripts that a tool starts one after another, each in a folder of its own."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from typing import NamedTuple
+
+from official_bert.options.binding import to_arguments
+from official_bert.options.training import TrainingOptions
+from official_bert.support import files
+from official_bert.support.errors import UserError
+from official_bert.training.results import RESULTS_FILE, read_results
+from official_bert.training.run_folder import differing_flags, read_run_config, settings_folder
+
+
+class Trial(NamedTuple):
+    """One run of a script that trains and evaluates.
+
+    Attributes:
+      script: the script.
+      config: its flags.
+      metric: the key of `eval_results.txt` that is wanted of it.
+    """
+
+    script: str
+    config: TrainingOptions
+    metric: str
+
+    @property
+    def score(self) -> float | None:
+        """What it reached; None if it is not finished."""
+        path = os.path.join(self.config.output_dir, RESULTS_FILE)
+        return read_results(path).get(self.metric) if files.exists(path) else None
+
+    def check_folder(self) -> None:
+        """Raises if its folder has a run with other flags: resuming that would mix two runs."""
+        folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
+        run = read_run_config(settings_folder(self.config))
+        if run is None and self.score is None:
+            return
+        defaults = {field.name: field.default for field in dataclasses.fields(self.config)}
+        found = {**defaults, **run.flags} if run else {}  # a flag that is newer than the run had no effect in it
+        names = differing_flags(found, flags, ignored=("output_dir",))
+        if names:
+            values = [flags_there.get(names[0]) for flags_there in (found, flags)]
+            raise UserError(
+                f"{folder} has a run with --{names[0]}={values[0]}, not {values[1]}; "
+                "delete that folder or give another --output_dir"
+            )
+
+    def run(self, name: str) -> None:
+        """Runs it to its end, or resumes it, quietly.
+
+        Args:
+          name: what to call it in messages.
+
+        Raises:
+          UserError: it was stopped, or ended without the score.
+        """
+        exit_code = run_script(self.script, self.config)
+        if self.score is None:
+            raise UserError(f"{name} ended with exit code {exit_code} and without {self.metric}; {advice(exit_code)}")
+
+
+def run_script(script: str, config: object) -> int:
+    """Runs a script to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint.
+
+    Args:
+      script: its name.
+      config: its flags.
+
+    Returns:
+      Its exit code.
+    """
+    command = [sys.executable, "-m", "official_bert", script, *to_arguments(config)]
+    command.append("--verbosity=-1")  # warnings and errors
+    with subprocess.Popen(command) as process:
+        previous = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def advice(exit_code: int) -> str:
+    """What to do about a script that did not reach its end."""
+    # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
+    if exit_code <= 0 or exit_code == 130:
+        return "the same command resumes from there"
+    return "fix the error above and run the command again; finished runs are kept"

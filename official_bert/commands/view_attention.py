@@ -1,0 +1,124 @@
+"""`view_attention`: a text in, a page, an image or numbers out that show what the heads attend to."""
+
+import dataclasses
+import json
+
+from absl import logging
+
+from official_bert.commands.file_checks import check_model
+from official_bert.config.bert_config import BertConfig
+from official_bert.options.command import Command
+from official_bert.options.model import ModelOptions
+from official_bert.options.option import MAX_AXIS, check_options, option, options
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+from official_bert.support.extras import check_installed
+
+_SHOWS_ATTENTION = {"format": ("html", "png")}
+
+
+@options(group="output")
+class AttentionConfig(ModelOptions):
+    """Flags of `view_attention`."""
+
+    text: str | None = option(None, "Text to read: a sentence, or a question.", required=True)
+    text_b: str | None = option(None, "Second text: another sentence, or the context of the question.", group="input")
+    output_file: str | None = option(None, "File to write.", required=True, is_path=True)
+    format: str = option(
+        "html",
+        "html: a page for the browser, of one file; json: all numbers, exactly; png: an image of the head that --layer "
+        "and --head choose, or of all heads.",
+        choices=("html", "json", "png"),
+    )
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces, including [CLS] and [SEP]; longer texts are truncated, also to what the model "
+        "takes.",
+        group="text",
+        minimum=5,
+        maximum=MAX_AXIS,
+        sizes_run_with="always",
+    )
+    layer: int | None = option(
+        None,
+        "Layer of the head that the page shows first, or that the image shows: 0 is the first, -1 the last.",
+        only_with=_SHOWS_ATTENTION,
+    )
+    head: int | None = option(None, "Number of the head in its layer, from 0.", only_with=_SHOWS_ATTENTION)
+    merge_words: bool = option(
+        False, "Merge wordpieces to words: in the image, at first in the page, and in addition in the JSON."
+    )
+    top_k: int = option(
+        5, "Number of words to predict at each position, with a pretrained checkpoint.", minimum=1, maximum=MAX_AXIS
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        for name in ("text", "text_b"):
+            value = getattr(self, name)
+            if value is not None and not value.strip():
+                raise UserError(f"--{name} is empty; give a text (was a shell variable not set?)")
+        if (self.layer is None) != (self.head is None):
+            given, missing = ("layer", "head") if self.head is None else ("head", "layer")
+            raise UserError(f"--{given} needs --{missing}; give both, or neither")
+
+
+def check(config: AttentionConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    check_model(config).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+    if config.format == "png":
+        check_installed("matplotlib", extra="plots")
+
+
+def run(config: AttentionConfig) -> None:
+    """Writes the file.
+
+    Raises:
+      UserError: a file does not fit the others, there is no such head, the text is empty, or nothing can be written.
+    """
+    from official_bert.inference.attention import AttentionReader
+    from official_bert.training.model_files import read_model_files
+    from official_bert.visualization import attention, attention_image
+
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+    inputs = (config.bert_config_file, config.vocab_file)
+    writing.check_no_overwriting([config.output_file], inputs, "output_file")
+    length = min(config.max_seq_length, bert_config.max_position_embeddings)  # longer texts are truncated
+    bert_config, tokenizer = read_model_files(dataclasses.replace(config, max_seq_length=length))
+    read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k)
+    view = read(config.text, config.text_b, max_seq_length=config.max_seq_length)
+    chosen = None
+    if config.layer is not None:
+        chosen = {
+            "layer": config.layer % bert_config.num_layers,
+            "head": config.head % bert_config.num_attention_heads,
+        }
+    with writing.atomic_write(config.output_file, "wb") as sink:
+        if config.format == "json":
+            sink.write(json.dumps(attention.as_json(view, merges_words=config.merge_words)).encode())
+        elif config.format == "html":
+            first = chosen or {"layer": 0, "head": 0}
+            sink.write(attention.page(view, **first, merges_words=config.merge_words).encode())
+        elif chosen:
+            attention_image.draw_head(view, sink, **chosen, merges_words=config.merge_words)
+        else:
+            attention_image.draw_overview(view, sink, merges_words=config.merge_words)
+    num_layers, num_heads, length, _ = view.attention.shape
+    logging.info("wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads)
+
+
+COMMAND = Command(
+    name="view_attention",
+    config_class=AttentionConfig,
+    summary="Shows what each attention head attends to in a text: a page for the browser, an image or JSON.",
+    usage=r"""
+  {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt --init_checkpoint=bert_model.ckpt \
+      --text="Who keeps the bees?" --text_b="In spring Marta keeps the bees." --output_file=attention.html
+
+The page is one file that needs no network. With a pretrained checkpoint it also shows which words the model expects at
+each position. --format=png needs the extra "plots".
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,147 @@
+"""`word_vectors`: a word and sentences in, the similarities of its vectors out, as a table and a picture."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from official_bert.commands.file_checks import check_sentence_model
+from official_bert.options.command import Command
+from official_bert.options.option import check_options, layer_numbers, option, options
+from official_bert.options.sentences import SentenceOptions
+from official_bert.support import writing
+from official_bert.support.errors import UserError
+from official_bert.support.extras import check_installed, require
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from official_bert.inference.word_occurrences import Occurrence
+
+
+@options(group="input")
+class WordVectorConfig(SentenceOptions):
+    """Flags of `word_vectors`."""
+
+    word: str | None = option(None, "Word to look for in the sentences.", required=True)
+    input_file: str | None = option(None, "Sentences, one per line; - for standard input.", required=True, is_path=True)
+    picture_file: str | None = option(
+        None,
+        "PNG file to draw: the occurrences, by the first two principal components of their vectors.",
+        group="output",
+        is_path=True,
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        layer_numbers(self.layers)
+        if not self.word.strip():
+            raise UserError("--word is empty; give a word")
+
+
+def check(config: WordVectorConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.data.text_inputs import TextSource
+
+    TextSource(config.input_file).check()
+    check_sentence_model(config)
+    if config.picture_file is not None:
+        writing.check_writable_folder(config.picture_file, name="picture_file")
+        check_installed("matplotlib", extra="plots")
+
+
+_SHOWN_CHARACTERS = 50  # of a sentence in the picture
+
+
+def run(config: WordVectorConfig) -> None:
+    """Prints the cosine similarity of each occurrence of the word with each, and draws them.
+
+    Raises:
+      UserError: a file is missing or damaged, they do not fit each other, or the word does not occur twice.
+    """
+    import numpy as np
+
+    from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
+    from official_bert.inference.sentence_index import read_sentences
+    from official_bert.inference.similarity import cosine_table, principal_components
+    from official_bert.inference.word_occurrences import find_occurrences
+    from official_bert.training.model_files import read_model_files
+
+    if config.picture_file is not None:
+        require("matplotlib", extra="plots")
+    bert_config, tokenizer = read_model_files(config)
+    bert_config.check_layers(config.layer_indices, config.bert_config_file)
+    if not tokenizer.encode(config.word):
+        raise UserError(f"--word={config.word!r} contains no letters or digits; give a word")
+    sentences = list(read_sentences(config.input_file, "input_file"))
+    encoder, strategy = load_encoder(config, bert_config)
+    settings = ExtractionSettings(config.layer_indices, max_seq_length=config.max_seq_length)
+    extractor = create_extractor(config, encoder, strategy, tokenizer, settings)
+    occurrences = list(find_occurrences(config.word, sentences, extractor, tokenizer))
+    if extractor.num_long:
+        logging.info(
+            "%d sentences have more than %d wordpieces and were truncated", extractor.num_long, config.max_seq_length
+        )
+    without = sorted({each.line for each in sentences} - {each.sentence.line for each in occurrences})
+    if len(occurrences) < 2:
+        raise UserError(
+            f"--word={config.word} occurs {len(occurrences)} times in {config.input_file}; two are needed to compare"
+        )
+    if without:
+        logging.info("%d sentences without %r, the first in line %d", len(without), config.word, without[0])
+    vectors = np.stack([each.vector for each in occurrences])
+    _write_table(occurrences, cosine_table(vectors))
+    if config.picture_file is not None:
+        _draw(config, occurrences, *principal_components(vectors))
+        logging.info("drawn: %s", config.picture_file)
+
+
+def _write_table(occurrences: "list[Occurrence]", cosines: "np.ndarray") -> None:
+    numbers = range(1, len(occurrences) + 1)
+    sys.stdout.write("\t".join(("number", "line", *map(str, numbers), "sentence")) + "\n")
+    for number, occurrence, row in zip(numbers, occurrences, cosines, strict=True):
+        cells = (str(number), str(occurrence.sentence.line), *(f"{cosine:.4f}" for cosine in row))
+        sys.stdout.write("\t".join((*cells, str(occurrence.sentence))) + "\n")
+
+
+def _draw(
+    config: WordVectorConfig, occurrences: "list[Occurrence]", points: "np.ndarray", shares: "np.ndarray"
+) -> None:
+    """Draws a point for each occurrence, with its number in the table and its sentence."""
+    import numpy as np
+    from matplotlib.figure import Figure  # needs an extra
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.subplots()
+    axes.scatter(points[:, 0], points[:, 1])
+    for number, (occurrence, point) in enumerate(zip(occurrences, points, strict=True), start=1):
+        text = str(occurrence.sentence)
+        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+        is_left = point[0] < np.mean(points[:, 0])
+        axes.annotate(
+            f"{number}  {shown}".replace("$", r"\$"),
+            point,
+            xytext=(6 if is_left else -6, 4),
+            textcoords="offset points",
+            ha="left" if is_left else "right",
+        )
+    axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
+    axes.set_ylabel(f"second principal component ({shares[1]:.0%})")
+    axes.set_title(config.word)
+    with writing.atomic_write(config.picture_file, "wb") as sink:
+        figure.savefig(sink, format="png", dpi=120)
+
+
+COMMAND = Command(
+    name="word_vectors",
+    config_class=WordVectorConfig,
+    summary="Compares the vectors that a word has in several sentences: a table, and a picture.",
+    usage=r"""
+  {command} --word=bank --input_file=sentences.txt --picture_file=bank.png --vocab_file=vocab.txt \
+      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
+
+The picture needs the extra "plots".
+""",
+    check=check,
+    run=run,
+)

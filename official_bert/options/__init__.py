@@ -1,0 +1,1 @@
+"""Flags: their declaration, the groups that several commands share, and the run of a command."""

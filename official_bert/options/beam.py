@@ -1,0 +1,25 @@
+"""The flags of Apache Beam pipelines."""
+
+import shlex
+
+from official_bert.options.option import option, options
+from official_bert.support.errors import UserError
+
+
+@options(group="devices")
+class BeamOptions:
+    """Flags of all tools that run as pipelines."""
+
+    beam_args: str = option(
+        "",
+        "Options of the pipeline, quoted as one value, such as '--runner=FlinkRunner --flink_master=host:8081'; by "
+        "default it runs in this process.",
+    )
+
+    @property
+    def beam_arguments(self) -> list[str]:
+        """The options that --beam_args holds, split as a shell splits them."""
+        try:
+            return shlex.split(self.beam_args)
+        except ValueError as error:
+            raise UserError(f"--beam_args={self.beam_args}: {error}") from error

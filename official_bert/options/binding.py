@@ -1,0 +1,183 @@
+"""Turns a config dataclass into absl flags, the parsed flags back into the dataclass, and that into a command line.
+
+Together with `run_script.py` the only library module that imports `absl.flags`.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from absl import flags
+
+from official_bert.options.option import GROUPS, REQUIRED
+from official_bert.options.unknown_flags import unknown_flag
+from official_bert.support.errors import UserError
+
+flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module
+
+Config = TypeVar("Config")
+
+_DEFINERS = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
+_DEMANDS = {
+    bool: "must be true or false",
+    int: "must be a whole number",
+    float: "must be a number",
+    str: "must be text",
+}
+
+
+def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
+    """Defines one flag for each field of a dataclass made with `option()`."""
+    types_by_name = typing.get_type_hints(config_class)
+    has_checkpoint = "init_checkpoint" in types_by_name
+    for field in dataclasses.fields(config_class):
+        limits = field.metadata
+        waived = [f"--{limits['waived_with']} is given"] if limits["waived_with"] else []
+        if limits["from_checkpoint"] and has_checkpoint:
+            waived.append("the folder of --init_checkpoint has it")
+        unless = f", unless {' or '.join(waived)}" if waived else ""
+        help_text = limits["help"] + (f" Required{unless}." if limits["required"] else "")
+        if limits["choices"] is not None:
+            flags.DEFINE_enum(field.name, field.default, limits["choices"], help_text, flag_values=flag_values)
+        else:
+            _define(field, types_by_name[field.name], help_text, flag_values)
+
+
+def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
+    """Describe the flags of a config in their groups, each flag as absl does.
+
+    Args:
+      config_class: dataclass made with `option()`.
+      flag_values: the flags that `define_flags` has defined of it.
+    """
+    flags_by_group = {group: [] for group in GROUPS}
+    for field in dataclasses.fields(config_class):
+        group = REQUIRED if field.metadata["required"] else field.metadata["group"]
+        alone = flags.FlagValues()
+        alone[field.name] = flag_values[field.name]
+        flags_by_group[group].append(alone.get_help("  ", include_special_flags=False))
+    return "\n\n".join("\n".join([f"{group}:", *texts]) for group, texts in flags_by_group.items() if texts) + "\n"
+
+
+def from_flags(
+    config_class: type[Config],
+    flag_values: flags.FlagValues,
+    complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
+) -> Config:
+    """Builds the config from parsed flags; its own checks run in `__post_init__`.
+
+    Args:
+      config_class: the dataclass.
+      flag_values: the flags.
+      complete: takes the class, the values and the names of the flags that were given, and returns all values.
+    """
+    names = [field.name for field in dataclasses.fields(config_class)]
+    values = {name: flag_values[name].value for name in names}
+    if complete is not None:
+        values = complete(config_class, values, [name for name in names if flag_values[name].present])
+    return config_class(**values)
+
+
+def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Parses a command line.
+
+    Args:
+      flag_values: the flags that are defined.
+      arguments: the program's name and what follows it.
+
+    Raises:
+      UserError: a flag is unknown, or its value is invalid or missing; an argument is not a flag; a file of
+        --flagfile cannot be read.
+    """
+    for argument in arguments[1:]:
+        try:
+            argument.encode("utf-8")
+        except UnicodeEncodeError as error:  # Python lets bytes of the command line that it cannot decode pass
+            raise UserError(f"the argument {argument!a} is not UTF-8; check the terminal's encoding") from error
+    flag_file = next((argument for argument in arguments if argument.lstrip("-").startswith("flagfile")), "--flagfile")
+    if flag_file.endswith("="):
+        raise UserError(f"{flag_file} is empty; name a file, or leave the flag out")
+    try:
+        rest = flag_values(arguments)[1:]
+    except flags.CantOpenFlagFileError as error:
+        cause = error.__context__
+        raise UserError(f"--flagfile: cannot read {cause.filename}: {cause.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{flag_file}: the file, or one that it names, is not UTF-8: {error}") from error
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(unknown_flag(error.flagname, list(flag_values))) from error
+    except (flags.Error, ValueError) as error:
+        raise UserError(str(error).removeprefix("flag ")) from error
+    if rest:
+        origin = "" if rest[0] in arguments else f" in a file of {flag_file}"
+        raise UserError(
+            f"unexpected argument {rest[0]!r:.80}{origin}; flags are written --name=value, booleans --name or --noname"
+        )
+
+
+def to_arguments(config: Any) -> list[str]:
+    """The command line that gives a config, such as `["--task_name=mrpc", "--do_train"]`; defaults are left out."""
+    arguments = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, bool):
+            argument = f"--{field.name}" if value else f"--no{field.name}"
+        else:
+            argument = f"--{field.name}={value}"
+        if value != field.default:
+            arguments.append(argument)
+    return arguments
+
+
+def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
+    """Defines a flag by its annotation.
+
+    `str | None` is a string flag without a default, `float | Literal["auto"]` a number that may also be the word auto.
+    """
+    is_union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
+    kinds = typing.get_args(annotation) if is_union else (annotation,)
+    words = [word for kind in kinds if typing.get_origin(kind) is Literal for word in typing.get_args(kind)]
+    if words:
+        parser = _NumberOrWord(words)
+        flags.DEFINE(parser, field.name, field.default, help_text, flag_values, flags.ArgumentSerializer())
+        return
+    _DEFINERS[kinds[0]](field.name, field.default, help_text, flag_values=flag_values)
+    if kinds[0] in _DEMANDS:
+        flag = flag_values[field.name]
+        flag.parser = _PlainSpokenParser(flag.parser, _DEMANDS[kinds[0]])
+
+
+class _NumberOrWord(flags.FloatParser):
+    """Reads a number, or one of a few words as it is."""
+
+    def __init__(self, words: Sequence[str]):
+        super().__init__()
+        self._words = words
+
+    def parse(self, argument: str | float) -> str | float:
+        if argument in self._words:
+            return argument
+        try:
+            return super().parse(argument)
+        except (TypeError, ValueError):
+            raise ValueError(f"must be a number or {' or '.join(self._words)}") from None
+
+
+class _PlainSpokenParser(flags.ArgumentParser):
+    """Parses as another parser does, and says in plain words what a value must be."""
+
+    def __init__(self, parser: flags.ArgumentParser, demand: str):
+        self._parser = parser
+        self._demand = demand
+        self.syntactic_help = parser.syntactic_help
+
+    def parse(self, argument: Any) -> Any:
+        try:
+            return self._parser.parse(argument)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(self._demand) from None
+
+    def flag_type(self) -> str:
+        return self._parser.flag_type()

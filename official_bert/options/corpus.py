@@ -1,0 +1,27 @@
+"""The flags that name a corpus."""
+
+from official_bert.options.option import option, options
+
+
+@options(group="input")
+class CorpusOptions:
+    """Flags that name the files of a corpus."""
+
+    input_file: str | None = option(
+        None,
+        "Files with the text, which may be compressed: comma-separated list of names, globs, folders (all files below) "
+        "and @list.txt (a file with one of these a line).",
+        required=True,
+        is_path=True,
+    )
+    input_format: str = option(
+        "auto",
+        "text: one sentence per line, blank lines between documents; jsonl, parquet: one document per object or row, "
+        "one sentence per line of its text; auto: by the file names, otherwise text.",
+        choices=("auto", "text", "jsonl", "parquet"),
+    )
+    text_field: str = option(
+        "text",
+        "JSON lines and Parquet: key or column of the text.",
+        only_with={"input_format": ("auto", "jsonl", "parquet")},
+    )

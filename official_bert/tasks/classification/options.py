@@ -1,0 +1,186 @@
+"""The flags of `run_classifier`."""
+
+import difflib
+from typing import ClassVar
+
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
+from official_bert.options.training import LabellingOptions
+from official_bert.support.errors import UserError
+
+# The data sets that `run_classifier` knows, and the name of the user's own.
+TASK_NAMES = (
+    *("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax", "xnli", "imdb", "nsmc"),
+    "custom",
+)
+# Settings without which some flags have no effect.
+_CUSTOM = {"task_name": ("custom",)}
+_WINDOWS = {"long_text": ("window",)}
+
+
+@options(group="input")
+class ClassifierConfig(LabellingOptions):
+    """Flags of `run_classifier`."""
+
+    task: ClassVar[str] = "classification"
+
+    data_dir: str | None = option(
+        None, "Folder with the files of the data set.", required=True, is_path=True, affects="data"
+    )
+    task_name: str | None = option(
+        None,
+        f"Data set: {', '.join(TASK_NAMES[:-1])}, or {TASK_NAMES[-1]}.",
+        required=True,
+        affects="task",
+    )
+    train_file: str | None = option(
+        None,
+        "With --task_name=custom or xnli: training file in --data_dir.",
+        only_with={"task_name": ("custom", "xnli")},
+        is_path=True,
+        affects="data",
+    )
+    eval_file: str | None = option(
+        None,
+        "With --task_name=custom: evaluation file in --data_dir.",
+        only_with=_CUSTOM,
+        is_path=True,
+        affects="data",
+    )
+    predict_file: str | None = option(
+        None,
+        "With --task_name=custom: file in --data_dir with the texts to predict.",
+        only_with=_CUSTOM,
+        is_path=True,
+        affects="data",
+    )
+    text_a_column: str | None = option(
+        None, "Custom: name or number (from 0) of the text column.", only_with=_CUSTOM, affects="task"
+    )
+    text_b_column: str | None = option(
+        None,
+        "Custom: name or number of the column of the second text, for pairs.",
+        only_with=_CUSTOM,
+        affects="task",
+    )
+    label_column: str | None = option(
+        None, "Custom: name or number of the label column.", only_with=_CUSTOM, affects="data"
+    )
+    labels: str | None = option(
+        None,
+        "Custom: comma-separated list of labels; by default those of the training file.",
+        only_with={**_CUSTOM, "regression": (False,)},
+        affects="data",
+    )
+    multi_label: bool = option(
+        False,
+        "Custom: an example has any number of labels, separated by commas.",
+        only_with=_CUSTOM,
+        affects="model",
+    )
+    regression: bool = option(False, "Custom: the label is a number.", only_with=_CUSTOM, affects="model")
+    has_header: bool = option(
+        True, "Custom: the first row of a TSV or CSV file names its columns.", only_with=_CUSTOM, affects="data"
+    )
+    xnli_language: str = option(
+        "zh",
+        "With --task_name=xnli: language code, as in its files: ar, de, en, ...",
+        only_with={"task_name": ("xnli",)},
+        affects="data",
+    )
+    long_text: str = option(
+        "truncate",
+        "How to handle texts longer than --max_seq_length.",
+        group="text",
+        choices=("truncate", "window"),
+        affects="model",
+    )
+    doc_stride: int | None = option(
+        None,
+        "With --long_text=window: number of wordpieces between the starts of windows; by default half a window.",
+        group="text",
+        minimum=1,
+        only_with=_WINDOWS,
+        maximum=MAX_AXIS,
+        affects="data",
+    )
+    max_windows: int = option(
+        8,
+        "With --long_text=window: maximum number of windows per text; the rest of the text is ignored.",
+        group="text",
+        minimum=2,
+        only_with=_WINDOWS,
+        maximum=MAX_PARTS,
+        affects="nothing",
+    )
+    window_pooling: str = option(
+        "mean",
+        "With --long_text=window: how to pool the scores of the windows.",
+        group="text",
+        choices=("mean", "max"),
+        only_with=_WINDOWS,
+        affects="head",
+    )
+    feature_layers: str | None = option(
+        None,
+        "Encoder layers that the classifier reads, averaged over the positions; by default the output of the pooler.",
+        group="model",
+        choices=("last", "second_to_last", "sum_last_four", "concat_last_four", "weighted_sum"),
+        affects="head",
+    )
+    glue_submission: bool = option(
+        False,
+        "Also write the predictions in the submission format of the GLUE website.",
+        group="output",
+        only_with={"do_predict": (True,)},
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        if self.task_name is not None:  # before flags are refused that only some tasks have
+            check_task_name(self.task_name)
+        super().__post_init__()
+        if self.multi_label and self.regression:
+            raise UserError("--multi_label and --regression exclude each other")
+        if self.labels is not None and "" in self.label_names:
+            raise UserError(f"--labels={self.labels} contains an empty name")
+        if not self.trainable_encoder and self.long_text == "window":
+            raise UserError("--notrainable_encoder and --long_text=window exclude each other")
+        if self.head == "bilstm" and self.feature_layers is not None:
+            raise UserError("--head=bilstm reads the last layer at every position; leave --feature_layers out")
+        if self.head == "bilstm" and not self.trainable_encoder:
+            raise UserError("--head=bilstm and --notrainable_encoder exclude each other; choose one")
+        room = self.max_seq_length - 2  # without [CLS] and [SEP]
+        if self.doc_stride and self.doc_stride > room:
+            raise UserError(
+                f"--doc_stride={self.doc_stride} would skip wordpieces: a window of --max_seq_length="
+                f"{self.max_seq_length} has room for {room}; give at most {room}, or leave the flag out for half of it"
+            )
+        if self.task_name.lower() == "custom":
+            if not self.text_a_column:
+                raise UserError("--task_name=custom needs --text_a_column")
+            for name, flag in self.required_files.items():
+                if not getattr(self, name):
+                    raise UserError(f"--task_name=custom needs --{name} for --{flag}")
+
+    @property
+    def label_names(self) -> list[str]:
+        """The labels that --labels lists."""
+        return [name.strip() for name in self.labels.split(",")]
+
+    @property
+    def problem(self) -> str:
+        """The kind of problem that --task_name=custom poses, as named in the table of data sets."""
+        return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
+
+
+def check_task_name(name: str) -> None:
+    """Raises unless there is a task of this name, in upper or lower case.
+
+    Raises:
+      UserError: there is none; the message has the most similar names.
+    """
+    if name.lower() in TASK_NAMES:
+        return
+    similar = difflib.get_close_matches(name.lower(), TASK_NAMES)
+    hint = f"did you mean {' or '.join(similar)}? All tasks:" if similar else "choose one of"
+    raise UserError(f"task_name={name}: unknown task; {hint} {', '.join(TASK_NAMES)}")

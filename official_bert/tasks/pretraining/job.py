@@ -1,0 +1,223 @@
+"""A run of pretraining: records in; checkpoints, scores and an exported model out."""
+
+import math
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.damage import explained_damage
+from official_bert.data.masking import Replacements
+from official_bert.data.padded_lengths import padded_lengths
+from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.records import check_first_record, count_records
+from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.versions import check_export_dir
+from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask, check_teacher_vocabulary
+from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.pretraining.servable import servable_of_run
+from official_bert.tasks.pretraining.task import PretrainingTask
+from official_bert.tasks.pretraining.vocabulary import with_vocabulary
+from official_bert.tokenization import Vocabulary
+from official_bert.training.cluster import Cluster
+from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
+from official_bert.training.results import RESULTS_FILE
+from official_bert.training.run_folder import check_has_checkpoint, check_room_for_model_files, check_same_model
+from official_bert.training.run_setup import (
+    check_resumed_flags,
+    encoder_options,
+    training_batch_size,
+    training_folder,
+    training_plan,
+    warn_of_other_direction,
+    write_evaluation_flags,
+    write_run_files,
+)
+from official_bert.training.strategy import create_strategy
+from official_bert.training.summaries import ScalarLog, write_results
+
+
+def pretrain(config: PretrainingConfig) -> None:
+    """Trains, evaluates, and exports, as its flags say.
+
+    Raises:
+      UserError: a flag, a record or a checkpoint is wrong.
+    """
+    direction = config.attention_direction
+    bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
+    bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    computes = config.do_train or config.do_eval
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
+    config = with_vocabulary(config, paths)
+    vocabulary = None
+    if config.do_export:
+        _, tokenizer = read_model_files(config, attention_direction=direction)
+        vocabulary = tokenizer.vocabulary
+        check_export_dir(config.export_dir)
+    elif config.vocab_file or config.spm_model_file:
+        vocabulary = read_fitting_vocabulary(config, bert_config)
+        logging.info("vocabulary: %s, %s", vocabulary.source, config.text_settings)
+    if config.teacher and vocabulary:
+        check_teacher_vocabulary(config.teacher, vocabulary)
+    if config.init_checkpoint:
+        warn_of_other_direction(config.init_checkpoint, bert_config)
+    check_has_checkpoint(config)
+    if latest_checkpoint(config.output_dir):
+        check_same_model(config.output_dir, bert_config, vocabulary)
+    elif config.do_train:
+        check_room_for_model_files(config.output_dir, config)
+    strategy = create_strategy(config)  # before anything else touches a device
+    cluster = Cluster(strategy)
+    with cluster.working():
+        if computes and not _train_and_evaluate(config, bert_config, vocabulary, paths, strategy, cluster):
+            return  # stopped by SIGTERM
+        if config.do_export and cluster.is_chief:
+            checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
+            logging.info("do_export: using the weights of %s", checkpoint)
+            servable = servable_of_run(config, bert_config, tokenizer, checkpoint, export_options(config))
+            write_run_export(config, bert_config, servable)
+
+
+def _train_and_evaluate(
+    config: PretrainingConfig,
+    bert_config: BertConfig,
+    vocabulary: Vocabulary | None,
+    paths: list[str],
+    strategy: tf.distribute.Strategy,
+    cluster: Cluster,
+) -> bool:
+    """Trains, evaluates, or both; returns whether training came to its end."""
+    task = _task(config, bert_config)
+    masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
+    schema = masking.schema if masking else task.schema
+    for path in paths:
+        check_first_record(path, schema)
+    num_records = sum(count_records(path) for path in paths)
+    logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
+
+    if config.do_train and not config.train_batch_tokens:
+        num_parts = config.gradient_accumulation_steps
+        check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
+    if config.do_eval and cluster.num_workers > 1:
+        check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
+    with training_folder(config):
+        cluster.check_shared(config.output_dir)
+        cluster.check_same("flags or numbers of records", config, num_records)
+        trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
+        with explained_damage(paths, schema):
+            if masking:
+                masking.check_vocabulary(paths[0])
+            if config.do_train and not _train(
+                config, trainer, task, masking, paths, num_records, vocabulary, bert_config
+            ):
+                return False
+            if config.do_eval:
+                _evaluate(config, trainer, task, masking, paths, num_records)
+    return True
+
+
+def _task(config: PretrainingConfig, bert_config: BertConfig) -> PretrainingTask:
+    options = {
+        "max_seq_length": config.max_seq_length,
+        "max_predictions_per_seq": config.max_predictions_per_seq,
+        "eval_batch_size": config.eval_batch_size,
+        "use_next_sentence": config.use_next_sentence,
+        "sentence_order": config.sentence_order,
+        "encoder_options": encoder_options(config),
+    }
+    if config.teacher is None:
+        return PretrainingTask(bert_config, **options)
+    return DistilledPretrainingTask(
+        bert_config,
+        teacher=config.teacher,
+        temperature=config.distillation_temperature,
+        soft_target_weight=config.soft_target_weight,
+        masked_lm_weight=config.masked_lm_weight,
+        hidden_state_weight=config.hidden_state_weight,
+        **options,
+    )
+
+
+def _dynamic_masking(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary) -> DynamicMasking:
+    return DynamicMasking(
+        vocabulary,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        type_vocab_size=bert_config.type_vocab_size,
+        masked_lm_prob=config.masked_lm_prob,
+        do_whole_word_mask=config.do_whole_word_mask,
+        random_seed=config.random_seed,
+        replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
+    )
+
+
+def _train(
+    config: PretrainingConfig,
+    trainer: Trainer,
+    task: PretrainingTask,
+    masking: DynamicMasking | None,
+    paths: list[str],
+    num_records: int,
+    vocabulary: Vocabulary | None,
+    bert_config: BertConfig,
+) -> bool:
+    if config.num_warmup_steps >= config.num_train_steps:
+        logging.warning(
+            "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",
+            config.num_warmup_steps,
+            config.num_train_steps,
+        )
+    batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
+    plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
+    check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
+
+    def batches(start_record: int) -> tf.data.Dataset:
+        write_run_files(config, bert_config, vocabulary, trainer.num_replicas)
+        selection = {
+            "batch_size": batch_size,
+            "lengths": padded_lengths(config.max_seq_length) if config.train_batch_tokens else None,
+            "num_records": num_records,
+            "start_record": start_record,
+        }
+        if masking:
+            return masking.training_batches(paths, **selection)
+        return training_batches(paths, task.schema, seed=config.random_seed, **selection)
+
+    return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
+
+
+def _evaluate(
+    config: PretrainingConfig,
+    trainer: Trainer,
+    task: PretrainingTask,
+    masking: DynamicMasking | None,
+    paths: list[str],
+    num_records: int,
+) -> None:
+    latest = latest_checkpoint(config.output_dir)
+    if latest:
+        step = trainer.restore(latest)
+    else:
+        trainer.load_initial(config.init_checkpoint)
+        step = 0
+    write_evaluation_flags(config, None)
+    num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
+    num_evaluated = min(num_records, num_batches * config.eval_batch_size)
+    logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
+    selection = {"batch_size": config.eval_batch_size, "max_batches": num_batches}
+    if masking:
+        batches = masking.evaluation_batches(paths, **selection)
+    else:
+        batches = evaluation_batches(paths, task.schema, **selection)
+    scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
+    ScalarLog(config.output_dir).replace("eval", step, scores)
+    results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+    write_results(os.path.join(config.output_dir, RESULTS_FILE), results)

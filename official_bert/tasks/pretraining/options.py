@@ -1,0 +1,337 @@
+"""The flags of pretraining and of making its records."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from official_bert.options.corpus import CorpusOptions
+from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, UNLIMITED, check_options, option, options
+from official_bert.options.training import (
+    EXPORT,
+    TextOptions,
+    TokenizerOptions,
+    TrainingOptions,
+    check_needs_teacher,
+    compression_option,
+    spm_model_option,
+    temperature_option,
+)
+from official_bert.support.errors import UserError
+
+_STATIC = {"masking": ("static",)}
+_SHARDED = {"sampling": ("sharded",)}
+_DYNAMIC = {"dynamic_masking": (True,)}
+_PAIRS = {"use_next_sentence": (True,)}
+_MAX_NGRAM_LENGTH = 100
+
+
+def shard_names(name: str, num_shards: int) -> list[str]:
+    """The names of the files that an output is divided into: `name-00000-of-00016` and so on."""
+    return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
+
+
+def mask_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any]]) -> Any:
+    """Declares a flag of masking; `circumstances` is what its help text begins with."""
+    return option(
+        0.8,
+        f"{circumstances}Fraction of the chosen wordpieces that become [MASK].",
+        affects="learning",
+        group="masks and pairs",
+        minimum=0,
+        maximum=1,
+        only_with=only_with,
+    )
+
+
+def random_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any]]) -> Any:
+    """Declares another flag of masking; as `mask_replace_option`."""
+    return option(
+        0.1,
+        f"{circumstances}Fraction of the chosen wordpieces that become a random one; what --mask_replace_prob leaves "
+        "stay as they are.",
+        affects="learning",
+        group="masks and pairs",
+        minimum=0,
+        maximum=1,
+        only_with=only_with,
+    )
+
+
+def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
+    """Raises if the two fractions are together more than all."""
+    if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # 0.7 and 0.3 may add up to a bit more
+        raise UserError(
+            f"--mask_replace_prob={config.mask_replace_prob:g} and --random_replace_prob="
+            f"{config.random_replace_prob:g} are together more than 1; lower one of them"
+        )
+
+
+@options(group="masks and pairs")
+class RecordOptions(CorpusOptions, TokenizerOptions):
+    """Flags of the scripts that make records of a corpus."""
+
+    output_file: str | None = option(
+        None,
+        "TFRecord files to write: comma-separated list; records are written to them in turn.",
+        required=True,
+        is_path=True,
+    )
+    do_whole_word_mask: bool = option(False, "Mask either all wordpieces of a word or none.", only_with=_STATIC)
+    max_seq_length: int = option(
+        128,
+        "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
+        group="text",
+        minimum=5,
+        maximum=MAX_AXIS,
+        sizes_run_with="always",
+    )
+    max_predictions_per_seq: int = option(
+        20, "Maximum number of masked wordpieces per sequence.", minimum=1, maximum=MAX_AXIS, only_with=_STATIC
+    )
+    random_seed: int = option(
+        12345, "Random seed; the same seed, text and flags give the same records.", maximum=UNLIMITED
+    )
+    dupe_factor: int = option(
+        10, "Number of times each document is used, each time with different masks and pairs.", minimum=1
+    )
+    masked_lm_prob: float = option(0.15, "Fraction of wordpieces to mask.", minimum=0, maximum=1, only_with=_STATIC)
+    short_seq_prob: float = option(
+        0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
+    )
+    compression: str = compression_option()
+    num_shards: int = option(
+        0,
+        "Number of TFRecord files to write, named after --output_file: out.tfrecord-00000-of-00016; 0 writes the files "
+        "that --output_file names.",
+        group="output",
+        minimum=0,
+        maximum=MAX_PARTS,
+    )
+
+    masking: str = option(
+        "static",
+        "static masks each record once; none leaves the masks to run_pretraining --dynamic_masking, which draws new "
+        "ones each time it uses a record (--dupe_factor=1 is then enough).",
+        choices=("static", "none"),
+    )
+    mask_replace_prob: float = mask_replace_option("", _STATIC)
+    random_replace_prob: float = random_replace_option("", _STATIC)
+    use_next_sentence: bool = option(
+        True,
+        "Make pairs for the next-sentence task; otherwise each record is one stretch of a document, for "
+        "run_pretraining --nouse_next_sentence.",
+    )
+    sentence_order: bool = option(
+        False,
+        "Make pairs of consecutive segments, half of them swapped, for ALBERT's sentence-order task instead of the "
+        "next-sentence task.",
+        only_with=_PAIRS,
+    )
+    max_ngram_length: int = option(
+        1,
+        "With --do_whole_word_mask: maximum number of neighbouring words that are masked together, as in ALBERT; a "
+        "length of n is chosen with a probability proportional to 1/n.",
+        minimum=1,
+        maximum=_MAX_NGRAM_LENGTH,
+        only_with={**_STATIC, "do_whole_word_mask": (True,)},
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        _check_replacements(self)
+        if "" in self.output_files:
+            raise UserError(f"--output_file={self.output_file} contains an empty name")
+        if self.num_shards and "," in self.output_file:
+            raise UserError("--num_shards makes the names of the files from one name; give only one --output_file")
+
+    @property
+    def output_files(self) -> list[str]:
+        """The TFRecord files to write."""
+        if self.num_shards:
+            return shard_names(self.output_file.strip(), self.num_shards)
+        return [name.strip() for name in self.output_file.split(",")]
+
+
+@options(group="rarely needed")
+class PretrainingDataConfig(RecordOptions):
+    """Flags of `create_pretraining_data`."""
+
+    sampling: str = option(
+        "serial",
+        "serial: one stream of random numbers, whose records are those of the original BERT scripts; sharded: several "
+        "processes in bounded memory, whose records depend on neither.",
+        group="output",
+        choices=("serial", "sharded"),
+    )
+    num_processes: int = option(
+        0, "Number of processes; 0 for one per processor core.", minimum=0, maximum=MAX_PARTS, only_with=_SHARDED
+    )
+    max_memory_gb: float = option(
+        0.0,
+        "Approximate maximum memory of all processes together, in GB; 0 allows 0.5 for each process.",
+        minimum=0,
+        only_with=_SHARDED,
+    )
+    work_dir: str | None = option(
+        None,
+        "Local folder for intermediate files, from which an interrupted run continues; by default the first output "
+        "file's name with .work. Deleted at the end.",
+        is_path=True,
+        only_with=_SHARDED,
+    )
+
+
+@options(group="training")
+class PretrainingConfig(TrainingOptions, TextOptions):
+    """Flags of `run_pretraining`."""
+
+    task: ClassVar[str] = "pretraining"
+
+    input_file: str | None = option(
+        None,
+        "TFRecord files: comma-separated list of names, globs, folders (all files below, but .json and vocabularies) "
+        "and @list.txt (a file with one of these a line).",
+        required=True,
+        waived_with="do_export",
+        is_path=True,
+        affects="learning",
+    )
+    max_seq_length: int = option(
+        128,
+        "Number of positions per record; must match the records.",
+        group="input",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="learning",
+        sizes_run_with="always",
+    )
+    max_predictions_per_seq: int = option(
+        20,
+        "Number of masked positions per record; must match the records, unless --dynamic_masking is given.",
+        group="input",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="learning",
+    )
+    do_eval: bool = option(False, "Run evaluation on the same records.", group="evaluation", affects="run")
+    eval_batch_size: int = option(
+        8,
+        "Number of examples per evaluation batch, over all devices.",
+        group="evaluation",
+        minimum=1,
+        maximum=MAX_BATCH_SIZE,
+        affects="nothing",
+        sizes_run_with="do_eval",
+    )
+    num_train_steps: int = option(100000, "Number of training steps.", minimum=1, affects="learning")
+    num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0, affects="learning")
+    max_eval_steps: int = option(
+        100, "Maximum number of batches to evaluate.", group="evaluation", minimum=1, affects="nothing"
+    )
+
+    dynamic_masking: bool = option(
+        False,
+        "Draw new masks each time a record is used in training; the records are made with create_pretraining_data "
+        "--masking=none.",
+        group="masks and pairs",
+        affects="learning",
+    )
+    masked_lm_prob: float = option(
+        0.15,
+        "With --dynamic_masking: fraction of wordpieces to mask.",
+        group="masks and pairs",
+        minimum=0,
+        maximum=1,
+        only_with=_DYNAMIC,
+        affects="learning",
+    )
+    do_whole_word_mask: bool = option(
+        False,
+        "With --dynamic_masking: mask either all wordpieces of a word or none.",
+        group="masks and pairs",
+        only_with=_DYNAMIC,
+        affects="learning",
+    )
+    mask_replace_prob: float = mask_replace_option("With --dynamic_masking: ", _DYNAMIC)
+    random_replace_prob: float = random_replace_option("With --dynamic_masking: ", _DYNAMIC)
+    use_next_sentence: bool = option(
+        True,
+        "Train and evaluate the next-sentence task; otherwise the masked words alone are learned.",
+        group="masks and pairs",
+        affects="learning",
+    )
+    sentence_order: bool = option(
+        False,
+        "The records were made with create_pretraining_data --sentence_order: the scores of the pairs are called "
+        "sentence_order_accuracy and sentence_order_loss.",
+        group="masks and pairs",
+        only_with=_PAIRS,
+        affects="learning",
+    )
+
+    teacher: str | None = option(
+        None,
+        "Folder of a larger pretrained model: its predictions of the masked words and its last layer are learned, too "
+        "(knowledge distillation).",
+        group="distillation",
+        is_path=True,
+        only_with={"do_train": (True,)},
+        affects="learning",
+    )
+    distillation_temperature: float = temperature_option()
+    soft_target_weight: float = option(
+        5.0,
+        "With --teacher: weight of its predictions of the masked words in the loss.",
+        group="distillation",
+        minimum=0,
+        affects="learning",
+    )
+    masked_lm_weight: float = option(
+        2.0,
+        "With --teacher: weight of the masked words in the loss.",
+        group="distillation",
+        minimum=0,
+        affects="learning",
+    )
+    hidden_state_weight: float = option(
+        1.0,
+        "With --teacher: weight in the loss of the angle between the last layers of both; 0 if they differ in size.",
+        group="distillation",
+        minimum=0,
+        affects="learning",
+    )
+
+    vocab_file: str | None = option(
+        None,
+        "Vocabulary of the records and of the model, which the output folder keeps; by default that which "
+        "create_pretraining_data has kept beside the records or, if it is needed, that beside --init_checkpoint.",
+        group="model",
+        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        is_path=True,
+        affects="data",
+    )
+    spm_model_file: str | None = spm_model_option()
+    export_top_k: int = option(
+        5,
+        "With --do_export: number of words to return for each [MASK].",
+        group="export",
+        minimum=1,
+        only_with=EXPORT,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_replacements(self)
+        check_needs_teacher(
+            self, ("distillation_temperature", "soft_target_weight", "masked_lm_weight", "hidden_state_weight")
+        )
+        if not (self.do_train or self.do_eval or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
+        if (self.do_train or self.do_eval) and not self.input_file:
+            raise UserError(f"--{'do_train' if self.do_train else 'do_eval'} needs --input_file")
+        if self.export_format != "saved_model":
+            raise UserError(
+                f"--export_format={self.export_format}: a pretrained model answers with words, which LiteRT does not "
+                "return; export it as saved_model"
+            )

@@ -1,0 +1,159 @@
+"""The flags of `run_squad`, and those of answering questions."""
+
+from typing import ClassVar, Literal
+
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
+from official_bert.options.training import EXPORT, FinetuningOptions
+from official_bert.support.errors import UserError
+
+
+@options(group="text")
+class AnswerOptions:
+    """Flags of every script that finds answers in texts."""
+
+    max_seq_length: int = option(
+        384,
+        "Maximum number of wordpieces per window, including the question, [CLS] and [SEP].",
+        minimum=5,
+        maximum=MAX_AXIS,
+        affects="learning",
+        sizes_run_with="always",
+    )
+    doc_stride: int = option(
+        128,
+        "Number of wordpieces between the starts of windows of a long text.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="data",
+    )
+    max_query_length: int = option(
+        64,
+        "Maximum number of wordpieces per question; longer questions are truncated.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="data",
+    )
+    max_answer_length: int = option(
+        30,
+        "Maximum number of wordpieces per answer.",
+        group="output",
+        minimum=1,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
+    version_2_with_negative: bool = option(
+        False, "Questions may have no answer, as in SQuAD 2.0.", group="input", affects="data"
+    )
+
+
+@options(group="evaluation")
+class SquadConfig(FinetuningOptions, AnswerOptions):
+    """Flags of `run_squad`."""
+
+    task: ClassVar[str] = "question_answering"
+
+    train_file: str | None = option(
+        None, "Questions to train on, in SQuAD's JSON format.", group="input", is_path=True, affects="data"
+    )
+    predict_file: str | None = option(
+        None,
+        "Questions to answer, in SQuAD's JSON format; scored if the file has the answers.",
+        group="input",
+        is_path=True,
+        affects="data",
+    )
+    do_predict: bool = option(False, "Answer the questions of --predict_file.", affects="run")
+    n_best_size: int = option(
+        20,
+        "Number of answers per question in nbest_predictions.json.",
+        group="output",
+        minimum=1,
+        affects="nothing",
+    )
+    verbose_logging: bool = option(
+        False,
+        "Log why the exact text of a predicted answer could not be found in the context.",
+        group="rarely needed",
+        affects="nothing",
+    )
+    null_score_diff_threshold: float | Literal["auto"] = option(
+        0.0,
+        "With --version_2_with_negative: predict no answer if the null odds exceed this; auto: the best for F1.",
+        group="output",
+        affects="nothing",
+    )
+
+    dataset: str = option(
+        "squad", "Data set whose answer normalization the scores use.", choices=("squad", "korquad"), affects="nothing"
+    )
+    drop_out_of_window: bool = option(
+        False,
+        "Leave windows without the answer out of training, or, in version 2.0, train them as having no answer.",
+        group="training",
+        affects="data",
+    )
+    answer_alignment: str = option(
+        "reference",
+        "How to turn wordpieces into text: as Google's BERT does, or by their offsets in the context, which is exact "
+        "and what --spm_model_file always does.",
+        group="output",
+        choices=("reference", "offsets"),
+        affects="nothing",
+    )
+    dynamic_padding: bool = option(
+        True,
+        "Batch windows of similar length and pad each batch to its longest; see docs/squad.md. Off on TPU.",
+        group="devices",
+        affects="order",
+    )
+    ensemble_checkpoints: str | None = option(
+        None,
+        "Comma-separated checkpoints: predict with the mean of their logits, not with the checkpoint in --output_dir.",
+        is_path=True,
+        affects="nothing",
+    )
+    num_processes: int = option(
+        0,
+        "Number of processes for tokenization; 0 for one per core.",
+        group="rarely needed",
+        minimum=0,
+        maximum=MAX_PARTS,
+        affects="nothing",
+    )
+    export_top_k: int = option(
+        5,
+        "With --do_export: number of answers to return per question.",
+        group="export",
+        minimum=1,
+        only_with=EXPORT,
+        maximum=MAX_AXIS,
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not (self.do_train or self.do_predict or self.do_export):
+            raise UserError("nothing to do: give at least one of --do_train, --do_predict and --do_export")
+        if self.do_train and not self.train_file:
+            raise UserError("--do_train needs --train_file")
+        if self.do_predict and not self.predict_file:
+            raise UserError("--do_predict needs --predict_file")
+        if self.do_train and self.eval_steps and not self.predict_file:
+            raise UserError("--eval_steps needs --predict_file, whose questions it scores")
+        if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:
+            raise UserError("--null_score_diff_threshold=auto needs --version_2_with_negative")
+        if self.ensemble_checkpoints is not None and (
+            not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble)
+        ):
+            raise UserError(
+                f"--ensemble_checkpoints={self.ensemble_checkpoints}: a list of checkpoints to predict with; it goes "
+                "with --do_predict, but not with --do_train or --use_best_checkpoint"
+            )
+
+        if self.ensemble_checkpoints is not None and self.do_export:
+            raise UserError("--do_export exports one checkpoint; leave --ensemble_checkpoints out")
+
+    @property
+    def ensemble(self) -> list[str]:
+        """The checkpoints that --ensemble_checkpoints lists."""
+        return [path.strip() for path in self.ensemble_checkpoints.split(",")] if self.ensemble_checkpoints else []

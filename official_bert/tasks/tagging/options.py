@@ -1,0 +1,83 @@
+"""The flags of `run_ner`."""
+
+from typing import ClassVar
+
+from official_bert.options.option import MAX_AXIS, option, options
+from official_bert.options.training import LabellingOptions
+from official_bert.support.errors import UserError
+
+
+@options(group="input")
+class TaggingConfig(LabellingOptions):
+    """Flags of `run_ner`."""
+
+    task: ClassVar[str] = "tagging"
+
+    data_dir: str | None = option(
+        None,
+        "Folder with the files of the data set: eng.train, eng.testa and eng.testb, as CoNLL-2003 names them, or "
+        "train.txt, dev.txt (or valid.txt) and test.txt.",
+        is_path=True,
+        affects="data",
+    )
+    train_file: str | None = option(
+        None, "File to train on, instead of that in --data_dir.", is_path=True, affects="data"
+    )
+    eval_file: str | None = option(
+        None, "File to evaluate, instead of that in --data_dir.", is_path=True, affects="data"
+    )
+    predict_file: str | None = option(
+        None,
+        "File to predict, instead of that in --data_dir; scored if it has the tags.",
+        is_path=True,
+        affects="data",
+    )
+    file_layout: str = option(
+        "auto",
+        "columns: one word per line with its tag, blank lines between sentences; sentences: one sentence per line, a "
+        "tab, and its tags; auto: recognized by the content.",
+        choices=("auto", "columns", "sentences"),
+        affects="data",
+    )
+    word_column: int = option(
+        0,
+        "Number of the column of the word: 0 is the first, -1 the last.",
+        minimum=-MAX_AXIS,
+        maximum=MAX_AXIS,
+        affects="data",
+    )
+    tag_column: int = option(
+        -1,
+        "Number of the column of the tag: 0 is the first, -1 the last.",
+        minimum=-MAX_AXIS,
+        maximum=MAX_AXIS,
+        affects="data",
+    )
+    document_context: bool = option(
+        False,
+        "Fill the window with the neighbouring sentences of the same document; only the words of the sentence itself "
+        "are tagged.",
+        affects="data",
+    )
+    feature_layers: str = option(
+        "last",
+        "Encoder layers that the tagger reads.",
+        group="model",
+        choices=(
+            "embeddings",
+            "second_to_last",
+            "last",
+            "weighted_sum_last_four",
+            "concat_last_four",
+            "weighted_sum",
+        ),
+        affects="head",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, flag in self.required_files.items():
+            if not getattr(self, name) and not self.data_dir:
+                raise UserError(f"--{flag} needs --{name}, or --data_dir with the files of CoNLL-2003")
+        if self.word_column == self.tag_column:
+            raise UserError(f"--word_column={self.word_column} and --tag_column={self.tag_column} are the same column")

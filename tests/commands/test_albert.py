@@ -1,0 +1,151 @@
+"""ALBERT in the scripts: fine-tuning, export, features, attention; with its own tokenizer in test_spm_model_file.py."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import extract_features, make_student, run_classifier
+from official_bert.commands.extract_features import FeatureConfig
+from official_bert.commands.make_student import StudentConfig
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.attention import AttentionReader
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import assert_refused
+from tests.export_fixtures import write_reviews
+from tests.exports import LABELS
+
+LAYER = "bert/encoder/transformer/group_0/inner_group_0"
+
+
+@pytest.fixture(scope="module")
+def config(model_dir):
+    golden = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    return dataclasses.replace(golden, embedding_size=8, num_hidden_layers=2, num_hidden_groups=1, inner_group_num=2)
+
+
+@pytest.fixture(scope="module")
+def albert(config, vocab_file, tmp_path_factory):
+    """The flags of a new model."""
+    folder = tmp_path_factory.mktemp("albert")
+    prefix = BertEncoder(config).save_checkpoint(folder / "model.ckpt-best")
+    shutil.move(folder / "bert_config.json", folder / "albert_config.json")
+    files = {"bert_config_file": str(folder / "albert_config.json"), "vocab_file": vocab_file}
+    return {**files, "init_checkpoint": prefix}
+
+
+@pytest.fixture
+def reviews_flags(albert, tmp_path):
+    for name, count in (("train.tsv", 24), ("test.tsv", 5)):
+        write_reviews(tmp_path / name, random.Random(count), count)
+    return {
+        **albert, "task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text",
+        "text_b_column": "other", "label_column": "label", "train_file": "train.tsv", "predict_file": "test.tsv",
+        "output_dir": str(tmp_path / "out"), "max_seq_length": 24, "train_batch_size": 8, "num_train_epochs": 2.0,
+    }  # fmt: skip
+
+
+def test_a_classifier_is_trained_predicts_and_is_exported(reviews_flags, tmp_path, config):
+    export = str(tmp_path / "export")
+    flags = {**reviews_flags, "export_dir": export}
+    run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    out = tmp_path / "out"
+    assert BertConfig.from_json_file(str(out / "bert_config.json")) == config
+    trained = CheckpointReader(str(out))
+    assert trained.shapes[f"{LAYER}/attention_1/self/query/kernel/adam_m"] == (config.hidden_size,) * 2
+    written = np.loadtxt(out / "test_results.tsv", ndmin=2)
+    rows = [line.split("\t")[:2] for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]]
+    texts = [tuple(row) for row in rows]
+    for path in (str(out), export):
+        results = Predictor(path)(texts)
+        probabilities = [[result.probabilities[label] for label in sorted(LABELS)] for result in results]
+        np.testing.assert_allclose(probabilities, written, atol=1e-5)
+    assert BertEncoder.from_checkpoint(out).config.is_albert
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_one_uninterrupted(reviews_flags, tmp_path):
+    flags = {**reviews_flags, "save_checkpoints_steps": 3, "do_train": True}
+    run_classifier.run(ClassifierConfig(**flags))
+    whole = CheckpointReader(str(tmp_path / "out" / "model.ckpt-6"))
+    resumed = tmp_path / "resumed"
+    resumed.mkdir()
+    for path in (tmp_path / "out").glob("model.ckpt-3*"):
+        shutil.copy(path, resumed)
+    (resumed / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    run_classifier.run(ClassifierConfig(**{**flags, "output_dir": str(resumed)}))
+    again = CheckpointReader(str(resumed / "model.ckpt-6"))
+    assert again.shapes == whole.shapes
+    for name in whole.shapes:
+        np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{"trainable_encoder": False}, {"gradient_checkpointing": True}], ids=str)
+def test_other_ways_of_training(reviews_flags, tmp_path, albert, changes):
+    run_classifier.run(ClassifierConfig(**reviews_flags, **changes, do_train=True))
+    before, after = (CheckpointReader(path) for path in (albert["init_checkpoint"], str(tmp_path / "out")))
+    name = f"{LAYER}/attention_1/self/query/kernel"
+    assert np.array_equal(before.read(name), after.read(name)) == ("trainable_encoder" in changes)
+
+
+def test_the_other_models_config_is_said_by_name(reviews_flags, files_of_model, albert):
+    flags = {**reviews_flags, "do_train": True}
+    assert_refused(
+        run_classifier.run,
+        ClassifierConfig,
+        {**flags, "init_checkpoint": files_of_model["init_checkpoint"]},
+        "has the layers of a BERT",
+        "give the bert_config.json that belongs to the checkpoint",
+    )
+    assert_refused(
+        run_classifier.run,
+        ClassifierConfig,
+        {**flags, "bert_config_file": files_of_model["bert_config_file"]},
+        "has ALBERT's shared layers",
+        "give the albert_config.json that belongs to the checkpoint",
+    )
+    assert_refused(
+        run_classifier.run,
+        ClassifierConfig,
+        {**flags, "layer_wise_lr_decay": 0.9},
+        "--layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights",
+    )
+
+
+def test_features_of_all_layers(albert, tmp_path):
+    (tmp_path / "in.txt").write_text("the harbour ||| the town\n")
+    flags = {**albert, "input_file": str(tmp_path / "in.txt"), "output_file": str(tmp_path / "out.jsonl")}
+    extract_features.run(FeatureConfig(**flags, layers="0,1,2,3", max_seq_length=16))
+    (line,) = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    vectors = np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
+    tokenizer = FullTokenizer(albert["vocab_file"])
+    ids = np.array([tokenizer.convert_tokens_to_ids([token["token"] for token in line["features"]])])
+    segments = np.array([[0, 0, 0, 0, 1, 1, 1]])
+    encoder = BertEncoder.from_checkpoint(os.path.dirname(albert["init_checkpoint"]))
+    expected = encoder(ids, np.ones_like(ids), segments)["encoder_layers"]
+    assert len(expected) == 4
+    np.testing.assert_allclose(vectors, np.stack([layer[0] for layer in expected], axis=1), atol=1e-5)
+    refused = {**flags, "layers": "4", "max_seq_length": 16}
+    assert_refused(extract_features.run, FeatureConfig, refused, "there is no layer 4 in a model of 4 layers")
+
+
+def test_attention_of_all_layers(albert, config):
+    tokenizer = FullTokenizer(albert["vocab_file"])
+    view = AttentionReader(config, tokenizer, albert["init_checkpoint"], top_k=3)("the harbour woke")
+    assert view.attention.shape == (4, config.num_attention_heads, 5, 5)
+    np.testing.assert_allclose(view.attention.sum(-1), 1, atol=1e-3)
+
+
+def test_no_layers_are_taken_out(albert, tmp_path):
+    flags = {**albert, "num_layers": 1, "output_dir": str(tmp_path / "out")}
+    message = "is of an ALBERT, whose layers share their weights; for another number of layers change num_hidden_layers"
+    assert_refused(make_student.run, StudentConfig, flags, message)

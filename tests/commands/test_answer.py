@@ -1,0 +1,139 @@
+"""Questions about a text, as `answer` asks them; the process is in tests/test_scripts.py."""
+
+import io
+import sys
+
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.commands import answer
+from official_bert.commands.answer import AnswerConfig
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering import servable
+from tests.conftest import GOLDEN, ROOT, prints_error
+
+CONTEXT = "The bridge\nopened in 2009.\r\nZoë came by train."
+
+
+@pytest.fixture
+def flags(model_dir, vocab_file, tmp_path):
+    context = tmp_path / "context.txt"
+    context.write_bytes(CONTEXT.encode())
+    return {
+        "bert_config_file": str(model_dir / "bert_config.json"),
+        "vocab_file": vocab_file,
+        "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),
+        "context_file": str(context),
+        "max_seq_length": 64,
+        "max_query_length": 16,
+        "doc_stride": 24,
+    }
+
+
+def run(**flags):
+    answer.run(AnswerConfig(**flags))
+
+
+def give_input(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_the_model_is_loaded_once_for_all_questions(flags, monkeypatch, capsys):
+    loads = []
+    load_whole = servable.load_whole
+    monkeypatch.setattr(servable, "load_whole", lambda *given: loads.append(load_whole(*given)))
+    give_input(monkeypatch, "who?\n\n \nwhen\u2028was it?\r\nwhere?".encode())
+    run(**flags, top_k=2)
+    lines = capsys.readouterr().out.split("\n")
+    assert lines[::3] == ["who?", "when\u2028was it?", "where?", ""]
+    assert len(loads) == 1
+
+
+def test_answers_stand_on_one_line_with_their_place(flags, capsys):
+    run(**flags, question="who?", top_k=20)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "who?"
+    rows = [line.split(maxsplit=3) for line in lines]
+    assert [int(row[0]) for row in rows] == list(range(1, 21))
+    texts = [CONTEXT[slice(*map(int, row[2].split("-")))] for row in rows]
+    assert [row[3] for row in rows] == [" ".join(text.split()) for text in texts]
+    assert any("\n" in text for text in texts)
+
+
+@pytest.mark.slow
+def test_the_checkpoint_may_be_the_folder_of_a_run(flags, tmp_path, capsys):
+    for suffix in ("index", "data-00000-of-00001"):
+        content = (GOLDEN / "squad" / f"model.ckpt.{suffix}").read_bytes()
+        (tmp_path / f"model.ckpt-7.{suffix}").write_bytes(content)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    run(**flags, question="who?")
+    run(**{**flags, "init_checkpoint": str(tmp_path)}, question="who?")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:6] == lines[6:]
+
+
+def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, capsys, caplog):
+    del flags["doc_stride"]
+    caplog.set_level("INFO", logger="absl")
+    run(**flags, question="who?")
+    chosen = capsys.readouterr().out
+    assert "windows of 64 wordpieces are too short for the default --doc_stride=128; using 22, half" in caplog.text
+    caplog.clear()
+    run(**flags, question="who?", doc_stride=22)
+    assert (capsys.readouterr().out, caplog.text) == (chosen, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context_file": str(ROOT)}, "cannot read .*: Is a directory"),
+        ({"context_file": "absent.txt"}, "cannot read absent.txt: No such file"),
+        ({"question": " "}, "--question is empty"),
+        ({"question": "\u200b"}, r"the question '\\u200b' contains no words"),
+        ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
+        ({"doc_stride": 60}, "--doc_stride=60 must be from 1 to 59"),
+        ({"top_k": 0}, "--top_k=0: must be at least 1"),
+        ({"init_checkpoint": "absent.ckpt"}, "--init_checkpoint absent.ckpt: no such checkpoint"),
+    ],
+)
+def test_mistakes(flags, changes, message):
+    with prints_error(message, AnswerConfig):
+        run(**{**flags, "question": "who?", **changes})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b" \n\n", "context.txt is empty"),
+        (b"\xe2\x80\x8b", "context.txt contains no words"),
+        (b"good\nbad \xff", "context.txt, line 2: byte 0xff at byte 5 of the line is not UTF-8"),
+    ],
+)
+def test_texts_that_hold_no_answers_are_mistakes(flags, tmp_path, content, message):
+    (tmp_path / "context.txt").write_bytes(content)
+    with prints_error(message, AnswerConfig):
+        run(**flags, question="who?")
+
+
+def test_input_without_questions_is_a_mistake(flags, monkeypatch):
+    give_input(monkeypatch, b"\n \n")
+    with pytest.raises(UserError, match="no question: give --question, or questions on standard input"):
+        run(**flags)
+
+
+def test_files_that_do_not_belong_together_are_mistakes(flags, model_dir, tmp_path):
+    flags["question"] = "who?"
+    with pytest.raises(UserError, match="bert_model.ckpt lacks cls/squad/output_weights, .* was not fine-tuned"):
+        run(**{**flags, "init_checkpoint": str(model_dir / "bert_model.ckpt")})
+
+    reader = CheckpointReader(flags["init_checkpoint"])
+    arrays = {name: reader.read(name) for name in reader.shapes if "layer_1/output/dense/kernel" not in name}
+    write_checkpoint(str(tmp_path / "cut.ckpt"), arrays)
+    with pytest.raises(UserError, match="cut.ckpt lacks bert/encoder/layer_1/output/dense/kernel: it is of another"):
+        run(**{**flags, "init_checkpoint": str(tmp_path / "cut.ckpt")})
+
+    larger = tmp_path / "vocab.txt"
+    with open(flags["vocab_file"], encoding="utf-8") as source:
+        larger.write_text(source.read().rstrip("\n") + "\nmores\n")
+    with pytest.raises(UserError, match="has 1183 wordpieces, .* a vocab_size of 1182"):
+        run(**{**flags, "vocab_file": str(larger)})

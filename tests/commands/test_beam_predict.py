@@ -1,0 +1,268 @@
+"""`beam_predict`: the same results as `Predictor`, on one process, several, and a cluster that loses one."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("apache_beam")
+
+from official_bert.commands import beam_predict, run_ner, run_squad
+from official_bert.commands.beam_predict import BeamPredictionConfig
+from official_bert.data import beam_jobs
+from official_bert.inference import beam_prediction
+from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
+from official_bert.support.extras import install_command
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.tagging.options import TaggingConfig
+from tests.beam.cluster import (
+    TWO_PROCESSES,
+    assert_failed_for_a_lost_worker,
+    cluster,
+    kill_a_busy_worker,
+    started,
+    wait_until,
+)
+from tests.conftest import GOLDEN, assert_fails, assert_refused, run_script
+from tests.exports import TOLERANCE, assert_same, predicted_pairs
+
+pytestmark = pytest.mark.beam
+
+
+def lines_of(*paths):
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def in_order(rows, names):
+    return sorted(rows, key=lambda row: (names.index(row["file"]), row["number"]))
+
+
+@pytest.fixture
+def texts(reviews, tmp_path):
+    """Two tables of pairs: names of the files, and all pairs in their order."""
+    pairs = [tuple(pair) for pair in predicted_pairs(reviews)]
+    tables = {tmp_path / "long.tsv": pairs * 20, tmp_path / "short.tsv": pairs[::-1]}
+    for path, rows in tables.items():
+        path.write_text("".join(f"{a}\t{b}\n" for a, b in [("text", "other"), *rows]))
+    return [str(path) for path in tables], [pair for rows in tables.values() for pair in rows]
+
+
+def flags_for(names, tmp_path, **changes):
+    return {
+        "input_file": ",".join(names), "text_column": "text", "text_b_column": "other",
+        "output_file": str(tmp_path / "found.jsonl"), **changes,
+    }  # fmt: skip
+
+
+def test_the_results_are_those_of_predictor_in_any_number_of_shards(reviews, version, texts, tmp_path):
+    names, pairs = texts
+    predict = Predictor(version)
+    files = (pairs[: -len(pairs) // 21], pairs[-len(pairs) // 21 :])
+    expected = [beam_prediction.as_json(result) for file in files for result in predict(file)]
+    flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"])
+    beam_predict.run(BeamPredictionConfig(**flags))
+    rows = lines_of(tmp_path / "found.jsonl")
+    assert [(row["file"], row["number"]) for row in rows] == [
+        (name, number) for name, file in zip(names, files, strict=True) for number in range(len(file))
+    ]
+    assert_same([row["prediction"] for row in rows], expected)
+
+    beam_predict.run(BeamPredictionConfig(**flags, num_shards=3))
+    shards = sorted(tmp_path.glob("found-*"))
+    assert [path.name for path in shards] == [f"found-0000{number}-of-00003.jsonl" for number in range(3)]
+    assert all(in_order(lines_of(shard), names) == lines_of(shard) != [] for shard in shards)
+    assert in_order(lines_of(*shards), names) == rows
+
+    beam_predict.run(BeamPredictionConfig(**{**flags, "input_file": names[1]}, num_shards=9))  # more than blocks
+    assert sorted(len(lines_of(path)) for path in tmp_path.glob("found-*-of-00009.jsonl")) == [0] * 8 + [len(files[1])]
+    assert not list(tmp_path.glob(".*partial*"))
+
+
+@pytest.mark.slow
+def test_records_give_what_their_texts_give(reviews, tmp_path):
+    records = os.path.join(reviews["output_dir"], "predict.tf_record")
+    flags = {"model_dir": reviews["export_dir"], "input_file": records, "input_format": "tfrecord"}
+    for model_dir in (reviews["export_dir"], reviews["output_dir"]):
+        beam_predict.run(
+            BeamPredictionConfig(**{**flags, "model_dir": model_dir}, output_file=str(tmp_path / "found.jsonl"))
+        )
+        found = [row["prediction"] for row in lines_of(tmp_path / "found.jsonl")]
+        expected = Predictor(model_dir)([tuple(pair) for pair in predicted_pairs(reviews)])
+        assert [row["label"] for row in found] == [result.label for result in expected]
+        for row, result in zip(found, expected, strict=True):
+            assert row["probabilities"] == pytest.approx(result.probabilities, abs=TOLERANCE)
+
+    whole = open(records, "rb").read()
+    (tmp_path / "cut.tfrecord").write_bytes(whole[:-3])
+    (tmp_path / "other.tfrecord").write_bytes(whole.replace(b"input_ids", b"imput_ids", 1))
+    for name, part in (("cut", rf"cut.tfrecord: record {len(found) - 1} \(counted from 0\)"), ("other", "other")):
+        output = tmp_path / f"{name}.jsonl"
+        damaged = {**flags, "input_file": str(tmp_path / f"{name}.tfrecord"), "output_file": str(output)}
+        with pytest.raises(UserError, match=part):
+            beam_predict.run(BeamPredictionConfig(**damaged))
+        assert not output.exists()
+
+
+@pytest.mark.slow
+def test_vectors_are_those_of_predictor(reviews, tmp_path):
+    texts = ["a bright town", "", "the town of the baker " * 30, "one ||| two"] * 20
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = {"input_file": str(tmp_path / "texts.txt"), "output_file": str(tmp_path / "found.jsonl")}
+    for pooling, length in (("mean", None), ("cls", 16)):
+        beam_predict.run(
+            BeamPredictionConfig(**flags, model_dir=reviews["output_dir"], pooling=pooling, max_seq_length=length or 0)
+        )
+        inputs = [("one", "two") if text == "one ||| two" else text for text in map(str.strip, texts)]
+        expected = Predictor(reviews["output_dir"]).embed(inputs, pooling=pooling, max_seq_length=length)
+        found = [row["vector"] for row in lines_of(tmp_path / "found.jsonl")]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_refused(
+        beam_predict.run, BeamPredictionConfig, {**flags, "model_dir": reviews["export_dir"], "pooling": "cls"},
+        "an export only gives the predictions of its task",
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
+def test_a_process_loads_the_model_once(reviews, texts, tmp_path, monkeypatch, mode):
+    counted = []
+    run_job = beam_jobs.run_job
+    monkeypatch.setattr(beam_jobs, "run_job", lambda *given: counted.append(run_job(*given)) or counted[-1])
+    names, pairs = texts
+    workers = 1 if mode == "in_memory" else 3
+    options = f"--direct_running_mode={mode} --direct_num_workers={workers}"
+    flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"], beam_args=options)
+    beam_predict.run(BeamPredictionConfig(**flags))
+    assert len(pairs) > 3 * beam_prediction.BLOCK_SIZE
+    assert counted[0] == {beam_prediction.NUM_MODELS: 1, beam_prediction.NUM_INPUTS: len(pairs)}
+
+
+def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
+    names, _ = texts
+    flags = flags_for(names, tmp_path, model_dir=reviews["export_dir"])
+    (tmp_path / "bad.tsv").write_bytes(b"text\tother\na\tb\nc\xff\td\n")
+    (tmp_path / "single.txt").write_text("a\n")
+    lines = {"text_column": None, "text_b_column": None}
+    for changes, *parts in (
+        ({**lines, "input_file": str(tmp_path / "single.txt")}, "single.txt: text 0", "one text, but this model reads"),
+        ({"input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3", "not UTF-8"),
+        ({"text_column": "nothing"}, "no column 'nothing'"),
+        ({"model_dir": str(tmp_path)}, "neither an exported model nor"),
+        ({"beam_args": "--direct_num_worker=2"}, "--beam_args: unknown option '--direct_num_worker'"),
+        ({"beam_args": "--direct_num_workers=two"}, "--beam_args: argument --direct_num_workers: invalid"),
+        ({"beam_args": "two"}, "--beam_args: unknown option 'two'"),
+        ({"beam_args": "'"}, "--beam_args=': No closing quotation"),
+        ({"beam_args": "--runner=NoRunner"}, "--beam_args", "NoRunner"),
+        ({"beam_args": "--runner=PortableRunner --job_endpoint=localhost:1 --job_server_timeout=1"}, "localhost:1"),
+        ({"output_file": str(tmp_path / "no" / "a.jsonl")}, "--output_file", "does not exist"),
+        ({"output_file": names[0]}, "--output_file", "is also an input"),
+        ({"input_format": "tfrecord"}, "--text_column has no effect with --input_format=tfrecord"),
+        ({**lines, "input_format": "csv"}, "--input_format has no effect without --text_column"),
+        ({"max_seq_length": 5}, "--max_seq_length has no effect"),
+        ({"num_shards": 2, "input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3"),
+    ):
+        if changes.get("num_shards"):  # of an earlier run; would be taken for a part of this one's
+            (tmp_path / "found-00000-of-00002.jsonl").write_text("{}\n")
+        assert_refused(beam_predict.run, BeamPredictionConfig, {**flags, **changes}, *parts)
+        assert not list(tmp_path.glob("found*"))
+    monkeypatch.setitem(sys.modules, "apache_beam", None)
+    assert_refused(beam_predict.run, BeamPredictionConfig, flags, install_command("beam"))
+
+
+@pytest.mark.slow
+def test_answers_to_questions(files_of_model, tmp_path):
+    flags = {
+        **files_of_model, "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"), "output_dir": str(tmp_path / "out"),
+        "export_dir": str(tmp_path / "serving"), "max_seq_length": 64, "doc_stride": 24, "max_query_length": 16,
+        "predict_file": str(GOLDEN / "inputs" / "squad_v1.json"),
+    }  # fmt: skip
+    run_squad.run(SquadConfig(**flags, do_predict=True, do_export=True, export_top_k=3))
+    texts = [("who keeps bees ?", "in spring the baker keeps bees . " * 40), ("where ?", "the town")]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"q": q, "c": c}) + "\n" for q, c in texts))
+    changes = {"model_dir": flags["export_dir"], "text_column": "q", "text_b_column": "c"}
+    beam_predict.run(BeamPredictionConfig(**flags_for([str(tmp_path / "texts.jsonl")], tmp_path, **changes)))
+    found = [row["prediction"] for row in lines_of(tmp_path / "found.jsonl")]
+    assert_same(found, beam_prediction.as_json(Predictor(flags["export_dir"])(texts)))
+
+    records = str(tmp_path / "out" / "eval.tf_record")
+    flags = {"model_dir": flags["export_dir"], "input_file": records, "input_format": "tfrecord"}
+    beam_predict.run(BeamPredictionConfig(**flags, output_file=str(tmp_path / "scores.jsonl")))
+    scores = [row["prediction"] for row in lines_of(tmp_path / "scores.jsonl")]
+    assert scores and all(set(row) == {"start_logits", "end_logits"} for row in scores)
+    assert {len(values) for row in scores for values in row.values()} == {64}
+
+
+@pytest.mark.slow
+def test_tags_of_words(files_of_model, tmp_path):
+    lines = "".join(f"{word} {tag}\n" for word, tag in (("harbour", "B-LOC"), ("the", "O"), ("x", "B-PER"))) + "\n"
+    (tmp_path / "train.txt").write_text(lines * 24)
+    flags = {
+        **files_of_model, "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"), "max_seq_length": 24,
+        "train_batch_size": 8, "num_train_epochs": 4.0, "learning_rate": 2e-3, "export_dir": str(tmp_path / "serving"),
+    }  # fmt: skip
+    run_ner.run(TaggingConfig(**flags, do_train=True, do_export=True))
+    texts = ["the harbour x", "x", "", "the town " * 50]
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = {"model_dir": flags["export_dir"], "input_file": str(tmp_path / "texts.txt")}
+    beam_predict.run(BeamPredictionConfig(**flags, output_file=str(tmp_path / "found.jsonl")))
+    found = [row["prediction"] for row in lines_of(tmp_path / "found.jsonl")]
+    assert_same(found, beam_prediction.as_json(Predictor(flags["model_dir"])([text.strip() for text in texts])))
+    assert [len(row["words"]) for row in found] == [3, 1, 0, 100]
+    assert {"text", "type", "start", "end", "probability"} <= set(found[0]["entities"][0])
+
+
+@pytest.fixture
+def many_texts(reviews, tmp_path):
+    """So many texts that predicting them takes far longer than starting; the flags, with three shards."""
+    rows = "".join(f"{a}\t{b}\n" for a, b in predicted_pairs(reviews))
+    (tmp_path / "many.tsv").write_text("text\tother\n" + rows * 12_000)
+    return flags_for([str(tmp_path / "many.tsv")], tmp_path, model_dir=reviews["export_dir"], num_shards=3)
+
+
+def few(flags):
+    """The same flags for fewer texts."""
+    path = flags["input_file"]
+    with open(path) as source:
+        kept = [line for _, line in zip(range(601), source, strict=False)]
+    with open(path, "w") as sink:
+        sink.writelines(kept)
+    return flags
+
+
+def assert_all_there(tmp_path, flags):
+    shards = sorted(tmp_path.glob("found-*-of-00003.jsonl"))
+    rows = in_order(lines_of(*shards), [flags["input_file"]])
+    assert [row["number"] for row in rows] == list(range(600))
+    beam_predict.run(BeamPredictionConfig(**{**flags, "num_shards": 1, "beam_args": ""}))
+    assert rows == lines_of(tmp_path / "found.jsonl")
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_two_ends_the_job(many_texts, tmp_path):
+    flags = {**many_texts, "beam_args": TWO_PROCESSES}
+    with started("beam_predict", tmp_path, **flags) as job:
+        kill_a_busy_worker(job)
+        assert_failed_for_a_lost_worker(job, tmp_path.glob("found*"))
+        wait_until(lambda: not job.children(), seconds=10)
+    result = run_script("beam_predict", **few(flags))
+    assert result.code == 0, result
+    assert "the model was loaded 2 time(s)" in result.errors
+    assert_all_there(tmp_path, flags)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_process
+def test_a_cluster_tells_the_mistakes_that_its_pools_find_and_predicts(many_texts, tmp_path):
+    """That it loses a pool is seen in test_beam_pretraining_data.py."""
+    with cluster(tmp_path) as running:
+        flags = {**few(many_texts), "beam_args": running.beam_args}
+        result = run_script("beam_predict", **{**flags, "text_b_column": "nothing"})
+        assert_fails(result, "many.tsv", "no column 'nothing'; the columns are 'text', 'other'")
+        assert result.errors.count(".py: error: ") == 1 and "running" not in result.last_error_line
+        result = run_script("beam_predict", **flags)
+        assert result.code == 0, result
+        assert "the model was loaded 2 time(s)" in result.errors
+    assert_all_there(tmp_path, flags)

@@ -1,0 +1,175 @@
+"""`beam_pretraining_data`: the files of `create_pretraining_data.py --sampling=sharded`, byte for byte."""
+
+import gzip
+import json
+import os
+import pathlib
+import random
+import signal
+
+import pytest
+
+pytest.importorskip("apache_beam")
+
+from official_bert.commands import beam_pretraining_data, create_pretraining_data
+from official_bert.commands.beam_pretraining_data import BeamPretrainingDataConfig
+from official_bert.data.tfrecord import read_records
+from official_bert.tasks.pretraining import sharded
+from official_bert.tasks.pretraining.options import PretrainingDataConfig
+from tests.beam.cluster import (
+    TWO_PROCESSES,
+    assert_failed_for_a_lost_worker,
+    cluster,
+    kill_a_busy_worker,
+    started,
+    wait_until,
+    workers_of,
+)
+from tests.conftest import ROOT, assert_fails, assert_refused, run_script
+
+pytestmark = pytest.mark.beam
+
+SCRIPT = "beam_pretraining_data"
+CORPUS = ROOT / "data" / "demo" / "train.txt"
+VOCAB = ROOT / "vocab" / "demo_uncased.txt"
+
+
+@pytest.fixture
+def flags(tmp_path):
+    return {
+        "input_file": str(CORPUS), "vocab_file": str(VOCAB), "output_file": str(tmp_path / "beam"), "num_shards": 3,
+        "max_seq_length": 48, "max_predictions_per_seq": 7, "dupe_factor": 2, "random_seed": 7,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def small_groups(monkeypatch):
+    """Small parts and groups, so that a small corpus has many of them."""
+    monkeypatch.setattr(sharded, "GROUP_IDS", 4000)
+    monkeypatch.setattr(sharded, "PART_BYTES", 9000)
+
+
+def made_locally(flags, tmp_path):
+    """The contents of the files that the local script makes of the same flags."""
+    name = tmp_path / "local"
+    known = {name: value for name, value in flags.items() if name != "beam_args"}
+    local = {**known, "output_file": str(name), "sampling": "sharded", "num_processes": 1}
+    create_pretraining_data.run(PretrainingDataConfig(**local))
+    return contents(name)
+
+
+def contents(name):
+    return [path.read_bytes() for path in sorted(name.parent.glob(f"{name.name}-*-of-*"))]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"masking": "none", "max_predictions_per_seq": 20, "num_shards": 1, "dupe_factor": 1, "sentence_order": True},
+        {
+            "do_whole_word_mask": True,
+            "max_ngram_length": 3,
+            "beam_args": "--direct_running_mode=multi_threading --direct_num_workers=3",
+        },
+    ],
+)
+def test_the_files_are_those_of_sharded_sampling(small_groups, flags, tmp_path, changes):
+    flags.update(changes)
+    expected = made_locally(flags, tmp_path)
+    beam_pretraining_data.run(BeamPretrainingDataConfig(**flags))
+    found = contents(tmp_path / "beam")
+    assert len(found) == flags["num_shards"] and found == expected
+    notes = [json.loads((tmp_path / f"{name}.tokenizer.json").read_text()) for name in ("local", "beam")]
+    assert list(notes[0].pop("bytes").values()) == list(notes[1].pop("bytes").values()) == [len(file) for file in found]
+    assert notes[0] == notes[1]
+    assert not list(tmp_path.glob(".*partial*"))
+
+
+def test_several_files_of_several_formats_compressed(small_groups, flags, tmp_path):
+    text = CORPUS.read_text()
+    half = text.index("\n\n", len(text) // 2)
+    (tmp_path / "first.txt").write_text(text[:half])
+    (tmp_path / "second.txt.gz").write_bytes(gzip.compress(text[half:].encode()))
+    flags.update(input_file=f"{tmp_path}/first.txt,{tmp_path}/second.txt.gz", compression="gzip")
+    made_locally(flags, tmp_path)
+    beam_pretraining_data.run(BeamPretrainingDataConfig(**flags))
+    files = [sorted(tmp_path.glob(f"{name}-*")) for name in ("local", "beam")]
+    for local, ours in zip(*files, strict=True):
+        assert ours.read_bytes().startswith(b"\x1f\x8b")
+        assert list(read_records(str(ours))) == list(read_records(str(local)))
+
+
+@pytest.mark.slow
+def test_the_summary_is_that_of_sharded_sampling(flags, tmp_path):
+    local = {**flags, "output_file": str(tmp_path / "local")}
+    expected = run_script("create_pretraining_data.py", "--sampling=sharded", **local)
+    result = run_script(SCRIPT, **flags)
+    assert result.code == 0, result
+    (summary,) = [line.split("INFO")[1] for line in expected.errors.splitlines() if "documents gave" in line]
+    assert [line.split("INFO")[1] for line in result.errors.splitlines() if "documents gave" in line] == [summary]
+
+
+def test_mistakes_are_told_in_one_line(flags, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo \xff\n")
+    (tmp_path / "blank.txt").write_text("\n \n")
+    (tmp_path / "short.txt").write_text("one two\n")
+    for changes, *parts in (
+        ({"input_file": f"{CORPUS},{tmp_path}/bad.txt"}, "bad.txt, line 3", "not UTF-8"),
+        ({"input_file": f"{tmp_path}/blank.txt"}, "no text in", "blank.txt"),
+        ({"input_file": f"{tmp_path}/short.txt", "num_shards": 99}, "would have no records; write fewer files"),
+        ({"beam_args": "--sampling=serial"}, "--beam_args: unknown option '--sampling'"),
+        ({"output_file": f"{tmp_path}/no/out"}, "--output_file", "does not exist"),
+    ):
+        assert_refused(beam_pretraining_data.run, BeamPretrainingDataConfig, {**flags, **changes}, *parts)
+    assert_fails(run_script(SCRIPT, **flags, work_dir=tmp_path), "there is no flag --work_dir")
+
+
+@pytest.fixture
+def much_text(flags, tmp_path):
+    """Flags for a corpus that takes far longer than starting does."""
+    documents = CORPUS.read_text().strip().split("\n\n")
+    rng = random.Random(1)
+    path = tmp_path / "much.txt"
+    path.write_text("\n\n".join("\n\n".join(rng.sample(documents, len(documents))) for _ in range(60)) + "\n")
+    return {**flags, "input_file": str(path), "dupe_factor": 10}
+
+
+def less(flags):
+    """The same flags, and less text."""
+    path = pathlib.Path(flags["input_file"])
+    path.write_text(CORPUS.read_text())
+    return flags
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
+    flags = {**much_text, "beam_args": TWO_PROCESSES}
+    with started(SCRIPT, tmp_path, **flags) as job:
+        kill_a_busy_worker(job)
+        assert_failed_for_a_lost_worker(job, tmp_path.glob("beam-*"))
+        wait_until(lambda: not job.children(), seconds=10)
+    result = run_script(SCRIPT, **less(flags))
+    assert result.code == 0, result
+    assert contents(tmp_path / "beam") == made_locally(flags, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_before_it_computes_ends_the_job(flags, tmp_path):
+    with started(SCRIPT, tmp_path, **flags, beam_args=TWO_PROCESSES) as job:
+        wait_until(lambda: len(workers_of(job)) == 2)
+        os.kill(workers_of(job)[1], signal.SIGKILL)
+        assert_failed_for_a_lost_worker(job, tmp_path.glob("beam-*"))
+        wait_until(lambda: not job.children(), seconds=10)
+
+
+@pytest.mark.slow
+@pytest.mark.multi_process
+def test_a_cluster_of_two_pools_loses_one(much_text, tmp_path):
+    with cluster(tmp_path) as running, started(SCRIPT, tmp_path, **much_text, beam_args=running.beam_args) as job:
+        running.kill_a_busy_pool()
+        assert_failed_for_a_lost_worker(job, tmp_path.glob("beam-*"))
+    with cluster(tmp_path) as running:
+        result = run_script(SCRIPT, **less(much_text), beam_args=running.beam_args)
+    assert result.code == 0, result
+    assert contents(tmp_path / "beam") == made_locally(much_text, tmp_path)

@@ -1,0 +1,214 @@
+"""Whole conversions, from folder to folder. Nothing here needs PyTorch."""
+
+import collections
+import copy
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import convert_hf_checkpoint
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
+from official_bert.support.errors import UserError
+from tests.conftest import prints_error
+
+
+@pytest.fixture
+def checkpoint_flags(model_dir, vocab_file):
+    """A checkpoint of the reference, optimizer state included."""
+    return {
+        "to_hf": True,
+        "init_checkpoint": str(model_dir / "trained_model.ckpt-12"),
+        "bert_config_file": str(model_dir / "bert_config.json"),
+        "vocab_file": vocab_file,
+    }
+
+
+@pytest.fixture
+def hf_dir(checkpoint_flags, tmp_path):
+    folder = tmp_path / "hf"
+    convert(**checkpoint_flags, output_dir=str(folder))
+    return folder
+
+
+def convert(**flags):
+    convert_hf_checkpoint.run(HfConversionConfig(**flags))
+
+
+def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    assert sorted(os.listdir(hf_dir)) == ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    assert json.loads((hf_dir / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
+    out = tmp_path / "new" / "folder"
+    convert(hf_dir=str(hf_dir), output_dir=str(out))
+    assert sorted(os.listdir(out)) == [
+        "bert_config.json",
+        "bert_model.ckpt.data-00000-of-00001",
+        "bert_model.ckpt.index",
+        "vocab.txt",
+    ]
+    before, after = (
+        CheckpointReader(checkpoint_flags["init_checkpoint"]),
+        CheckpointReader(str(out / "bert_model.ckpt")),
+    )
+    assert len(after.shapes) == 62
+    for name in after.shapes:
+        np.testing.assert_array_equal(after.read(name), before.read(name), err_msg=name)
+    assert json.loads((out / "bert_config.json").read_text()) == json.loads(
+        (model_dir / "bert_config.json").read_text()
+    )
+    with open(checkpoint_flags["vocab_file"]) as expected:
+        assert (out / "vocab.txt").read_text() == expected.read()
+    assert "encoder, pooler, masked-LM head, next-sentence head; 62 arrays" in caplog.text
+    assert "use them with --do_lower_case=true" in caplog.text
+
+
+def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    hf_dir = tmp_path / "cased"
+    convert(**checkpoint_flags, do_lower_case=False, output_dir=str(hf_dir))
+    assert json.loads((hf_dir / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert "--do_lower_case=false" in caplog.text
+    convert(**checkpoint_flags, strip_accents=False, output_dir=str(hf_dir))
+    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert "use them with --do_lower_case=true --strip_accents=false" in caplog.text
+    assert "do_basic_tokenize" not in caplog.text
+    convert(**checkpoint_flags, do_lower_case=False, basic_tokenize=False, output_dir=str(hf_dir))
+    assert "says do_basic_tokenize: false, which only the Python tokenizer" in caplog.text
+    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert "use them with --do_lower_case=false --basic_tokenize=false" in caplog.text
+    os.remove(hf_dir / "tokenizer_config.json")
+    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert "does not say whether text is lowercased" in caplog.text
+
+
+def test_no_input_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
+    with prints_error(r"--output_dir: .*vocab\.txt is also an input", HfConversionConfig):
+        convert(hf_dir=str(hf_dir), output_dir=str(hf_dir))
+    assert "bert_config.json" not in os.listdir(hf_dir)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    shutil.copy(model_dir / "bert_config.json", mine / "config.json")
+    flags = {**checkpoint_flags, "bert_config_file": str(mine / "config.json")}
+    with prints_error(r"--output_dir: .*config\.json is also an input", HfConversionConfig):
+        convert(**flags, output_dir=str(mine))
+    assert os.listdir(mine) == ["config.json"]
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused(checkpoint_flags, hf_dir, tmp_path):
+    with open(hf_dir / "vocab.txt", "a") as vocab:
+        vocab.write("ones\ntwos\n")
+    message = (
+        r"has 1184 wordpieces, .*config.json a vocab_size of 1182; use a vocabulary and a model that belong together"
+    )
+    with pytest.raises(UserError, match=f"{hf_dir}/vocab.txt {message}"):
+        convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    with pytest.raises(UserError, match=message):
+        convert(**{**checkpoint_flags, "vocab_file": str(hf_dir / "vocab.txt")}, output_dir=str(tmp_path / "out"))
+    for content, message in (
+        ("", "vocab.txt is empty"),
+        ("[PAD]\n[UNK]\n[PAD]\n", r"twice: '\[PAD\]' \(lines 1 and 3"),
+    ):
+        (hf_dir / "vocab.txt").write_text(content)
+        with pytest.raises(UserError, match=message):
+            convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocab.txt"])
+def test_a_missing_file_is_named_before_anything_is_written(hf_dir, tmp_path, name):
+    os.remove(hf_dir / name)
+    with pytest.raises(UserError, match=name):
+        convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_no_machine_holds_is_refused(checkpoint_flags, hf_dir, tmp_path):
+    for path, flags in (
+        (hf_dir / "config.json", {"hf_dir": str(hf_dir)}),
+        (tmp_path / "bert_config.json", {**checkpoint_flags, "bert_config_file": str(tmp_path / "bert_config.json")}),
+    ):
+        config = json.loads(pathlib.Path(checkpoint_flags["bert_config_file"]).read_text())
+        path.write_text(json.dumps(config | {"vocab_size": 2**31 - 1, "hidden_size": 2**20}))
+        with pytest.raises(UserError, match=f"{path.name}: vocab_size is 2147483647; .*, but this machine has"):
+            convert(**flags, output_dir=str(tmp_path / "out"))
+
+
+def mutated(values, rng):
+    """A JSON value of which one part, at any depth, is replaced, renamed, copied or left out."""
+    odd = [None, True, False, 0, -1, 1, 2**31, 10**30, 0.5, 1e308, math.nan, math.inf, "", "1", "a/b", "\ud800", [], {}]
+    values, parents = copy.deepcopy(values), []
+
+    def visit(value):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            parents.append((value, key))
+            if isinstance(inner, dict | list):
+                visit(inner)
+
+    visit(values)
+    parent, key = rng.choice(parents)
+    change = rng.choice(["replace", "replace", "replace", "nest", "delete", "copy"])
+    if change == "delete":
+        del parent[key]
+    elif change == "copy" and isinstance(parent, dict):
+        parent[rng.choice(["", "\ud800", "model_type", "other", rng.choice([*parent])])] = parent[key]
+    else:
+        parent[key] = [parent[key]] if change == "nest" else copy.deepcopy(rng.choice(odd))
+    return rng.choice(odd) if rng.random() < 0.02 else values
+
+
+def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir, tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"]
+    rng, names = random.Random(1), {name: f"bert.{name}" for name in "abc"}
+    for name, values in {
+        "tokenizer.json": {"model": {"type": "WordPiece", "vocab": {piece: n for n, piece in enumerate(pieces)}}},
+        "tokenizer_config.json": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
+        "model.safetensors.index.json": {"weight_map": dict.fromkeys(names, "shard.safetensors")},
+    }.items():
+        (hf_dir / name).write_text(json.dumps(values))
+    (hf_dir / "vocab.txt").unlink()
+    shutil.copy(hf_dir / "model.safetensors", hf_dir / "shard.safetensors")
+    whole = hf_dir / "whole"
+    (hf_dir / "model.safetensors").rename(whole)
+    ends = collections.Counter()
+    bert_config = tmp_path / "bert_config.json"
+    bert_config.write_text(pathlib.Path(checkpoint_flags["bert_config_file"]).read_text())
+    to_hf = {**checkpoint_flags, "bert_config_file": str(bert_config)}
+    files = [hf_dir / name for name in ("config.json", "tokenizer.json", "tokenizer_config.json")]
+    for path in [*files, hf_dir / "model.safetensors.index.json", bert_config]:
+        good = path.read_text()
+        for _ in range(100):
+            path.write_text(json.dumps(mutated(json.loads(good), rng)))
+            try:
+                convert(**(to_hf if path == bert_config else {"hf_dir": str(hf_dir)}), output_dir=str(tmp_path / "out"))
+                ends[path.name, "converted"] += 1
+            except UserError as error:
+                str(error).encode()  # so that it can be printed
+                assert str(path) in str(error) or str(hf_dir) in str(error) or to_hf["init_checkpoint"] in str(error)
+                ends[path.name, "refused"] += 1
+        path.write_text(good)
+    assert len(ends) == 10, ends  # of each kind of file some are refused, and some are as good as before
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({}, "--hf_dir is missing; it is needed without --to_hf"),
+        ({"hf_dir": "a", "init_checkpoint": "b"}, "--init_checkpoint has no effect without --to_hf"),
+        ({"to_hf": True, "init_checkpoint": "b"}, "--bert_config_file is missing; it is needed with --to_hf"),
+        (
+            {"to_hf": True, "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "hf_dir": "a"},
+            "--hf_dir has no effect with --to_hf",
+        ),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(flags, message):
+    with prints_error(message, HfConversionConfig):
+        HfConversionConfig(output_dir="out", **flags)

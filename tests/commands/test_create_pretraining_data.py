@@ -1,0 +1,170 @@
+"""Mistakes that `create_pretraining_data.py` finds; the records are in tests/tasks, the process in test_scripts.py."""
+
+import json
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from official_bert.commands import build_vocab, create_pretraining_data
+from official_bert.commands.build_vocab import VocabConfig
+from official_bert.tasks.pretraining.options import PretrainingDataConfig
+from tests.compressing import COMPRESS
+from tests.conftest import assert_fails, assert_refused, run_script
+
+
+@pytest.fixture
+def refuse(corpus_file, vocab_file, tmp_path):
+    """Asserts that a run with some other flags ends in a message with the parts given."""
+    flags = {"input_file": corpus_file, "output_file": tmp_path / "out.tfrecord", "vocab_file": vocab_file}
+
+    def run(changes, *parts):
+        assert_refused(create_pretraining_data.run, PretrainingDataConfig, {**flags, **changes}, *parts)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"input_file": "absent*.txt"}, ["no file matches 'absent*.txt'"]),
+        ({"max_seq_length": 4}, ["--max_seq_length=4: must be at least 5"]),
+        ({"vocab_file": "absent.txt"}, ["cannot read the vocabulary absent.txt: No such file"]),
+        ({"masking": "dynamic"}, ["--masking=dynamic: must be one of static, none"]),
+        ({"masking": "none", "masked_lm_prob": 0.2}, ["--masked_lm_prob has no effect without --masking=static"]),
+        (
+            {"masking": "none", "max_predictions_per_seq": 10},
+            ["--max_predictions_per_seq has no effect without --masking=static; leave it out"],
+        ),
+        (
+            {"masking": "none", "do_whole_word_mask": True},
+            ["--do_whole_word_mask has no effect without --masking=static"],
+        ),
+        (
+            {"use_next_sentence": False, "sentence_order": True},
+            ["--sentence_order has no effect without --use_next_sentence; leave it out"],
+        ),
+        (
+            {"max_ngram_length": 3},
+            ["--max_ngram_length has no effect without --do_whole_word_mask; leave it out"],
+        ),
+        (
+            {"max_ngram_length": 3, "masking": "none"},
+            ["--max_ngram_length has no effect without --masking=static; leave it out"],
+        ),
+        ({"max_ngram_length": 0}, ["--max_ngram_length=0: must be at least 1"]),
+        ({"output_file": "absent/folder/out"}, ["--output_file=absent/folder/out", "does not exist"]),
+        ({"text_field": "body"}, ["--text_field=body has no effect on plain text", "give --input_format=jsonl or"]),
+        (
+            {"text_field": "body", "input_format": "text"},
+            ["--text_field has no effect without --input_format=auto or jsonl or parquet"],
+        ),
+        ({"input_format": "tsv"}, ["--input_format=tsv: must be one of auto, text, jsonl, parquet"]),
+        ({"input_format": "parquet"}, [".txt is not Parquet, or damaged"]),
+        ({"input_format": "jsonl"}, [".txt, line 1: not JSON"]),
+        ({"input_file": "@absent.txt"}, ["cannot read absent.txt: No such file"]),
+    ],
+)
+def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
+    refuse(changes, *parts)
+
+
+def test_the_vocabulary_is_not_overwritten(refuse, vocab_file, tmp_path):
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_bytes(open(vocab_file, "rb").read())
+    refuse({"vocab_file": vocab, "output_file": vocab}, "is also an input")
+    assert vocab.read_bytes() == open(vocab_file, "rb").read()
+
+
+def test_an_output_that_is_an_input_is_refused(refuse, tmp_path, corpus_file):
+    copy, link = tmp_path / "corpus.txt", tmp_path / "link.txt"
+    copy.write_bytes(open(corpus_file, "rb").read())
+    link.symlink_to(copy)
+    refuse({"input_file": copy, "output_file": link}, "is also an input")
+    assert copy.read_bytes() == open(corpus_file, "rb").read()
+
+
+def test_what_is_no_regular_file_is_refused_at_once(refuse, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    message = f"{pipe} is a pipe (FIFO), not a regular file; name a regular file"
+    refuse({"output_file": pipe, "vocab_file": "absent.txt"}, f"--output_file={message}")  # before anything is read
+    refuse({"input_file": pipe}, message)
+    refuse({"vocab_file": pipe}, message)
+    assert pipe.is_fifo()
+
+
+def test_bytes_that_are_not_utf8_are_located(refuse, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"good\n\nbad \xff line\n")
+    refuse({"input_file": text}, "text.txt, line 3: byte 0xff")
+    assert os.listdir(tmp_path) == ["text.txt"]
+
+
+def corpora(folder, text):
+    """The same corpus in every way that it can be given: the flags of each."""
+    data = text.encode()
+    documents = [document for document in text.split("\n\n") if document.strip()]
+    (folder / "corpus.txt").write_text(text)
+    yield {"input_file": folder / "corpus.txt"}
+    for ending, compress in COMPRESS.items():
+        (folder / f"corpus{ending}").write_bytes(compress(data[:1000]) + compress(data[1000:]))
+        yield {"input_file": folder / f"corpus{ending}"}
+
+    parts = folder / "parts"
+    (parts / "b").mkdir(parents=True)
+    (parts / ".hidden").write_text("This is not part of the corpus.")
+    cut = text.index("\n", 700) + 1  # within a document, which continues in the next file
+    (parts / "a.txt").write_text(text[:cut])
+    (parts / "b" / "c.gz").write_bytes(COMPRESS[".gz"](text[cut:].encode()))
+    yield {"input_file": parts}
+    (folder / "list").write_text(f"{parts}/a.txt\n\n{parts}/b\n")
+    yield {"input_file": f"@{folder}/list"}
+
+    # An editor's line ends, blank lines and other keys make no difference.
+    objects = [{"id": 7, "body": document.replace("\n", "\r\n\n") + "\n"} for document in documents]
+    lines = "".join(json.dumps(row) + "\n" for row in objects)
+    (folder / "corpus.jsonl").write_text(lines)
+    yield {"input_file": folder / "corpus.jsonl", "text_field": "body"}
+    (folder / "dump").write_bytes(COMPRESS[".xz"](lines.encode()))
+    yield {"input_file": folder / "dump", "text_field": "body", "input_format": "jsonl"}
+    pq.write_table(pa.table({"id": range(len(documents)), "text": documents}), folder / "table", row_group_size=3)
+    yield {"input_file": folder / "table"}
+    (folder / "half.txt").write_text("\n\n".join(documents[:4]))
+    pq.write_table(pa.table({"body": documents[4:]}), folder / "half.parquet")
+    yield {"input_file": f"{folder}/half.txt,{folder}/half.parquet", "text_field": "body"}
+
+
+@pytest.mark.slow
+def test_the_same_corpus_in_every_format_gives_the_same(corpus_file, vocab_file, tmp_path):
+    text = open(corpus_file).read()
+    settings = {"vocab_file": vocab_file, "max_seq_length": 64, "max_predictions_per_seq": 10, "dupe_factor": 2}
+    records, vocabularies = [], []
+    for flags in corpora(tmp_path, text):
+        flags = {name: str(value) for name, value in flags.items()}
+        out, vocab = tmp_path / "out.tfrecord", tmp_path / "vocab.out"
+        create_pretraining_data.run(PretrainingDataConfig(**flags, **settings, output_file=str(out)))
+        build_vocab.run(VocabConfig(**flags, vocab_file=str(vocab), vocab_size=300))
+        records.append(out.read_bytes())
+        vocabularies.append(vocab.read_bytes())
+        assert records[-1] == records[0], flags
+        assert vocabularies[-1] == vocabularies[0], flags
+    assert len(records) == 11
+    assert len(records[0]) > 10_000
+
+
+def test_a_process_reads_them_and_locates_mistakes(vocab_file, tmp_path):
+    rows = "".join(json.dumps({"body": f"A boat.\nIt leans {number}."}) + "\n" for number in range(5))
+    dump = tmp_path / "corpus" / "dump.jsonl.zst"
+    dump.parent.mkdir()
+    dump.write_bytes(COMPRESS[".zst"](rows.encode()))
+    flags = {"input_file": dump.parent, "vocab_file": vocab_file, "output_file": tmp_path / "out"}
+    result = run_script("create_pretraining_data.py", **flags, text_field="body")
+    assert result.code == 0, result
+    assert "5 documents gave" in result.errors
+    result = run_script("create_pretraining_data.py", **flags)
+    assert_fails(result, f"error: {dump}, line 1: no key 'text'; the keys are 'body'")
+    dump.write_bytes(dump.read_bytes()[:-5])
+    result = run_script("create_pretraining_data.py", **flags, text_field="body")
+    assert_fails(result, f"error: {dump}: the zstd file ends too early, after line 0 of its text")

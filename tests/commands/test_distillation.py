@@ -1,0 +1,355 @@
+"""Whole runs with --teacher: what is stored of it, what a student learns of it, and teachers that do not fit."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import run_classifier, run_ner, run_pretraining, run_squad
+from official_bert.config.bert_config import BertConfig
+from official_bert.data.pipeline import training_batches
+from official_bert.data.tfrecord import read_records
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.tagging.options import TaggingConfig
+from tests.conftest import assert_refused, prints_error, run_script
+from tests.sentences import sentence
+
+WORDS = ("the", "rain", "snow", "warm", "broken", "harbour", "bridge")
+
+
+def without_dropout(config_file, folder, **changes):
+    """Writes an architecture of a file, with changes, that drops nothing out."""
+    config = {**json.loads(open(config_file).read()), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    path = folder / "bert_config.json"
+    path.write_text(json.dumps({**config, **changes}))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory, files_of_model):
+    """What every run of the classifier needs."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = random.Random(1)
+    for split, count in (("train", 32), ("dev", 9)):
+        rows = [f"{sentence(rng, row % 2)}\t{row % 2}\n" for row in range(count)]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    return {
+        **files_of_model, "task_name": "SST-2", "data_dir": str(folder), "max_seq_length": 24, "train_batch_size": 8,
+        "learning_rate": 1e-3, "num_train_epochs": 2.0, "do_train": True,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def teacher(base, tmp_path_factory):
+    """Output folder of a finished run."""
+    folder = str(tmp_path_factory.mktemp("teacher") / "out")
+    run_classifier.run(ClassifierConfig(**{**base, "output_dir": folder}))
+    return folder
+
+
+@pytest.fixture
+def student(base, one_layer_config_file, teacher, tmp_path):
+    """Flags of a student with a third of the layers."""
+    return {
+        **base, "bert_config_file": one_layer_config_file, "teacher": teacher, "output_dir": str(tmp_path / "student"),
+    }  # fmt: skip
+
+
+def weights_of(folder):
+    reader = CheckpointReader(folder, "folder")
+    return {name: reader.read(name) for name in reader.shapes if "adam" not in name}
+
+
+def stored_logits(path):
+    records = [tf.train.Example.FromString(record).features.feature for record in read_records(path)]
+    return np.array([record["teacher_logits"].float_list.value for record in records]), records
+
+
+@pytest.mark.slow
+def test_the_teacher_s_logits_lie_beside_each_record(student, teacher, tmp_path):
+    result = run_script("run_classifier.py", "--do_eval", **{**student, "do_train": "true"})
+    assert result.code == 0, result
+    logits, records = stored_logits(f"{student['output_dir']}/train.teacher.tf_record")
+    plain = [tf.train.Example.FromString(record) for record in read_records(f"{student['output_dir']}/train.tf_record")]
+    assert [dict(record.features.feature) for record in plain] == [
+        {name: value for name, value in record.items() if name != "teacher_logits"} for record in records
+    ]
+    rows = open(f"{student['data_dir']}/train.tsv").read().splitlines()[1:]
+    answers = Predictor(teacher)([row.split("\t")[0] for row in rows])
+    probabilities = tf.nn.softmax(logits).numpy()
+    assert probabilities == pytest.approx(
+        np.array([list(answer.probabilities.values()) for answer in answers]), abs=1e-5
+    )
+    assert np.ptp(probabilities[:, 0]) > 0.01
+    losses = [json.loads(line) for line in open(f"{student['output_dir']}/metrics.jsonl")]
+    assert losses[0]["soft_target_loss"] > 0
+
+    more = {**student, "num_train_epochs": 3.0}
+    again = run_script("run_classifier.py", **{**more, "do_train": "true"})
+    assert "train.teacher.tf_record is up to date" in again.errors, again
+    assert "using the weights of" not in again.errors
+
+
+def trained_weights(student, folder, **changes):
+    run_classifier.run(ClassifierConfig(**{**student, **changes, "output_dir": str(folder)}))
+    return weights_of(str(folder))
+
+
+def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
+    turned = tmp_path / "turned"
+    turned.mkdir()
+    header, *rows = open(f"{student['data_dir']}/train.tsv").read().splitlines()
+    flipped = [f"{row[:-1]}{1 - int(row[-1])}" for row in rows]
+    (turned / "train.tsv").write_text("\n".join([header, *flipped, ""]))
+    with_labels = trained_weights(student, tmp_path / "labels", soft_target_weight=1.0)
+    with_others = trained_weights(student, tmp_path / "others", soft_target_weight=1.0, data_dir=str(turned))
+    for name, values in with_labels.items():
+        assert np.array_equal(values, with_others[name]), name
+
+
+@pytest.mark.slow
+def test_a_teacher_without_weight_changes_nothing(student, tmp_path):
+    without_weight = trained_weights(student, tmp_path / "no_weight", soft_target_weight=0.0)
+    alone = trained_weights(student, tmp_path / "alone", teacher=None)
+    for name, values in alone.items():
+        assert values == pytest.approx(without_weight[name], abs=1e-6), name
+    taught = trained_weights(student, tmp_path / "taught", soft_target_weight=1.0)
+    assert not np.allclose(taught["output_bias"], alone["output_bias"], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_another_teacher_is_asked_anew(base, student, tmp_path):
+    run_classifier.run(ClassifierConfig(**student))
+    path = f"{student['output_dir']}/train.teacher.tf_record"
+    before, _ = stored_logits(path)
+    other = str(tmp_path / "other")
+    run_classifier.run(ClassifierConfig(**{**base, "output_dir": other, "random_seed": 7}))
+    run_classifier.run(ClassifierConfig(**{**student, "teacher": other, "num_train_epochs": 3.0}))
+    after, _ = stored_logits(path)
+    assert before.shape == after.shape and not np.allclose(before, after)
+
+
+def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_of_model):
+    def refuse(changes, *parts):
+        assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, *parts)
+
+    refuse({"teacher": str(tmp_path)}, f"--teacher={tmp_path} is not the output folder of a finished run")
+    other_vocabulary = tmp_path / "vocab.txt"
+    tokens = open(files_of_model["vocab_file"]).read().splitlines()
+    other_vocabulary.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
+    refuse({"vocab_file": str(other_vocabulary)}, "is not the vocabulary that --teacher=", "vocab.txt")
+    refuse({"do_lower_case": False}, "do_lower_case=False, but the checkpoints in", "or another teacher")
+    copied = tmp_path / "copied"
+    shutil.copytree(teacher, copied)
+    (copied / "labels.json").write_text('["no", "yes"]')
+    refuse({"teacher": str(copied)}, "'no', 'yes'", "or another teacher")
+    settings = json.loads((copied / "run_config.json").read_text())
+    (copied / "run_config.json").write_text(json.dumps({**settings, "task": "tagging"}))
+    refuse({"teacher": str(copied)}, "was trained for tagging, not for classification; give another one")
+    for changes, message in (
+        ({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight has no effect without --teacher"),
+        ({"trainable_encoder": False}, "--teacher has no effect on a frozen encoder's outputs"),
+        ({"do_train": False, "do_eval": True}, "--teacher has no effect without --do_train"),
+        ({"soft_target_weight": 1.5}, "--soft_target_weight=1.5: must be at most 1"),
+    ):
+        with prints_error(message, ClassifierConfig):
+            ClassifierConfig(**{**student, **changes})
+
+
+@pytest.mark.slow
+def test_layers_are_learned_through_projections(student, teacher, tmp_path):
+    settings = {**student, "soft_target_weight": 0.0, "learning_rate": 3e-3, "log_steps": 1, "num_train_epochs": 6.0}
+    folders = {name: str(tmp_path / name) for name in ("layers", "no layers")}
+    run_classifier.run(ClassifierConfig(**{**settings, "hidden_state_weight": 1.0, "output_dir": folders["layers"]}))
+    run_classifier.run(ClassifierConfig(**{**settings, "output_dir": folders["no layers"]}))
+    losses = [json.loads(line) for line in open(f"{folders['layers']}/metrics.jsonl")]
+    assert losses[-1]["hidden_state_loss"] < 0.8 * losses[0]["hidden_state_loss"]
+    projections = {"distillation/embeddings/kernel", "distillation/layers/kernel"}
+    saved = {name: weights_of(folder).keys() for name, folder in folders.items()}
+    assert saved["layers"] - saved["no layers"] == projections
+
+    # The student alone is what is evaluated, used and loaded again.
+    run_classifier.run(
+        ClassifierConfig(**{**settings, "teacher": None, "output_dir": folders["layers"], "do_train": False,
+                            "do_eval": True, "soft_target_weight": 0.5})
+    )  # fmt: skip
+    texts = ["the rain is warm", "a broken bridge"]
+    answers = [Predictor(folder)(texts)[0].probabilities for folder in folders.values()]
+    assert answers[0] != answers[1]
+
+    for changes, message in (
+        (
+            {"teacher_layers": "0,1"},
+            "--teacher_layers=0,1 names 2 layers; name one of the teacher's for each of the 1 of",
+        ),
+        ({"teacher_layers": "7"}, "--teacher_layers=7: there is no layer 7; the teacher's are 0 to 2"),
+    ):
+        assert_refused(
+            run_classifier.run, ClassifierConfig, {**student, "hidden_state_weight": 1.0, **changes}, message
+        )
+    for changes, message in (
+        ({"teacher_layers": "0"}, "--teacher_layers has no effect without --hidden_state_weight"),
+        ({"teacher_layers": "x", "hidden_state_weight": 1.0}, "--teacher_layers=x: give whole numbers"),
+        ({"hidden_state_weight": 1.0, "long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
+        ({"hidden_state_weight": 1.0, "teacher": None}, "--hidden_state_weight has no effect without --teacher"),
+    ):
+        with prints_error(message, ClassifierConfig):
+            ClassifierConfig(**{**student, **changes})
+
+
+def made_squad(path):
+    rng, paragraphs = random.Random(1), []
+    for number in range(12):
+        words = [rng.choice(WORDS) for _ in range(rng.randrange(4, 20))]
+        place = rng.randrange(len(words))
+        answer = {"text": words[place], "answer_start": len(" ".join([*words[:place], ""])) if place else 0}
+        question = {"id": str(number), "question": "what was it", "answers": [answer]}
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    path.write_text(json.dumps({"version": "made", "data": [{"title": "made", "paragraphs": paragraphs}]}))
+    return str(path)
+
+
+def made_sentences(path):
+    rng = random.Random(1)
+    sentences = [[rng.choice(WORDS) for _ in range(rng.randrange(2, 9))] for _ in range(16)]
+    path.write_text("\n".join("".join(f"{word} {'B-X' if word[0] == 'b' else 'O'}\n" for word in s) for s in sentences))
+    return str(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["squad", "ner"])
+def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(script, tmp_path, files_of_model, model_dir):
+    flags = {
+        **files_of_model, "bert_config_file": without_dropout(files_of_model["bert_config_file"], tmp_path),
+        "max_seq_length": 32, "train_batch_size": 4, "learning_rate": 1e-3, "num_train_epochs": 1.0, "do_train": True,
+        "log_steps": 1,
+    }  # fmt: skip
+    if script == "squad":
+        run, config_class = run_squad.run, SquadConfig
+        flags.update(train_file=made_squad(tmp_path / "train.json"), doc_stride=8, max_query_length=6)
+    else:
+        run, config_class = run_ner.run, TaggingConfig
+        made_sentences(tmp_path / "train.conll")
+        flags.update(data_dir=str(tmp_path), train_file=str(tmp_path / "train.conll"))
+    folders = {name: str(tmp_path / name) for name in ("teacher", "copy", "other")}
+    run(config_class(**flags, output_dir=folders["teacher"]))
+    for name, start in (("copy", folders["teacher"]), ("other", files_of_model["init_checkpoint"])):
+        more = {"teacher": folders["teacher"], "init_checkpoint": start, "output_dir": folders[name]}
+        run(config_class(**{**flags, **more}))
+    first = {
+        name: json.loads(open(f"{folders[name]}/metrics.jsonl").readline())["soft_target_loss"]
+        for name in ("copy", "other")
+    }
+    # A tagger drops out 10% before its last layer; nothing else differs between a teacher and its copy.
+    assert first["copy"] < (1e-6 if script == "squad" else 0.2 * first["other"])
+    assert first["other"] > 1e-4
+
+
+@pytest.fixture
+def pretraining(records_file, model_dir, tmp_path):
+    """Flags of pretraining that drops nothing out, with the golden model as the teacher."""
+    return {
+        "input_file": records_file, "output_dir": str(tmp_path / "out"), "teacher": f"{model_dir}/bert_model.ckpt",
+        "log_steps": 1,
+        "bert_config_file": without_dropout(model_dir / "bert_config.json", tmp_path), "max_seq_length": 64,
+        "max_predictions_per_seq": 10, "train_batch_size": 8, "num_train_steps": 3, "num_warmup_steps": 1,
+        "do_train": True, "learning_rate": 1e-3,
+    }  # fmt: skip
+
+
+def first_losses(folder):
+    return json.loads(open(f"{folder}/metrics.jsonl").readline())
+
+
+@pytest.mark.slow
+def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, model_dir, tmp_path):
+    run_pretraining.run(PretrainingConfig(**pretraining, init_checkpoint=str(model_dir / "bert_model.ckpt")))
+    copy = first_losses(pretraining["output_dir"])
+    assert copy["soft_target_loss"] == pytest.approx(0, abs=1e-4)
+    assert copy["cosine_loss"] == pytest.approx(0, abs=1e-5)
+    alone = {**pretraining, "teacher": None, "output_dir": str(tmp_path / "alone")}
+    run_pretraining.run(PretrainingConfig(**alone, init_checkpoint=str(model_dir / "bert_model.ckpt")))
+    alone = first_losses(alone["output_dir"])
+    assert copy["masked_lm_loss"] == pytest.approx(2 * alone["masked_lm_loss"], rel=1e-5)
+    assert copy["next_sentence_loss"] == pytest.approx(alone["next_sentence_loss"], rel=1e-5)
+    saved = CheckpointReader(pretraining["output_dir"], "folder").shapes
+    assert {name for name in saved if "adam" not in name} >= set(
+        CheckpointReader(f"{model_dir}/bert_model.ckpt", "golden").shapes
+    )
+
+    small = {**pretraining, "output_dir": str(tmp_path / "small"), "num_train_steps": 30, "masked_lm_weight": 0.0}
+    small["bert_config_file"] = without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1)
+    run_pretraining.run(
+        PretrainingConfig(**small, hidden_state_weight=3.0, do_eval=True, gradient_accumulation_steps=2)
+    )
+    lines = [json.loads(line) for line in open(f"{small['output_dir']}/metrics.jsonl") if '"train"' in line]
+    assert lines[-1]["soft_target_loss"] < 0.9 * lines[0]["soft_target_loss"]
+    assert lines[-1]["cosine_loss"] < 0.8 * lines[0]["cosine_loss"]
+
+
+def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir, tmp_path, records_file):
+    """Of one batch, computed here from what two models answer."""
+
+    config = BertConfig.from_json_file(without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1))
+    task = DistilledPretrainingTask(
+        config,
+        teacher=f"{model_dir}/bert_model.ckpt",
+        temperature=2.0,
+        soft_target_weight=5.0,
+        masked_lm_weight=2.0,
+        hidden_state_weight=1.0,
+        max_seq_length=64,
+        max_predictions_per_seq=10,
+        eval_batch_size=8,
+    )
+    model = task.build_model()
+    batch = next(iter(training_batches([records_file], task.schema, batch_size=4, num_records=100, seed=1)))
+    outputs = model(batch)
+    losses = task.losses(outputs, batch)
+    golden = PretrainingModel.from_checkpoint(f"{model_dir}/bert_model.ckpt")
+    inputs = {name: batch[name] for name in golden.INPUTS}
+    p = tf.nn.softmax(golden(inputs)["masked_lm_logits"] / 2).numpy().astype(np.float64)
+    q = tf.nn.softmax(outputs.outputs["masked_lm_logits"] / 2).numpy().astype(np.float64)
+    weights = batch["masked_lm_weights"].numpy()
+    expected = 5 * 4 * np.sum(np.sum(p * np.log(p / q), axis=-1) * weights)
+    assert float(losses["soft_target"].total) == pytest.approx(expected, rel=1e-4)
+    assert float(losses["soft_target"].weight) == pytest.approx(weights.sum(), rel=1e-4)
+    encoded = [
+        part.encoder(*[batch[name] for name in golden.INPUTS[:3]])["sequence_output"] for part in (golden, model)
+    ]
+    first, second = (layer.numpy() for layer in encoded)
+    cosine = np.sum(first * second, -1) / np.linalg.norm(first, axis=-1) / np.linalg.norm(second, axis=-1)
+    expected = np.sum((1 - cosine) * batch["input_mask"].numpy())
+    assert float(losses["cosine"].total) == pytest.approx(expected, rel=1e-4)
+
+
+def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_path, model_dir):
+    def refuse(changes, *parts):
+        assert_refused(run_pretraining.run, PretrainingConfig, {**pretraining, **changes}, *parts)
+
+    config_file = pretraining["bert_config_file"]
+    (tmp_path / "narrow").mkdir()
+    narrow = without_dropout(config_file, tmp_path / "narrow", hidden_size=16, num_attention_heads=2)
+    refuse({"bert_config_file": narrow}, "hidden_size", "cannot be compared; give --hidden_state_weight=0")
+    vocab_size = json.loads(open(config_file).read())["vocab_size"]
+    (tmp_path / "large").mkdir()
+    large = without_dropout(config_file, tmp_path / "large", vocab_size=vocab_size + 1)
+    refuse({"bert_config_file": large}, f"vocab_size={vocab_size} and the student {vocab_size + 1}")
+    headless = str(tmp_path / "headless")
+    BertEncoder.from_checkpoint(f"{model_dir}/bert_model.ckpt").save_checkpoint(headless)
+    refuse({"teacher": headless}, "cls/predictions", headless)
+    (tmp_path / "headless" / "bert_config.json").unlink()
+    refuse({"teacher": headless}, "there is no bert_config.json beside", "copy it there")
+    refuse({"teacher": str(tmp_path / "none")}, str(tmp_path / "none"))
+    with prints_error("--masked_lm_weight has no effect without --teacher", PretrainingConfig):
+        PretrainingConfig(**{**pretraining, "teacher": None, "masked_lm_weight": 1.0})

@@ -1,0 +1,273 @@
+"""What `extract_features.py` writes, from files to files; how vectors are made: tests/inference/test_features.py."""
+
+import io
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.commands import extract_features
+from official_bert.commands.extract_features import FeatureConfig
+from official_bert.inference import features as features_module
+from tests.conftest import GOLDEN, assert_refused
+
+GOLDEN_OUTPUT = GOLDEN / "extract_features" / "extract_features_output.jsonl"
+INPUT = GOLDEN / "inputs" / "extract_features.txt"
+TEXTS = INPUT.read_text().splitlines()
+
+
+@pytest.fixture
+def flags(files_of_model, tmp_path):
+    """The command of the golden output."""
+    return {
+        **files_of_model,
+        "input_file": str(INPUT),
+        "output_file": str(tmp_path / "out.jsonl"),
+        "layers": "-1,-2",
+        "max_seq_length": 24,
+        "batch_size": 2,
+    }
+
+
+@pytest.fixture
+def extract(flags, tmp_path):
+    """Runs with other flags, and gives the path of the output."""
+
+    def run(**changes):
+        ending = changes.get("output_format", "jsonl")
+        flags.setdefault("output_file", str(tmp_path / "out.jsonl"))
+        given = {**flags, "output_file": str(tmp_path / f"out.{ending}"), **changes}
+        extract_features.run(FeatureConfig(**given))
+        return given["output_file"]
+
+    return run
+
+
+def read_lines(path):
+    with open(path) as source:
+        return [json.loads(line) for line in source]
+
+
+def token_vectors(line):
+    """The vectors of a line of JSON, [S, K, D]."""
+    return np.array([[layer["values"] for layer in token["layers"]] for token in line["features"]])
+
+
+def test_json_lines_are_those_of_the_reference(extract):
+    written, expected = read_lines(extract()), read_lines(GOLDEN_OUTPUT)
+    assert len(written) == len(expected) == 3
+    for line, golden in zip(written, expected, strict=True):
+        assert list(line) == list(golden) == ["linex_index", "features"]
+        assert line["linex_index"] == golden["linex_index"]
+        assert [list(token) for token in line["features"]] == [["token", "layers"]] * len(golden["features"])
+        assert [token["token"] for token in line["features"]] == [token["token"] for token in golden["features"]]
+        for token in line["features"]:
+            assert [list(layer) for layer in token["layers"]] == [["index", "values"]] * 2
+            assert [layer["index"] for layer in token["layers"]] == [-1, -2]
+        # Both are rounded to six decimals.
+        np.testing.assert_allclose(token_vectors(line), token_vectors(golden), rtol=0, atol=5e-6)
+
+
+def test_numbers_are_rounded_and_written_as_python_does(extract):
+    with open(extract()) as written, open(GOLDEN_OUTPUT) as golden:
+        for line, expected in zip(written, golden, strict=True):
+            assert len(line) == pytest.approx(len(expected), abs=60)  # no digits of float32 beyond the sixth
+            assert line == json.dumps(json.loads(line)) + "\n"
+            values = token_vectors(json.loads(line)).ravel().tolist()
+            assert values == [round(value, 6) for value in values]
+
+
+def test_all_formats_hold_the_same_vectors(extract):
+    expected = [token_vectors(line) for line in read_lines(extract())]
+    with np.load(extract(output_format="npz")) as arrays:
+        assert arrays["layers"].tolist() == [-1, -2]
+        assert arrays["linex_index"].tolist() == [0, 1, 2]
+        assert arrays["vectors"].dtype == np.float32
+        offsets = arrays["offsets"]
+        for number, vectors in enumerate(expected):
+            np.testing.assert_allclose(arrays["vectors"][offsets[number] : offsets[number + 1]], vectors, atol=1e-6)
+        assert len(arrays["token_ids"]) == offsets[-1] == sum(map(len, expected))
+    dataset = tf.data.TFRecordDataset(extract(output_format="tfrecord"))
+    for number, record in enumerate(dataset.as_numpy_iterator()):
+        feature = tf.train.Example.FromString(record).features.feature
+        assert feature["linex_index"].int64_list.value == [number]
+        vectors = np.reshape(feature["vectors"].float_list.value, feature["shape"].int64_list.value)
+        np.testing.assert_allclose(vectors, expected[number], atol=1e-6)
+        assert len(feature["token_ids"].int64_list.value) == len(vectors)
+    assert number == 2
+
+
+def test_pooled_formats_hold_a_vector_a_text_and_layer(extract):
+    expected = np.array([token_vectors(line).mean(axis=0) for line in read_lines(extract())])  # [N, K, D]
+    lines = read_lines(extract(pooling="mean"))
+    assert list(lines[1]) == ["linex_index", "layers"]
+    values = [[layer["values"] for layer in line["layers"]] for line in lines]
+    np.testing.assert_allclose(values, expected, atol=2e-6)
+    np.testing.assert_allclose(np.load(extract(pooling="mean", output_format="npy")), expected, atol=2e-6)
+    with np.load(extract(pooling="mean", output_format="npz", dtype="float16")) as arrays:
+        assert arrays["vectors"].dtype == np.float16
+        assert sorted(arrays) == ["layers", "linex_index", "vectors"]
+        np.testing.assert_allclose(arrays["vectors"], expected, atol=2e-3)
+
+
+def test_tables_give_the_texts_of_their_columns(extract, tmp_path):
+    expected = np.load(extract(pooling="cls", output_format="npy"))
+    rows = [text.split(" ||| ") for text in TEXTS]
+    pairs = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
+    (tmp_path / "t.tsv").write_text("id\ta\tb\n" + "".join(f"0\t{a}\t{b}\n" for a, b in pairs))
+    (tmp_path / "t.csv").write_text("".join(f'"{b}","{a}"\n' for a, b in pairs))
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"a": a, "b": b}) + "\n" for a, b in pairs))
+    (tmp_path / "t.data").write_text((tmp_path / "t.jsonl").read_text())
+    for name, columns in {
+        "t.tsv": {"text_column": "a", "text_b_column": "2"},
+        "t.csv": {"text_column": "1", "text_b_column": "0", "has_header": False},
+        "t.jsonl": {"text_column": "a", "text_b_column": "b"},
+        "t.data": {"text_column": "a", "text_b_column": "b", "input_format": "jsonl"},
+    }.items():
+        path = extract(input_file=str(tmp_path / name), pooling="cls", output_format="npy", **columns)
+        np.testing.assert_allclose(np.load(path), expected, atol=1e-6, err_msg=name)
+
+
+def test_pipes(extract, monkeypatch, tmp_path):
+    expected = read_lines(extract())
+    pipe = tmp_path / "stdin"
+    pipe.write_bytes(INPUT.read_bytes())
+    written = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", written)
+    monkeypatch.setattr("official_bert.data.text_inputs._STANDARD_INPUT", str(pipe))
+    extract(input_file="-", output_file="-")
+    lines = [json.loads(line) for line in written.buffer.getvalue().splitlines()]
+    assert [line["linex_index"] for line in lines] == [0, 1, 2]
+    for line, other in zip(lines, expected, strict=True):
+        np.testing.assert_allclose(token_vectors(line), token_vectors(other), atol=2e-6)
+
+
+class TestShards:
+    """Several output files, of which finished ones are kept."""
+
+    @pytest.fixture
+    def run(self, extract, tmp_path):
+        """Makes shards of two texts; gives the shards' vectors and how many texts were computed."""
+        texts = tmp_path / "texts.txt"
+        texts.write_text("".join(f"{text}\n" for text in [*TEXTS, "the town", "the crates", "a"]))
+
+        def shards(**changes):
+            computed = []
+            original = features_module.FeatureExtractor._encoded
+
+            def counting(self, text):
+                computed.append(text.text_a)
+                return original(self, text)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(features_module.FeatureExtractor, "_encoded", counting)
+                given = {"output_format": "npz", "pooling": "mean", "shard_size": 2, "input_file": str(texts)}
+                extract(**{**given, **changes})
+            names = sorted(name for name in os.listdir(tmp_path) if name.startswith("out-") and name.endswith(".npz"))
+            return [dict(np.load(tmp_path / name)) for name in names], len(computed)
+
+        return shards
+
+    def test_together_they_are_the_single_file(self, run, extract, tmp_path):
+        shards, _ = run()
+        path = extract(output_format="npz", pooling="mean", input_file=str(tmp_path / "texts.txt"))
+        assert [shard["linex_index"].tolist() for shard in shards] == [[0, 1], [2, 3], [4, 5]]
+        with np.load(path) as single:
+            np.testing.assert_allclose(
+                np.concatenate([shard["vectors"] for shard in shards]), single["vectors"], atol=1e-6
+            )
+
+    def test_finished_ones_are_kept_and_others_made_again(self, run, tmp_path):
+        first, num_computed = run()
+        assert num_computed == 6
+        assert run()[1] == 0
+        (tmp_path / "out-00001.npz").write_bytes(b"cut off")
+        (tmp_path / "out-00002.npz.json").unlink()
+        again, num_computed = run()
+        assert num_computed == 4
+        for shard, other in zip(first, again, strict=True):
+            np.testing.assert_array_equal(shard["vectors"], other["vectors"])
+
+    @pytest.mark.slow
+    def test_other_texts_or_settings_make_them_again(self, run, tmp_path):
+        run()
+        texts = tmp_path / "texts.txt"
+        texts.write_text(texts.read_text().replace("the crates\n", "the harbour\n"))
+        assert run()[1] == 2
+        assert run(pooling="max")[1] == 6
+        assert run(pooling="max", layers="-2,-1")[1] == 6
+        assert run(strip_accents=False)[1] == 6
+        assert run(strip_accents=False)[1] == 0
+        assert run(do_lower_case=False)[1] == 6
+        assert run(do_lower_case=False, basic_tokenize=False)[1] == 6
+
+    def test_shards_of_a_longer_run_are_named(self, run, tmp_path, caplog):
+        run()
+        texts = tmp_path / "texts.txt"
+        texts.write_text("".join(texts.read_text().splitlines(keepends=True)[:4]))
+        with caplog.at_level("WARNING", logger="absl"):
+            run()
+        assert "1 shards of an earlier run over more texts remain, from out-00002.npz on" in caplog.text
+
+
+class TestMistakes:
+    """What is refused, in a line, with the old output left as it was."""
+
+    @pytest.mark.parametrize(
+        ("changes", "parts"),
+        [
+            (
+                {"layers": "-1,4"},
+                ["--layers=-1,4: there is no layer 4 in a model of 3 layers", "from -1 (the last) to -3"],
+            ),
+            ({"layers": "-4"}, ["there is no layer -4"]),
+            ({"layers": "last"}, ["--layers=last: give whole numbers"]),
+            ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
+            ({"input_file": "absent"}, ["--input_file: there is no absent"]),
+            ({"output_file": "absent/out"}, ["the folder absent does not exist"]),
+            ({"output_format": "npy"}, ["--output_format=npy holds one vector per text"]),
+            ({"output_file": "-", "output_format": "npz"}, ["standard output takes jsonl"]),
+            ({"dtype": "float16"}, ["--dtype has no effect without --output_format=npz or npy"]),
+            ({"text_b_column": "b"}, ["--text_b_column has no effect without --text_column"]),
+            ({"input_file": str(GOLDEN / "README.md"), "text_column": "a"}, ["must end in one of .tsv"]),
+            ({"num_replicas": 0, "master": "x"}, ["--master=x: TensorFlow 2 has no session masters"]),
+        ],
+    )
+    def test_flags_and_files_that_do_not_serve(self, flags, changes, parts):
+        assert_refused(extract_features.run, FeatureConfig, {**flags, **changes}, *parts)
+
+    @pytest.mark.parametrize(
+        ("content", "changes", "part"),
+        [
+            (b"", {}, "in.tsv is empty"),
+            (b"fine\nna\xefve\n", {}, "in.tsv, line 2: byte 0xef"),
+            (b"a\tb\n1\n", {"text_column": "b"}, "in.tsv, line 2: there is no column 1 (counted from 0), only 1"),
+            (b"a\tb\n1\t2\n", {"text_column": "c"}, "in.tsv, line 1: no column 'c'; the columns are 'a', 'b'"),
+            (b"a\tb\n", {"text_column": "a"}, "in.tsv is empty"),
+            (b'{"a": 1}\n', {"text_column": "a", "input_format": "jsonl"}, "in.tsv, line 1: 'a' is 1"),
+        ],
+    )
+    def test_input_that_cannot_be_read_leaves_the_old_output(self, flags, tmp_path, content, changes, part):
+        (tmp_path / "in.tsv").write_bytes(content)
+        for name, more in (("old.jsonl", {}), ("old.npz", {"output_format": "npz"})):
+            (tmp_path / name).write_text("old")
+            given = {**flags, "input_file": tmp_path / "in.tsv", "output_file": tmp_path / name, **changes, **more}
+            assert_refused(extract_features.run, FeatureConfig, given, part)
+            assert (tmp_path / name).read_text() == "old"
+        assert sorted(os.listdir(tmp_path)) == ["in.tsv", "old.jsonl", "old.npz"]
+
+    def test_the_input_is_not_overwritten(self, flags, tmp_path):
+        (tmp_path / "in.txt").write_text("a\n")
+        given = {**flags, "input_file": tmp_path / "in.txt", "output_file": tmp_path / "in.txt"}
+        assert_refused(extract_features.run, FeatureConfig, given, "is also an input; it would be overwritten")
+
+    def test_long_texts_are_counted(self, extract, caplog):
+        with caplog.at_level("INFO", logger="absl"):
+            extract(max_seq_length=8)
+        assert "2 texts have more than 8 wordpieces and were truncated" in caplog.text
+        with caplog.at_level("INFO", logger="absl"):
+            extract(max_seq_length=8, long_text="window")
+        assert "2 texts have more than 8 wordpieces and were read in windows" in caplog.text

@@ -1,0 +1,126 @@
+"""The table of GLUE, from folders as run_classifier.py leaves them; the numbers are worked out by hand."""
+
+import json
+
+import pytest
+
+from tests.conftest import assert_fails, run_cold, run_script
+
+LOSSES = {"global_step": 10, "loss": 0.5, "eval_loss": 0.5}
+MRPC = {"eval_accuracy_f1_mean": 0.85, "eval_accuracy": 0.8, "eval_f1": 0.9}
+
+
+def write_run(folder, task_name, results, config_folder="", **flags):
+    """Writes what the tool reads of an output folder; returns the folder."""
+    (folder / config_folder).mkdir(parents=True, exist_ok=True)
+    config = {"flags": {"task_name": task_name, "output_dir": str(folder), **flags}}
+    (folder / config_folder / "run_config.json").write_text(json.dumps(config))
+    lines = [f"{key} = {value}\n" for key, value in {**LOSSES, **results}.items()]
+    (folder / "eval_results.txt").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """MRPC with two seeds (85 and 87), CoLA (50), both parts of MNLI (84, 83), WNLI (56.5) and AX (30)."""
+    better = {"eval_accuracy_f1_mean": 0.87, "eval_accuracy": 0.83, "eval_f1": 0.91}
+    write_run(tmp_path / "mrpc1", "MRPC", MRPC, random_seed=1)
+    write_run(tmp_path / "mrpc2", "mrpc", better, random_seed=2)
+    write_run(tmp_path / "cola", "cola", {"eval_matthews_correlation": 0.5, "eval_accuracy": 0.8}, "eval")
+    parts = {"eval_accuracy": 0.84, "eval_accuracy_mismatched": 0.83}
+    write_run(tmp_path / "mnli", "mnli", {**parts, "loss_mismatched": 0.5, "eval_loss_mismatched": 0.5})
+    of_classes = {f"eval_{score}_{label}": 0.5 for score in ("precision", "recall", "f1", "count") for label in "01"}
+    write_run(tmp_path / "wnli", "wnli", {"eval_accuracy": 0.565, "eval_macro_f1": 0.5, **of_classes})
+    write_run(tmp_path / "ax", "ax", {"eval_matthews_correlation": 0.3, "eval_accuracy": 0.4})
+    return tmp_path
+
+
+def table(result):
+    """The rows of a TSV table, by their first cells."""
+    assert result.code == 0, result
+    rows = [line.split("\t") for line in result.output.splitlines()]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_every_task_has_its_row_and_the_average_its_tasks(folders):
+    result = run_cold("glue_average", output_dirs=f"{folders}/*", table_format="tsv")
+    missing = ["0", "", "", "yes", ""]
+    assert table(result) == {
+        "task": ["runs", "score", "std", "counts", "metrics"],
+        "CoLA": ["1", "50.00", "", "yes", "matthews_correlation 50.00, accuracy 80.00"],
+        "SST-2": missing,
+        "MRPC": ["2", "86.00", "1.41", "yes", "accuracy 81.50 (std 2.12), f1 90.50 (std 0.71)"],
+        "STS-B": missing,
+        "QQP": missing,
+        "MNLI": ["1", "83.50", "", "yes", "accuracy 84.00, accuracy_mismatched 83.00"],
+        "QNLI": missing,
+        "RTE": missing,
+        "WNLI": ["1", "56.50", "", "no", "accuracy 56.50"],
+        "AX": ["1", "30.00", "", "no", "matthews_correlation 30.00, accuracy 40.00"],
+        "average": ["", "73.17", "", "", "3 of 8 tasks; missing: SST-2, STS-B, QQP, QNLI, RTE"],  # (50 + 86 + 83.5) / 3
+    }
+    assert result.errors == ""
+
+
+def test_wnli_counts_if_wished(folders):
+    result = run_script("glue_average", "--count_wnli", output_dirs=f"{folders}/*", table_format="tsv")
+    rows = table(result)
+    assert (rows["WNLI"][3], rows["AX"][3]) == ("yes", "no")
+    assert rows["average"][1] == "69.00"  # (50 + 86 + 83.5 + 56.5) / 4
+    assert rows["average"][4].startswith("4 of 9 tasks; missing: SST-2,")
+
+
+def test_folders_are_listed_by_name_and_glob_and_count_once(folders):
+    result = run_script("glue_average", output_dirs=f"{folders}/mrpc1 , {folders}/mrpc*", table_format="tsv")
+    assert table(result)["MRPC"][:2] == ["2", "86.00"]
+
+
+def test_without_a_task_that_counts_there_is_no_average(folders):
+    result = run_script("glue_average", output_dirs=folders / "ax", table_format="tsv")
+    average = table(result)["average"]
+    assert (average[1], average[4]) == ("", "0 of 8 tasks; missing: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE")
+
+
+def test_the_table_is_aligned_unless_wished_otherwise(folders):
+    lines = run_script("glue_average", output_dirs=folders / "cola").output.splitlines()
+    assert lines[:2] == [
+        "task     runs  score  std  counts  metrics",
+        "CoLA        1  50.00       yes     matthews_correlation 50.00, accuracy 80.00",
+    ]
+    result = run_script("glue_average", output_dirs=folders / "cola", table_format="markdown")
+    assert result.output.startswith("| task    | runs | score | std | counts | metrics ")
+
+
+def test_averaging_runs_that_differ_in_more_than_their_seed_is_warned_of(folders):
+    write_run(folders / "mrpc2", "mrpc", MRPC, random_seed=2, learning_rate=2e-5)
+    result = run_script("glue_average", output_dirs=f"{folders}/mrpc*")
+    assert f"{folders}/mrpc1 and {folders}/mrpc2 are averaged but differ in --learning_rate" in result.errors
+
+
+@pytest.mark.parametrize(
+    ("task_name", "results", "parts"),
+    [
+        ("imdb", {"eval_accuracy": 0.5}, ["run: the task imdb is not one of GLUE's: cola, sst-2"]),
+        ("rte", {"eval_f1": 0.5, "eval_accuracy": 0.5}, ["eval_results.txt has the unknown key eval_f1"]),
+        ("mnli", {"eval_accuracy": 0.5}, ["eval_results.txt lacks eval_accuracy_mismatched"]),
+        ("rte", {"eval_accuracy": "high"}, ["eval_results.txt, line 4: 'eval_accuracy = high'"]),
+    ],
+)
+def test_results_of_something_else_are_a_mistake(tmp_path, task_name, results, parts):
+    folder = write_run(tmp_path / "run", task_name, results)
+    assert_fails(run_script("glue_average", output_dirs=folder), *parts)
+
+
+def test_a_folder_without_results_or_flags_is_a_mistake(folders):
+    (folders / "mrpc2" / "eval_results.txt").unlink()
+    result = run_script("glue_average", output_dirs=f"{folders}/mrpc1,{folders}/mrpc2")
+    assert_fails(result, "no file matches", "mrpc2/eval_results.txt")
+    (folders / "mrpc1" / "run_config.json").unlink()
+    assert_fails(run_script("glue_average", output_dirs=folders / "mrpc1"), "mrpc1 has no run_config.json")
+
+
+def test_a_folder_of_two_tasks_is_a_mistake(folders):
+    # AX evaluated with the model of MNLI, in the same folder: eval_results.txt is of one of them.
+    write_run(folders / "mnli", "ax", {"eval_matthews_correlation": 0.3, "eval_accuracy": 0.4}, "eval")
+    result = run_script("glue_average", output_dirs=folders / "mnli")
+    assert_fails(result, "mnli has runs of ax and mnli; evaluate each in its own folder")

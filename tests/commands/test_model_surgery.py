@@ -1,0 +1,156 @@
+"""`average_checkpoints` and `make_student`: new models of the weights of others."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
+from official_bert.commands import average_checkpoints, make_student
+from official_bert.commands.average_checkpoints import AveragingConfig
+from official_bert.commands.make_student import StudentConfig
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.support.errors import UserError
+from tests.conftest import assert_fails, run_script
+
+
+def arrays_of(path):
+    reader = CheckpointReader(str(path))
+    return {name: reader.read(name) for name in reader.shapes}
+
+
+@pytest.fixture
+def checkpoints(tmp_path, model_dir):
+    """Two runs' checkpoints of one architecture, with optimizer state, and the model's files beside them."""
+    arrays, rng = arrays_of(model_dir / "bert_model.ckpt"), np.random.default_rng(1)
+    paths = []
+    for number in range(2):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        (folder / "bert_config.json").write_text((model_dir / "bert_config.json").read_text())
+        weights = {name: array + rng.normal(0, 0.1, array.shape).astype(np.float32) for name, array in arrays.items()}
+        slots = {f"{name}/adam_m": array for name, array in weights.items()}
+        prefix = str(folder / f"model.ckpt-{number + 7}")
+        write_checkpoint(prefix, {**weights, **slots, "global_step": np.int64(number + 7)})
+        paths.append(prefix)
+    (tmp_path / "run0" / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    return paths
+
+
+def average(tmp_path, *paths):
+    average_checkpoints.run(AveragingConfig(checkpoints=",".join(paths), output_dir=str(tmp_path / "out")))
+    return tmp_path / "out"
+
+
+def test_the_average_is_that_of_every_number(checkpoints, tmp_path, model_dir):
+    out = average(tmp_path, *checkpoints)
+    found, (first, second) = arrays_of(out / "bert_model.ckpt"), map(arrays_of, checkpoints)
+    assert found.keys() == {name for name in first if not is_training_state(name, first)}
+    for name, array in found.items():
+        np.testing.assert_allclose(array, (first[name].astype(np.float64) + second[name]) / 2, rtol=1e-6)
+        assert array.dtype == np.float32
+    assert sorted(os.listdir(out)) == [
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt",
+    ]  # fmt: skip
+    assert BertEncoder.from_checkpoint(str(out)).config.num_hidden_layers == 3
+
+
+def test_what_cannot_be_averaged(checkpoints, tmp_path, model_dir):
+    arrays = arrays_of(checkpoints[0])
+    write_checkpoint(str(tmp_path / "run0" / "smaller.ckpt"), {**arrays, "bert/pooler/dense/bias": np.zeros(3, "f4")})
+    with pytest.raises(UserError, match=r"bert/pooler/dense/bias is \[32\] in the first and \[3\] in the second"):
+        average(tmp_path, checkpoints[0], str(tmp_path / "run0" / "smaller.ckpt"))
+    with pytest.raises(UserError, match="model.ckpt-7 is given twice; leave it out once"):
+        average(tmp_path, checkpoints[0], checkpoints[0])
+    with pytest.raises(UserError, match="checkpoints .*absent: no such checkpoint"):
+        average(tmp_path, checkpoints[0], str(tmp_path / "absent"))
+    config = json.loads((model_dir / "bert_config.json").read_text())
+    (tmp_path / "run1" / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
+    with pytest.raises(UserError, match="ckpt-7 and .*ckpt-8 are of different models, as the bert_config.json beside"):
+        average(tmp_path, *checkpoints)
+    (tmp_path / "run1" / "bert_config.json").unlink()
+    average(tmp_path, *checkpoints)
+    with pytest.raises(UserError, match="output_dir=.*out/bert_model.ckpt.index exists already; give another folder"):
+        average(tmp_path, *checkpoints)
+    for given in ("a", "a,", ","):
+        with pytest.raises(UserError, match="must be a list of at least two checkpoints"):
+            AveragingConfig(checkpoints=given, output_dir="out")
+
+
+@pytest.fixture
+def student_of(model_dir, vocab_file, tmp_path):
+    def make(**flags):
+        given = {
+            "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+            "bert_config_file": str(model_dir / "bert_config.json"),
+            "vocab_file": vocab_file,
+            "output_dir": str(tmp_path / "student"),
+        }
+        make_student.run(StudentConfig(**{**given, **flags}))
+        return tmp_path / "student"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("flags", "taken"),
+    [
+        ({"num_layers": 2}, [0, 1]),
+        ({"num_layers": 3}, [0, 1, 2]),
+        ({"layers": "0,2"}, [0, 2]),
+        ({"layers": "-1"}, [2]),
+        ({"layers": "0,1,2,0,1,2"}, [0, 1, 2, 0, 1, 2]),
+    ],
+)
+def test_layers_are_taken_as_they_are(student_of, model_dir, flags, taken):
+    student = student_of(**flags)
+    found, expected = arrays_of(student / "bert_model.ckpt"), arrays_of(model_dir / "bert_model.ckpt")
+    layers = {name.split("/")[2] for name in found if name.startswith("bert/encoder/")}
+    assert layers == {f"layer_{number}" for number in range(len(taken))}
+    for name, array in found.items():
+        parts = name.split("/")
+        if parts[1] == "encoder":
+            parts[2] = f"layer_{taken[int(parts[2].removeprefix('layer_'))]}"
+        np.testing.assert_array_equal(array, expected["/".join(parts)], err_msg=name)
+    assert set(expected) - set(found) <= {name for name in expected if name.startswith("bert/encoder/")}
+    # The vectors after the first layer are those of the other model's first one.
+    ids = np.array([[2, 75, 9, 3]])
+    encoder = BertEncoder.from_checkpoint(str(student))
+    other = BertEncoder.from_checkpoint(str(model_dir / "bert_model.ckpt"))
+    if taken[0] == 0:
+        np.testing.assert_allclose(encoder(ids)["encoder_layers"][0], other(ids)["encoder_layers"][0], atol=1e-6)
+    assert (student / "vocab.txt").read_bytes()
+
+
+def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
+    config = json.loads((model_dir / "bert_config.json").read_text())
+    (tmp_path / "other.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    (tmp_path / "long.txt").write_text("".join(f"piece{number}\n" for number in range(5000)))
+    for flags, message in (
+        ({"num_layers": 4}, "num_layers=4: .*bert_config.json has 3 layers; give at most so many"),
+        ({"layers": "0,3"}, "layers=0,3: there is no layer 3"),
+        ({"layers": "0,x"}, "--layers=0,x: give whole numbers separated by commas"),
+        ({"num_layers": 1, "layers": "0"}, "give either --num_layers or --layers"),
+        ({}, "give either --num_layers or --layers"),
+        (
+            {"num_layers": 1, "bert_config_file": str(tmp_path / "other.json")},
+            "has 3 layers, .*other.json 2; use",
+        ),
+        ({"num_layers": 1, "vocab_file": str(tmp_path / "long.txt")}, "long.txt has 5000 wordpieces"),
+    ):
+        with pytest.raises(UserError, match=message):
+            student_of(**flags)
+    assert not (tmp_path / "student").exists()
+    student_of(num_layers=1)
+    with pytest.raises(UserError, match="exists already; give another folder"):
+        student_of(num_layers=1)
+
+
+def test_the_tools_themselves(checkpoints, model_dir, tmp_path):
+    result = run_script("average_checkpoints", checkpoints=",".join(checkpoints), output_dir=tmp_path / "a")
+    assert result.code == 0 and "the average of 2 checkpoints" in result.errors, result
+    flags = {"init_checkpoint": tmp_path / "a", "bert_config_file": tmp_path / "a" / "bert_config.json"}
+    result = run_script("make_student", **flags, num_layers=2, output_dir=tmp_path / "b")
+    assert result.code == 0 and "with the layers 0, 1 of" in result.errors, result
+    assert_fails(run_script("make_student", **flags, num_layers=2, output_dir=tmp_path / "b"), "exists already")

@@ -1,0 +1,205 @@
+"""Output folders used again: resumed, evaluated, exported and moved; what is refused changes nothing in them."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert.commands import run_classifier
+from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from tests.conftest import prints_error
+
+WORDS = ("bright", "empty", "harbour", "town", "snow")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory, one_layer_config_file, vocab_file):
+    """Data and the model's files, in a place of their own."""
+    folder = tmp_path_factory.mktemp("given")
+    rng = random.Random(3)
+    for split in ("train", "dev"):
+        lines = [f"{' '.join(rng.choices(WORDS, k=5))}\t{rng.randrange(2)}\n" for _ in range(40)]
+        (folder / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
+    (folder / "test.tsv").write_text("index\tsentence\n0\tthe harbour\n1\tthe empty town\n")
+    shutil.copy(one_layer_config_file, folder)
+    shutil.copy(vocab_file, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(given, model_dir):
+    return {
+        "task_name": "SST-2",
+        "data_dir": str(given),
+        "bert_config_file": str(given / "bert_config.json"),
+        "vocab_file": str(given / "vocab.txt"),
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+        "max_seq_length": 16,
+        "train_batch_size": 8,
+        "num_train_epochs": 1.0,
+    }
+
+
+def run(settings, **changes):
+    run_classifier.run(ClassifierConfig(**{**settings, **changes}))
+
+
+@pytest.fixture(scope="module")
+def half_done(settings, tmp_path_factory):
+    """The folder of a run of ten steps that was stopped after its first five."""
+    folder = tmp_path_factory.mktemp("run") / "out"
+    run(settings, output_dir=str(folder), do_train=True)
+    config = json.loads((folder / "run_config.json").read_text())
+    config["flags"]["num_train_epochs"] = 2.0
+    (folder / "run_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def resumed(half_done, settings, tmp_path):
+    """Settings that resume a copy of that folder."""
+    shutil.copytree(half_done, tmp_path / "out")
+    return {**settings, "output_dir": str(tmp_path / "out"), "num_train_epochs": 2.0, "do_train": True}
+
+
+def contents(folder):
+    return {
+        os.path.join(place, name): hashlib.sha256(open(os.path.join(place, name), "rb").read()).hexdigest()
+        for place, _, names in os.walk(folder)
+        for name in names
+    }
+
+
+def other_vocabulary(settings, tmp_path):
+    lines = open(settings["vocab_file"], encoding="utf-8").read().splitlines()
+    lines[-2:] = lines[-1], lines[-2]
+    (tmp_path / "other.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return str(tmp_path / "other.txt")
+
+
+def other_architecture(settings, tmp_path, **changes):
+    values = json.loads(open(settings["bert_config_file"]).read())
+    (tmp_path / "other.json").write_text(json.dumps({**values, **changes}))
+    return str(tmp_path / "other.json")
+
+
+def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
+    before = contents(resumed["output_dir"])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(os.path.join(resumed["data_dir"], "dev.tsv"), elsewhere / "train.tsv")
+    vocabulary = {"vocab_file": other_vocabulary(resumed, tmp_path)}
+    only = {"do_train": False}
+    for changes, message in (
+        (
+            {"bert_config_file": other_architecture(resumed, tmp_path, num_attention_heads=1)},
+            "num_attention_heads is 1",
+        ),
+        (vocabulary, "other.txt is not the vocabulary that the checkpoints in .* use .*out/vocab.txt"),
+        ({**vocabulary, **only, "do_eval": True}, "other.txt is not the vocabulary"),
+        ({**vocabulary, **only, "do_predict": True}, "other.txt is not the vocabulary"),
+        ({**vocabulary, **only, "do_export": True, "export_dir": str(tmp_path / "export")}, "other.txt is not the voc"),
+        ({"data_dir": str(elsewhere)}, "was trained on other examples"),
+        ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
+        ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
+        (
+            {"optimizer": "lamb"},
+            "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, whose slots it has; use",
+        ),
+        ({"random_seed": 6}, "--random_seed=6, but .* --allow_inexact_resume or another --output_dir"),
+    ):
+        with prints_error(message, ClassifierConfig):
+            run(resumed, **changes)
+        assert contents(resumed["output_dir"]) == before, changes
+    assert not (tmp_path / "export").exists()
+    # Nor does a checkpoint that turns out to be damaged when it is read.
+    with open(os.path.join(resumed["output_dir"], "model.ckpt-5.data-00000-of-00001"), "r+b") as data:
+        data.seek(1000)
+        data.write(b"\xff" * 8)
+    before = contents(resumed["output_dir"])
+    with pytest.raises(UserError, match=r"model.ckpt-5.*; to resume from model.ckpt-0, the last intact checkpoint bef"):
+        run(resumed, fallback=False)
+    assert contents(resumed["output_dir"]) == before
+
+
+def test_what_changes_a_resumed_run_is_warned_of(resumed, caplog):
+    new_flags = {"end_learning_rate": 1e-6, "lr_schedule": "cosine", "layer_wise_lr_decay": 0.9}
+    run(resumed, learning_rate=1e-3, warmup_proportion=0.2, train_batch_size=4, allow_inexact_resume=True, **new_flags)
+    new_changes = tuple(f"{name}={value}" for name, value in new_flags.items())
+    for change in ("learning_rate=0.001", "warmup_proportion=0.2", "train_batch_size=4", *new_changes):
+        name = change.partition("=")[0]
+        assert f"{change}, but {resumed['output_dir']}/model.ckpt-5 was trained with {name}=" in caplog.text
+    assert caplog.text.count("the resumed run differs from an uninterrupted one") == 6
+    flags = json.loads(open(os.path.join(resumed["output_dir"], "run_config.json")).read())["flags"]
+    assert flags["train_batch_size"] == 4
+
+
+def test_what_changes_nothing_is_not_warned_of(resumed, caplog):
+    run(resumed, log_steps=3, save_checkpoints_steps=4, init_checkpoint=None)
+    assert "differs from an uninterrupted one" not in caplog.text
+    assert "newly initialized, and fine-tuning" not in caplog.text  # the weights are those of the folder
+
+
+def test_training_without_weights_to_begin_with_is_warned_of(settings, tmp_path, caplog):
+    run(settings, output_dir=str(tmp_path), init_checkpoint=None, do_train=True, num_train_epochs=0.2)
+    assert "no init_checkpoint: all weights are newly initialized" in caplog.text
+
+
+def test_an_output_folder_can_be_moved_and_needs_no_other_file(half_done, given, tmp_path):
+    texts = ["the harbour", "empty empty snow"]
+    expected = [result.probability for result in Predictor(half_done)(texts)]
+    shutil.copytree(half_done, tmp_path / "moved")
+    hidden = given.with_name("hidden")
+    given.rename(hidden)
+    try:
+        found = [result.probability for result in Predictor(tmp_path / "moved")(texts)]
+    finally:
+        hidden.rename(given)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_predictor_refuses_files_of_another_model(half_done, settings, tmp_path):
+    with pytest.raises(UserError, match="other.txt is not the vocabulary"):
+        Predictor(half_done, vocab_file=other_vocabulary(settings, tmp_path))
+    with pytest.raises(UserError, match="hidden_act is 'relu'"):
+        Predictor(half_done, bert_config_file=other_architecture(settings, tmp_path, hidden_act="relu"))
+
+
+def test_settings_of_wrong_types_are_named(half_done, tmp_path):
+    shutil.copytree(half_done, tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "run_config.json").read_text())
+    config["flags"]["max_seq_length"] = "16"
+    (tmp_path / "out" / "run_config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        UserError, match="out/run_config.json: max_seq_length is '16'; that is not a valid value of the flag"
+    ):
+        Predictor(tmp_path / "out")
+
+
+@pytest.mark.parametrize("damaged", ["data-00000-of-00001", pytest.param("index", marks=pytest.mark.slow)])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_ends_as_if_nothing_had_been(
+    resumed, tmp_path, caplog, damaged
+):
+    whole = str(tmp_path / "whole")
+    shutil.copytree(resumed["output_dir"], whole)
+    for end in ("index", "data-00000-of-00001"):
+        os.remove(os.path.join(whole, f"model.ckpt-5.{end}"))
+    with open(os.path.join(whole, "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-0"\n')
+    run({**resumed, "output_dir": whole})
+    folder = str(tmp_path / "broken")
+    shutil.copytree(resumed["output_dir"], folder)
+    path = os.path.join(folder, f"model.ckpt-5.{damaged}")
+    os.truncate(path, os.path.getsize(path) // 2)
+    run({**resumed, "output_dir": folder})
+    message = f"{folder}/model.ckpt-5: damaged; going on from {folder}/model.ckpt-0, the checkpoint before"
+    assert message in caplog.text
+    for end in ("index", "data-00000-of-00001"):
+        found, expected = (open(os.path.join(place, f"model.ckpt-10.{end}"), "rb").read() for place in (folder, whole))
+        assert found == expected

@@ -1,0 +1,489 @@
+"""`run_classifier.py` on small data of its own: training, evaluation and prediction of every kind of task."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import run_classifier
+from official_bert.inference.predictor import Predictor
+from official_bert.serving.servable import IDS_SCHEMA
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.published import DATASETS
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import WARM_AND_COLD, assert_fails, prints_error, run_script
+from tests.exports import TOLERANCE, ask
+from tests.reports import scores_of, sections_of
+from tests.sentences import BAD, GOOD, sentence
+from tests.tokenization.hard_texts import PRESPLIT, write_vocabulary
+
+CUSTOM = {"task_name": "custom", "text_a_column": "sentence", "label_column": "label", "train_file": "train.tsv"}
+
+
+def write_rows(path, header, rows):
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [*([header] if header else []), *rows]))
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """SST-2, MRPC and MNLI in their layouts, with a rule that a tiny model learns: the adjective decides."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = random.Random(1)
+    for split, count in (("train", 96), ("dev", 37), ("test", 11)):
+        labels = [rng.randrange(2) for _ in range(count)]
+        texts = [sentence(rng, label) for label in labels]
+        if split == "test":
+            write_rows(folder / "test.tsv", ("index", "sentence"), enumerate(texts))
+        else:
+            write_rows(folder / f"{split}.tsv", ("sentence", "label"), zip(texts, labels, strict=True))
+        lines = [
+            {"text": text, "tags": [GOOD[0]] * label, "score": label} for text, label in zip(texts, labels, strict=True)
+        ]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.fixture
+def settings(data_dir, one_layer_config_file, model_dir, vocab_file, tmp_path):
+    """What every run needs; tests add to it."""
+    return {
+        "task_name": "SST-2",
+        "data_dir": str(data_dir),
+        "bert_config_file": one_layer_config_file,
+        "vocab_file": vocab_file,
+        "output_dir": str(tmp_path / "out"),
+        "init_checkpoint": str(model_dir / "bert_model.ckpt"),
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "learning_rate": 1e-3,
+    }
+
+
+def run(settings, **more):
+    run_classifier.run(ClassifierConfig(**settings, **more))
+
+
+def table(settings, name):
+    with open(os.path.join(settings["output_dir"], name), encoding="utf-8") as source:
+        return [line.rstrip("\n").split("\t") for line in source]
+
+
+def results(settings):
+    with open(os.path.join(settings["output_dir"], "eval_results.txt"), encoding="utf-8") as source:
+        return {key: float(value) for key, value in (line.rsplit(" = ", 1) for line in source)}
+
+
+def assert_reported(settings, suffix=""):
+    """The page has the lines of `eval_results.txt` that are of its split, character by character."""
+    lines = [
+        " = ".join(score) for score in scores_of(pathlib.Path(settings["output_dir"], f"report{suffix}.html")).items()
+    ]
+    with open(os.path.join(settings["output_dir"], "eval_results.txt"), encoding="utf-8") as source:
+        assert set(lines) <= set(source.read().splitlines())
+    assert len(lines) >= 4
+
+
+def probabilities(settings, name="test_results.tsv"):
+    return np.array(table(settings, name), np.float64)
+
+
+@WARM_AND_COLD
+def test_training_evaluation_and_prediction(settings, data_dir, files_of_model, start):
+    settings |= files_of_model
+    settings["num_train_epochs"] = 6.0
+    result = start("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
+    assert result.code == 0, result
+    assert "96 training examples, 72 steps" in result.errors
+    assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors
+    assert "newly initialized: output_weights" in result.errors
+    names = set(os.listdir(settings["output_dir"]))
+    assert {"train.tf_record", "eval.tf_record", "predict.tf_record", "eval_results.txt", "test_results.tsv"} <= names
+    assert {"model.ckpt-72.index", "checkpoint", "labels.json", "metrics.jsonl", "run_config.json"} <= names
+    scores = results(settings)
+    of_classes = {f"eval_{score}_{label}" for score in ("precision", "recall", "f1", "count") for label in "01"}
+    expected = of_classes | {"eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"}
+    assert list(scores) == sorted(expected)
+    assert "eval_f1_1 = " in result.errors
+    assert scores["global_step"] == 72
+    assert scores["eval_loss"] != scores["loss"]  # 37 examples in batches of 8
+    assert result.errors.count("eval_loss is the mean over all examples; loss, as in Google's BERT, is ") == 1
+    assert "compiling the training step" in result.errors
+    assert scores["eval_accuracy"] > 0.9
+
+    bare, readable = probabilities(settings), table(settings, "predictions.tsv")
+    assert bare.shape == (11, 2)
+    np.testing.assert_allclose(bare.sum(axis=1), 1, atol=1e-5)
+    assert readable[0] == ["guid", "text_a", "prediction", "probability", "0", "1"]
+    texts = [line.split("\t")[1] for line in (data_dir / "test.tsv").read_text().splitlines()[1:]]
+    assert [row[1] for row in readable[1:]] == texts
+    for row, shares in zip(readable[1:], bare, strict=True):
+        assert row[2] == str(shares.argmax())
+        np.testing.assert_allclose([float(cell) for cell in row[3:]], [shares.max(), *shares], atol=1e-6)
+        assert any(word in row[1] for word in (GOOD if row[2] == "1" else BAD))
+    assert table(settings, "SST-2.tsv") == [
+        ["index", "prediction"],
+        *([str(i), row[2]] for i, row in enumerate(readable[1:])),
+    ]
+    counts = np.array([row[1:] for row in table(settings, "confusion_matrix.tsv")[1:]], int)
+    assert counts.sum() == 37
+    assert np.trace(counts) / 37 == pytest.approx(scores["eval_accuracy"], rel=1e-6)
+    recalls = np.diag(counts) / counts.sum(axis=1)
+    assert [scores[f"eval_recall_{label}"] for label in "01"] == pytest.approx(recalls.tolist(), rel=1e-6)
+    assert [scores[f"eval_count_{label}"] for label in "01"] == counts.sum(axis=1).tolist()
+    assert scores["eval_macro_f1"] == pytest.approx((scores["eval_f1_0"] + scores["eval_f1_1"]) / 2, rel=1e-6)
+    assert json.loads(open(os.path.join(settings["output_dir"], "labels.json")).read()) == ["0", "1"]
+    assert_reported(settings)
+    report = sections_of(pathlib.Path(settings["output_dir"], "report.html"))
+    assert report["Confusion matrix"]["counts"] == counts.tolist()
+    assert sum(sum(bar[1]) for bar in report["Length"]["bars"]) == 37
+
+    # What evaluation alone prints of the same checkpoint, in a process of its own.
+    os.remove(os.path.join(settings["output_dir"], "eval_results.txt"))
+    assert run_script("run_classifier.py", "--do_eval", **settings).code == 0
+    assert results(settings) == scores
+    with open(os.path.join(settings["output_dir"], "run_config.json")) as source:
+        assert json.load(source)["flags"]["do_train"]  # evaluation does not overwrite what training wrote
+
+
+def test_padding_only_as_far_as_needed_changes_no_result(settings):
+    run(settings, do_eval=True, do_predict=True)
+    dynamic, dynamic_scores = probabilities(settings), results(settings)
+    run(settings, do_eval=True, do_predict=True, dynamic_padding=False)
+    np.testing.assert_allclose(probabilities(settings), dynamic, atol=1e-5)
+    for name, score in results(settings).items():
+        assert dynamic_scores[name] == pytest.approx(score, abs=1e-5)
+    assert len(set(map(tuple, dynamic.round(5)))) > 5  # the examples differ, so their order matters
+
+
+@pytest.mark.slow
+def test_two_devices_predict_what_one_does(settings, tmp_path):
+    run(settings, do_eval=True, do_predict=True)
+    one, scores = probabilities(settings), results(settings)
+    run({**settings, "output_dir": str(tmp_path / "two")}, do_eval=True, do_predict=True, num_replicas=2)
+    np.testing.assert_allclose(probabilities({"output_dir": str(tmp_path / "two")}), one, atol=1e-5)
+    assert results({"output_dir": str(tmp_path / "two")}) == pytest.approx(scores, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
+    run(settings, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
+    whole = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-12"))
+    resumed = {**settings, "output_dir": str(tmp_path / "resumed")}
+    os.mkdir(resumed["output_dir"])
+    for name in os.listdir(settings["output_dir"]):
+        if name.startswith("model.ckpt-5"):
+            shutil.copy(os.path.join(settings["output_dir"], name), resumed["output_dir"])
+    with open(os.path.join(resumed["output_dir"], "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-5"\n')
+    run(resumed, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
+    again = CheckpointReader(os.path.join(resumed["output_dir"], "model.ckpt-12"))
+    assert again.shapes == whole.shapes
+    for name in whole.shapes:
+        np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
+    # So high a rate that later evaluations are worse.
+    settings = {**settings, "learning_rate": 3e-2}
+    run(settings, do_train=True, num_train_epochs=20.0, eval_steps=6, early_stopping_patience=2)
+    best = os.path.join(settings["output_dir"], "best")
+    with open(os.path.join(best, "evaluations.json")) as source:
+        history = json.load(source)
+    scores = [score for _, score in history]
+    assert len(history) < 40, "did not stop early"
+    assert "report.html" not in os.listdir(settings["output_dir"])  # only of an evaluation that is asked for
+    assert scores.index(max(scores)) == len(scores) - 3
+    best_step = history[scores.index(max(scores))][0]
+    assert f"model.ckpt-{best_step}.index" in os.listdir(best)
+    assert f"model.ckpt-{history[-1][0]}.index" in os.listdir(settings["output_dir"])
+    # The same command again finds nothing to do.
+    run(settings, do_train=True, num_train_epochs=20.0, eval_steps=6, early_stopping_patience=2)
+    with open(os.path.join(best, "evaluations.json")) as source:
+        assert json.load(source) == history
+    run(settings, do_eval=True, use_best_checkpoint=True)
+    assert results(settings)["global_step"] == best_step
+    assert results(settings)["eval_accuracy"] == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_a_frozen_encoder_is_run_once(settings, files_of_model, capfd):
+    more = {"trainable_encoder": False, "feature_layers": "weighted_sum", "learning_rate": 2e-2}
+    settings = {**settings, **files_of_model, **more}
+    run(settings, do_train=True, do_eval=True, num_train_epochs=20.0)
+    scores = results(settings)
+    assert scores["eval_accuracy"] > 0.75
+    reader = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-240"))
+    initial = CheckpointReader(settings["init_checkpoint"])
+    for name in initial.shapes:
+        if name.startswith("bert/"):
+            np.testing.assert_array_equal(reader.read(name), initial.read(name), err_msg=name)
+    assert np.abs(reader.read("layer_weights")).max() > 0
+    assert not any("adam" in name for name in reader.shapes if name.startswith("bert/"))
+    features = os.path.join(settings["output_dir"], "eval.features.tf_record")
+    made = os.stat(features).st_mtime_ns
+    run(settings, do_eval=True)
+    assert os.stat(features).st_mtime_ns == made
+    assert results(settings) == scores
+
+
+@pytest.mark.slow
+def test_long_texts_are_read_in_windows(settings, tmp_path):
+    rng = random.Random(2)
+    fillers = [sentence(rng, True) for _ in range(10)]
+    for name, rows in {
+        "train": [(sentence(rng, label), label) for label in (0, 1) * 4],
+        "dev": [(sentence(rng, label) + " " + " ".join(fillers[: rng.randrange(8)]), label) for label in (0, 1) * 5],
+    }.items():
+        write_rows(tmp_path / f"{name}.tsv", ("sentence", "label"), rows)
+    settings = {**settings, "data_dir": str(tmp_path), "long_text": "window", "doc_stride": 12, "max_seq_length": 24}
+    outcomes = {}
+    for name, more in {
+        "mean": {},
+        "padded": {"dynamic_padding": False},
+        "max": {"window_pooling": "max"},
+        "cut": {"max_windows": 2},
+    }.items():
+        run({**settings, "output_dir": str(tmp_path / name)}, do_eval=True, **more)
+        outcomes[name] = results({"output_dir": str(tmp_path / name)})
+    assert outcomes["padded"] == pytest.approx(outcomes["mean"], abs=1e-5)
+    for name in ("max", "cut"):
+        assert abs(outcomes[name]["eval_loss"] - outcomes["mean"]["eval_loss"]) > 1e-6, name
+    run(settings, do_train=True, num_train_epochs=2.0)
+    assert "model.ckpt-2.index" in os.listdir(settings["output_dir"])
+
+
+def test_two_evaluation_parts_are_scored_together(settings, tmp_path):
+    rng = random.Random(3)
+    labels = ("contradiction", "entailment", "neutral")
+
+    def rows(count):
+        return [[i, *"......."[:7], sentence(rng, True), sentence(rng, i % 2), labels[i % 3]] for i in range(count)]
+
+    header = [f"column{number}" for number in range(11)]
+    for name, count in (("dev_matched", 9), ("dev_mismatched", 5), ("test_matched", 4), ("test_mismatched", 3)):
+        write_rows(tmp_path / f"{name}.tsv", header, rows(count))
+    settings = {**settings, "task_name": "mnli", "data_dir": str(tmp_path)}
+    run(settings, do_eval=True, do_predict=True, glue_submission=True)
+    of_classes = [f"eval_{score}_{label}" for score in ("precision", "recall", "f1", "count") for label in labels]
+    of_split = ("eval_accuracy", "eval_loss", "eval_macro_f1", "loss", *of_classes)
+    names = {f"{name}{suffix}" for name in of_split for suffix in ("", "_mismatched")}
+    assert set(results(settings)) == names | {"global_step"}
+    assert len(table(settings, "test_results.tsv")) == 4 and len(table(settings, "test_results_mismatched.tsv")) == 3
+    assert len(table(settings, "MNLI-m.tsv")) == 5 and len(table(settings, "MNLI-mm.tsv")) == 4
+    assert {row[1] for row in table(settings, "MNLI-m.tsv")[1:]} <= set(labels)
+    assert table(settings, "predictions.tsv")[0][:3] == ["guid", "text_a", "text_b"]
+    assert_reported(settings)
+    assert_reported(settings, "_mismatched")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
+def test_data_of_ones_own(settings, problem):
+    settings |= {"task_name": "custom", "text_a_column": "text"}
+    settings |= {"train_file": "train.jsonl", "eval_file": "dev.jsonl", "predict_file": "test.jsonl"}
+    settings["label_column"] = "tags" if problem == "multi_label" else "score"
+    if problem != "single_label":
+        settings[problem] = True
+    if problem == "multi_label":
+        settings["labels"] = "bright,empty"
+    num_train_epochs = 24.0 if problem == "multi_label" else 8.0  # half of its loss is a label that is never given
+    run(settings, do_train=True, do_eval=True, do_predict=True, num_train_epochs=num_train_epochs)
+    scores, header = results(settings), table(settings, "predictions.tsv")[0]
+    if problem == "single_label":
+        assert scores["eval_accuracy"] > 0.8 and header[-2:] == ["0", "1"]
+    elif problem == "multi_label":
+        assert scores["eval_micro_f1"] > 0.8 and header[-2:] == ["bright", "empty"]
+    else:
+        assert scores["eval_pearson"] > 0.7 and header[-1] == "prediction"
+        assert all(len(row) == 1 for row in table(settings, "test_results.tsv"))
+    assert_reported(settings)
+    # The labels stay those of the training, though nothing tells them now.
+    for name in ("train_file", "labels"):
+        settings.pop(name, None)
+    run(settings, do_eval=True)
+    assert results(settings) == scores
+
+
+def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
+    settings |= {**CUSTOM, "eval_file": "dev.tsv", "predict_file": "dev.tsv"}
+    run(settings, do_train=True, num_train_epochs=1.0)
+    made = {
+        name: (tmp_path / "out" / name).read_bytes() for name in ("labels.json", "train.tf_record", "run_config.json")
+    }
+    (tmp_path / "other.tsv").write_text("sentence\tlabel\n" + "the town\t0\nthe snow\t1\n" * 8)
+    for changes, message in (
+        ({"labels": "1,0", "do_predict": True}, r"trained with '0', '1' \(labels.json\); use those"),
+        ({"labels": "0,1,2", "do_eval": True}, "trained with '0', '1'"),
+        ({"multi_label": True, "do_predict": True}, "trained with --multi_label=False; use the same value"),
+        ({"feature_layers": "last", "do_eval": True}, "trained with --feature_layers=None"),
+        ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
+        ({"strip_accents": False, "do_predict": True}, "trained with --strip_accents=True"),
+        ({"train_file": str(tmp_path / "other.tsv"), "do_train": True}, "was trained on other examples"),
+        ({"max_seq_length": 16, "do_train": True}, "was trained on other examples, or with another vocabulary"),
+    ):
+        with prints_error(message, ClassifierConfig):
+            run({**settings, **changes})
+    assert made == {name: (tmp_path / "out" / name).read_bytes() for name in made}
+    run(settings, do_predict=True)
+
+
+@pytest.mark.slow
+def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
+    """It did what they do by default."""
+    run(settings, do_train=True, num_train_epochs=1.0)
+    path = tmp_path / "out" / "run_config.json"
+    content = json.loads(path.read_text())
+    del content["flags"]["strip_accents"], content["flags"]["basic_tokenize"], content["flags"]["feature_layers"]
+    path.write_text(json.dumps(content))
+    message = (
+        "--strip_accents=False, --basic_tokenize=False, but the checkpoints in .* with --strip_.*, --basic_tokenize="
+    )
+    with prints_error(message, ClassifierConfig):
+        run(settings, do_predict=True, strip_accents=False, basic_tokenize=False)
+    run(settings, do_predict=True)
+    assert Predictor(tmp_path / "out")("the bright harbour").label in "01"
+
+
+@pytest.mark.slow
+def test_text_that_is_split_already(settings, tmp_path):
+    """Trained, exported, and asked in other processes: the same ids and answers everywhere."""
+    words = ["배/NNG", "항구/NNG", "눈/NNG", "밝/VA", "어둡/VA", "##/VA", "Zoë", "##,", "[unused1]"]
+    vocab_file = write_vocabulary(tmp_path / "vocab.txt", words)
+    texts = [(f"{noun} {adjective} Zoë, 밝/VA/VA", adjective) for noun in words[:3] for adjective in words[3:5]]
+    rows = [(text, label.removesuffix("/VA")) for text, label in texts * 8]
+    for name in ("train.tsv", "test.tsv"):
+        write_rows(tmp_path / name, ("sentence", "label"), rows)
+    settings |= CUSTOM | {"data_dir": str(tmp_path), "vocab_file": vocab_file, "predict_file": "test.tsv"}
+    settings |= {"num_train_epochs": 8.0}
+    presplit = ("--basic_tokenize=false", "--nodo_lower_case", "--do_export", f"--export_dir={tmp_path}/serving")
+    result = run_script("run_classifier.py", "--do_train", "--do_predict", *presplit, **settings)
+    assert result.code == 0, result
+    assert "[UNK]" not in result.errors
+    joined = records(settings)
+    tokenizer = FullTokenizer.from_folder(settings["output_dir"])
+    assert tokenizer.settings == PRESPLIT
+    pieces = tokenizer.convert_ids_to_tokens(joined["input_ids"][0][:8].tolist())
+    assert pieces == ["[CLS]", "배/NNG", "밝/VA", "Zoë", "##,", "밝/VA", "##/VA", "[SEP]"]
+
+    description = json.loads((tmp_path / "serving" / "1" / "official_bert.json").read_text())
+    assert description == {"task": "classification", **PRESPLIT._asdict()}
+    inputs = {"text_a": [text for text, _ in rows]}
+    ids, answer = ask(str(tmp_path / "serving" / "1"), [["tokenize", inputs], ["text", inputs]], tmp_path)
+    assert ids["input_ids"] == joined["input_ids"][:, : len(ids["input_ids"][0])].tolist()
+    np.testing.assert_allclose(answer["probabilities"], probabilities(settings), atol=TOLERANCE)
+    predicted = Predictor(settings["output_dir"])(inputs["text_a"])
+    assert [one.label for one in predicted] == [label for _, label in rows]
+    np.testing.assert_allclose([one.probability for one in predicted], probabilities(settings).max(1), atol=TOLERANCE)
+
+    other = run_script("run_classifier.py", "--do_predict", "--nodo_lower_case", **settings)
+    assert_fails(other, "trained with --basic_tokenize=False; use the same value, or another --output_dir")
+    other = run_script("run_classifier.py", "--do_predict", "--basic_tokenize=false", **settings)
+    assert_fails(other, "--basic_tokenize=false takes words as they are and lowercases nothing; give --do_")
+
+
+def records(settings):
+    (content,) = (
+        tf.data.TFRecordDataset([os.path.join(settings["output_dir"], "predict.tf_record")])
+        .batch(99)
+        .map(IDS_SCHEMA.sized(S=settings["max_seq_length"], V=1182, T=2).decode)
+        .as_numpy_iterator()
+    )
+    return content
+
+
+@pytest.mark.slow
+def test_features_of_other_layers_are_not_taken_for_these(settings, files_of_model):
+    scores = []
+    settings |= {**files_of_model, "trainable_encoder": False, "do_eval": True}
+    for feature_layers in ("last", "second_to_last", "weighted_sum"):
+        run(settings, feature_layers=feature_layers)
+        scores.append(results(settings)["eval_loss"])
+    assert len(set(scores)) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"use_best_checkpoint": True}, "--use_best_checkpoint with --do_train needs --eval_steps"),
+        ({"labels": "0,,1", **CUSTOM}, "--labels=0,,1 contains an empty name"),
+        ({"task_name": "mrcp"}, "--task_name=mrcp: unknown task; did you mean mrpc. All tasks: cola, sst-2"),
+        (
+            {**CUSTOM, "task_name": "SST2"},  # before what is said of flags of other tasks
+            "--task_name=SST2: unknown task; did you mean sst-2.",
+        ),
+        ({"data_dir": "absent"}, "there is no folder absent"),
+        ({"task_name": "mrpc"}, "columns, but 5 are required"),
+        ({"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
+        (
+            {"train_batch_size": 1000, "num_train_epochs": 1.0},
+            "96 examples for --num_train_epochs=1 make less than one",
+        ),
+        ({"use_best_checkpoint": True, "do_train": False, "do_eval": True}, "train with --eval_steps first"),
+        ({"init_checkpoint": None, "do_train": False, "do_eval": True}, "no checkpoint in --output_dir"),
+        ({**CUSTOM, "train_file": None}, "--task_name=custom needs --train_file"),
+        ({"task_name": "custom"}, "--task_name=custom needs --text_a_column"),
+        ({"trainable_encoder": False, "init_checkpoint": None}, "needs --init_checkpoint"),
+        ({"early_stopping_patience": 2}, "--early_stopping_patience needs --eval_steps"),
+        (
+            {"glue_submission": True, "do_predict": True, "task_name": "nsmc"},
+            "--glue_submission: nsmc is not one of GLUE's data sets",
+        ),
+    ],
+)
+def test_mistakes(settings, changes, message):
+    with prints_error(message.replace("(", r"\("), ClassifierConfig):
+        run({"do_train": True, **settings, **changes})
+
+
+def test_a_bad_label_is_found_before_anything_is_made(settings, data_dir, tmp_path):
+    shutil.copytree(data_dir, tmp_path / "data")
+    with open(tmp_path / "data" / "dev.tsv", "a") as sink:
+        sink.write("the town\t2\n")
+    settings["data_dir"] = str(tmp_path / "data")
+    result = run_script("run_classifier.py", "--do_train", "--do_eval", **settings)
+    assert_fails(result, "dev.tsv, line 39", "label '2' is not one of '0', '1'")
+    assert not os.path.exists(settings["output_dir"])
+
+
+def test_every_data_set_of_glue_has_a_submission_name():
+    from official_bert.tasks.classification.outputs import submission_name
+
+    names = [
+        submission_name(dataset, split)
+        for dataset in DATASETS.values()
+        if dataset.name not in ("xnli", "imdb", "nsmc")
+        for split in dataset.test_splits
+    ]
+    expected = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2", "STS-B", "WNLI"]
+    assert sorted(names) == [f"{name}.tsv" for name in expected]
+
+
+def test_a_part_for_evaluation_and_prediction_is_read_once(settings, tmp_path, caplog):
+    (tmp_path / "ratings_test.txt").write_text("id\tdocument\tlabel\n1\tthe harbour\t1\n2\t\t0\n")
+    run({**settings, "task_name": "nsmc", "data_dir": str(tmp_path)}, do_eval=True, do_predict=True)
+    assert caplog.text.count("ratings_test.txt: 1 of 2 examples have an empty text") == 1
+    assert len(probabilities(settings)) == 2
+
+
+@pytest.mark.parametrize("trainable_encoder", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_damaged_records_are_named_and_made_again(settings, tmp_path, trainable_encoder):
+    settings |= {"do_eval": True, "trainable_encoder": trainable_encoder}
+    run(settings)
+    scores, path = results(settings), tmp_path / "out" / "eval.tf_record"
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 0xFF
+    path.write_bytes(data)
+    if not trainable_encoder:
+        os.remove(tmp_path / "out" / "eval.features.tf_record")  # else nothing reads the records
+    with pytest.raises(UserError, match=r"eval\.tf_record: record 36 .*; delete it; it will be created again"):
+        run(settings)
+    path.unlink()
+    run(settings)
+    assert results(settings) == scores

@@ -1,0 +1,526 @@
+"""`run_ner.py` on made-up sentences: training, evaluation and prediction, every flag of its own, and bad input."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.commands import run_ner
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.metrics.tagging import conlleval_report, find_entities, score_tags
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tasks.tagging.windows import make_windows
+from official_bert.tokenization import FullTokenizer
+from tests.conftest import assert_fails, assert_refused, prints_error, run_script
+from tests.record_files import read_records
+from tests.reports import scores_of, sections_of
+
+# A place is of one word or two, a person of one; the tag decides the part of speech.
+PLACES, PERSONS, OTHERS = ("harbour", "bridge"), ("mirror",), ("the", "rain", "snow", "warm", "broken", "committees")
+SPLITS = {"train": 96, "dev": 24, "test": 20}
+CONLL_NAMES = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
+
+
+def made_sentence(rng):
+    """Words with their tags in IOB2."""
+    words, tags = [], []
+    for _ in range(rng.randint(2, 5)):
+        kind = rng.random()
+        if kind < 0.25:
+            words += [rng.choice(PLACES), *(["town"] if kind < 0.12 else [])]
+            tags += ["B-LOC", *(["I-LOC"] if kind < 0.12 else [])]
+        elif kind < 0.4:
+            words.append(rng.choice(PERSONS))
+            tags.append("B-PER")
+        else:
+            words.append(rng.choice(OTHERS))
+            tags.append("O")
+    return words, tags
+
+
+def columns(sentences, notation=lambda tags: tags):
+    """Sentences as CoNLL-2003 has them, in documents of eight."""
+    lines = []
+    for number, (words, tags) in enumerate(sentences):
+        lines += ["-DOCSTART- -X- -X- O\n", "\n"] if number % 8 == 0 else []
+        speech = ["NN" if tag != "O" else "XX" for tag in tags]
+        lines += [f"{word} {part} _ {tag}\n" for word, part, tag in zip(words, speech, notation(tags), strict=True)]
+        lines.append("\n")
+    return "".join(lines)
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    rng = random.Random(1)
+    return {split: [made_sentence(rng) for _ in range(count)] for split, count in SPLITS.items()}
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory, corpus):
+    """The sentences in columns, under CoNLL's names."""
+    folder = tmp_path_factory.mktemp("columns")
+    for split, sentences in corpus.items():
+        (folder / CONLL_NAMES[split]).write_text(columns(sentences))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(data_dir, files_of_model, one_layer_config_file):
+    """What every run needs."""
+    return {
+        **files_of_model, "bert_config_file": one_layer_config_file, "data_dir": str(data_dir), "max_seq_length": 16,
+        "train_batch_size": 8, "learning_rate": 2e-3, "num_train_epochs": 5.0,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(base, tmp_path_factory):
+    """Settings of a run of the real script that trained, evaluated and predicted, and what it printed."""
+    settings = {**base, "output_dir": str(tmp_path_factory.mktemp("trained") / "out")}
+    result = run_script("run_ner.py", "--do_train", "--do_eval", "--do_predict", **settings)
+    assert result.code == 0, result
+    return settings, result.errors
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """Settings with a copy of the folder of that run, without what evaluation and prediction wrote."""
+    settings = {**trained[0], "output_dir": str(tmp_path / "out")}
+    shutil.copytree(trained[0]["output_dir"], settings["output_dir"])
+    for name in os.listdir(settings["output_dir"]):
+        if name.startswith(("eval", "test_", "predict")) and os.path.isfile(os.path.join(settings["output_dir"], name)):
+            os.remove(os.path.join(settings["output_dir"], name))
+    return settings
+
+
+@pytest.fixture
+def settings(base, tmp_path):
+    return {**base, "output_dir": str(tmp_path / "out")}
+
+
+def run(settings, **more):
+    run_ner.run(TaggingConfig(**{**settings, **more}))
+
+
+def read(settings, name):
+    with open(os.path.join(settings["output_dir"], name), encoding="utf-8", newline="") as source:
+        return source.read()
+
+
+def results(settings, name="eval_results.txt"):
+    return {key: float(value) for key, value in (line.split(" = ") for line in read(settings, name).splitlines())}
+
+
+def written_tags(settings):
+    """The last two columns of the predictions, sentence by sentence: what the file had, and what was predicted."""
+    rows = [
+        [line.split(" ")[-2:] for line in part.split("\n") if line and not line.startswith("-DOCSTART-")]
+        for part in read(settings, "predictions.conll").split("\n\n")
+    ]
+    rows = [row for row in rows if row]
+    return [[gold for gold, _ in row] for row in rows], [[tag for _, tag in row] for row in rows]
+
+
+def contents(folder):
+    return {
+        os.path.join(place, name): hashlib.sha256(open(os.path.join(place, name), "rb").read()).hexdigest()
+        for place, _, names in os.walk(folder)
+        for name in names
+    }
+
+
+def test_training_evaluation_and_prediction(trained, data_dir, corpus):
+    settings, log = trained
+    assert "96 training examples, 60 steps" in log
+    assert "newly initialized: tagging/output_" in log
+    names = set(os.listdir(settings["output_dir"]))
+    assert {"train.tf_record", "eval.tf_record", "predict.tf_record", "model.ckpt-60.index", "run_config.json"} <= names
+    assert json.loads(read(settings, "labels.json")) == ["O", "B-LOC", "B-PER", "I-LOC"]
+    scores = results(settings)
+    assert list(scores) == ["eval_accuracy", "eval_f1", "eval_loss", "eval_precision", "eval_recall", "global_step"]
+    assert scores["global_step"] == 60
+    assert scores["eval_f1"] > 0.9 and scores["eval_loss"] < 0.3
+    test_scores = results(settings, "test_results.txt")
+    assert list(test_scores) == sorted(name.replace("eval", "test") for name in scores)
+
+    # The original lines with one more column, in which conlleval finds what was written.
+    original = (data_dir / "eng.testb").read_text().splitlines()
+    lines = read(settings, "predictions.conll").splitlines()
+    assert [line.rpartition(" ")[0] for line in lines] == original
+    gold, predicted = written_tags(settings)
+    assert gold == [tags for _, tags in corpus["test"]]
+    own = score_tags(gold, predicted)
+    assert read(settings, "test_report.txt") == conlleval_report(own)
+    for name in ("accuracy", "precision", "recall", "f1"):
+        assert test_scores[f"test_{name}"] == pytest.approx(getattr(own, name), abs=1e-6)
+    report = read(settings, "eval_report.txt")
+    num_words = sum(len(words) for words, _ in corpus["dev"])
+    num_entities = sum(len(find_entities(tags)) for _, tags in corpus["dev"])
+    assert report.startswith(f"processed {num_words} tokens with {num_entities} phrases; found: ")
+    assert f"FB1: {100 * scores['eval_f1']:6.2f}\n" in report
+    assert report.strip().splitlines()[-1].split(":")[0].strip() == "PER"
+    assert report.splitlines()[1] in log
+    page = pathlib.Path(settings["output_dir"], "report.html")
+    lines = sorted(" = ".join(score) for score in scores_of(page).items())
+    assert lines == read(settings, "eval_results.txt").splitlines()
+    assert [row[0] for row in sections_of(page)["By entity type"]["rows"]] == ["LOC", "PER"]
+
+
+@pytest.mark.slow
+def test_evaluation_and_prediction_alone_give_the_same(trained, copied, data_dir):
+    assert run_script("run_ner.py", "--do_eval", **copied).code == 0
+    assert results(copied) == results(trained[0])
+    assert read(copied, "eval_report.txt") == read(trained[0], "eval_report.txt")
+    assert not os.path.exists(os.path.join(copied["output_dir"], "predictions.conll"))
+    run(copied, do_predict=True)
+    for name in ("predictions.conll", "test_results.txt", "test_report.txt"):
+        assert read(copied, name) == read(trained[0], name)
+    # A file that is predicted is scored as one that is evaluated.
+    run(copied, do_predict=True, predict_file=str(data_dir / "eng.testa"))
+    assert read(copied, "test_report.txt") == read(copied, "eval_report.txt")
+    assert results(copied, "test_results.txt")["test_loss"] == pytest.approx(results(copied)["eval_loss"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_padding_and_devices_change_no_prediction(trained, copied):
+    for change in ({"dynamic_padding": False}, {"num_replicas": 2}):
+        run(copied, do_eval=True, do_predict=True, **change)
+        assert read(copied, "predictions.conll") == read(trained[0], "predictions.conll")
+        assert results(copied) == pytest.approx(results(trained[0]), abs=1e-5)
+
+
+def test_sentences_per_line_are_as_good_as_columns(trained, copied, corpus, tmp_path):
+    for split, sentences in corpus.items():
+        lines = [f"{' '.join(words)}\t{' '.join(tags)}\n" for words, tags in sentences]
+        (tmp_path / f"{split}.txt").write_text("".join(lines))
+    run(copied, do_train=True, do_eval=True, do_predict=True, data_dir=str(tmp_path))  # the same examples: resumed
+    assert results(copied) == results(trained[0])
+    _, tags = written_tags(trained[0])
+    assert read(copied, "predictions.conll").splitlines() == [
+        f"{' '.join(words)}\t{' '.join(gold)}\t{' '.join(predicted)}"
+        for (words, gold), predicted in zip(corpus["test"], tags, strict=True)
+    ]
+    os.rename(tmp_path / "dev.txt", tmp_path / "valid.txt")
+    run(copied, do_eval=True, data_dir=str(tmp_path))
+    assert results(copied) == results(trained[0])
+
+
+def in_iob1(tags):
+    before = ["O", *tags[:-1]]
+    return [
+        tag if tag[0] == "B" and previous[1:] == tag[1:] else re.sub("^B", "I", tag)
+        for previous, tag in zip(before, tags, strict=True)
+    ]
+
+
+def in_iobes(tags):
+    ends = [not following.startswith("I") for following in [*tags[1:], "O"]]
+    letters = {("B", True): "S", ("I", True): "E", ("B", False): "B", ("I", False): "I"}
+    return [tag if tag == "O" else letters[tag[0], end] + tag[1:] for tag, end in zip(tags, ends, strict=True)]
+
+
+def with_suffixes(tags):
+    return [tag if tag == "O" else "-".join(reversed(tag.split("-"))) for tag in tags]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notation", [in_iob1, in_iobes, with_suffixes])
+def test_other_notations_are_learned_and_written(settings, corpus, tmp_path, caplog, notation):
+    for split, sentences in corpus.items():
+        (tmp_path / CONLL_NAMES[split]).write_text(columns(sentences, notation))
+    run(settings, do_train=True, do_eval=True, do_predict=True, data_dir=str(tmp_path))
+    assert results(settings)["eval_f1"] > 0.6
+    assert "break the rules" not in caplog.text
+    gold, predicted = written_tags(settings)
+    assert gold == [notation(tags) for _, tags in corpus["test"]]
+    assert {tag for row in predicted for tag in row} <= {tag for _, tags in corpus["train"] for tag in notation(tags)}
+    num_entities = sum(len(find_entities(tags)) for _, tags in corpus["test"])
+    assert f"with {num_entities} phrases" in read(settings, "test_report.txt")
+
+
+@pytest.mark.slow
+def test_parts_of_speech_are_scored_by_accuracy_alone(settings):
+    run(settings, do_train=True, do_eval=True, do_predict=True, tag_column=1, num_train_epochs=3.0, eval_steps=18)
+    assert list(results(settings)) == ["eval_accuracy", "eval_loss", "global_step"]
+    assert list(results(settings, "test_results.txt")) == ["global_step", "test_accuracy", "test_loss"]
+    assert results(settings)["eval_accuracy"] > 0.9
+    assert not {"eval_report.txt", "test_report.txt"} & set(os.listdir(settings["output_dir"]))
+    assert {row[0] for row in sections_of(pathlib.Path(settings["output_dir"], "report.html"))["By tag"]["rows"]} == {
+        "NN",
+        "XX",
+    }
+    history = json.loads(read(settings, "best/evaluations.json"))
+    assert [step for step, _ in history] == [18, 36]
+    assert history[-1][1] == pytest.approx(results(settings)["eval_accuracy"], abs=1e-6)  # what decides
+    assert [tagged.entities for tagged in Predictor(settings["output_dir"])(["the harbour town", "mirror"])] == [[], []]
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_is_kept_and_training_stops_early(settings):
+    # So high a rate that later evaluations are worse.
+    flags = {"num_train_epochs": 20.0, "eval_steps": 12, "early_stopping_patience": 2, "learning_rate": 3e-2}
+    run(settings, do_train=True, **flags)
+    history = json.loads(read(settings, "best/evaluations.json"))
+    scores = [score for _, score in history]
+    assert len(history) < 20, "did not stop early"
+    assert scores.index(max(scores)) == len(scores) - 3
+    best_step = history[scores.index(max(scores))][0]
+    run(settings, do_eval=True, use_best_checkpoint=True)
+    assert results(settings)["global_step"] == best_step
+    assert results(settings)["eval_f1"] == pytest.approx(max(scores), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
+    flags = {"do_train": True, "num_train_epochs": 1.0, "save_checkpoints_steps": 5}
+    run(settings, **flags)
+    resumed = {**settings, "output_dir": str(tmp_path / "resumed")}
+    os.mkdir(resumed["output_dir"])
+    for name in os.listdir(settings["output_dir"]):
+        if name.startswith("model.ckpt-5"):
+            shutil.copy(os.path.join(settings["output_dir"], name), resumed["output_dir"])
+    with open(os.path.join(resumed["output_dir"], "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-5"\n')
+    run(resumed, **flags)
+    whole, again = (
+        CheckpointReader(os.path.join(flags["output_dir"], "model.ckpt-12")) for flags in (settings, resumed)
+    )
+    assert again.shapes == whole.shapes
+    for name in whole.shapes:
+        np.testing.assert_array_equal(again.read(name), whole.read(name), err_msg=name)
+
+
+def test_document_context_fills_the_windows_of_a_document(trained, copied, corpus, caplog):
+    run(copied, do_eval=True)
+    assert "document_context" not in caplog.text
+    alone = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
+    run(copied, do_eval=True, do_predict=True, document_context=True)
+    assert f"the checkpoints in {copied['output_dir']} were trained with document_context=False" in caplog.text
+    together = read_records(os.path.join(copied["output_dir"], "eval.tf_record"))
+    documents = [number // 8 for number in range(SPLITS["dev"])]
+    words = [words for words, _ in corpus["dev"]]
+    tokenizer = FullTokenizer(copied["vocab_file"])
+    windows = list(make_windows(words, tokenizer, max_seq_length=16, documents=documents))
+    assert len(windows) == len(together["input_ids"])
+    for window, ids, mask in zip(windows, together["input_ids"], together["input_mask"], strict=True):
+        assert ids[mask == 1].tolist() == [tokenizer.cls_id, *window.ids, tokenizer.sep_id]
+    assert together["input_mask"].sum() > 1.3 * alone["input_mask"].sum()
+    assert (together["label_ids"] > 0).sum() == (alone["label_ids"] > 0).sum() == sum(map(len, words))
+    assert results(copied)["eval_loss"] != results(trained[0])["eval_loss"]
+    assert results(copied)["eval_f1"] > 0.5
+    assert written_tags(copied)[0] == written_tags(trained[0])[0]
+
+
+@pytest.fixture(scope="module")
+def deep_model(tmp_path_factory):
+    """A tiny model of random weights with four layers, which some choices of features need."""
+    folder = tmp_path_factory.mktemp("deep")
+    config = BertConfig(
+        vocab_size=1182, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=64, initializer_range=0.1,
+    )  # fmt: skip
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    encoder = BertEncoder(config).trainable_variables
+    path = CheckpointFolder(str(folder), keep_max=1).save(0, {variable.path: variable for variable in encoder})
+    return {"bert_config_file": str(folder / "bert_config.json"), "init_checkpoint": path}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "feature_layers",
+    [
+        "concat_last_four",
+        "embeddings",
+        "last",
+        "second_to_last",
+        "weighted_sum",
+        "weighted_sum_last_four",
+    ],
+)
+def test_a_frozen_encoder_is_run_once(settings, deep_model, corpus, caplog, feature_layers):
+    frozen = {
+        **settings, **deep_model, "trainable_encoder": False, "feature_layers": feature_layers, "head": "bilstm",
+        "lstm_units": 6, "num_train_epochs": 1.0, "learning_rate": 1e-2,
+    }  # fmt: skip
+    run(frozen, do_train=True, do_eval=True, do_predict=True)
+    reader, initial = (
+        CheckpointReader(path) for path in (f"{frozen['output_dir']}/model.ckpt-12", frozen["init_checkpoint"])
+    )
+    for name in initial.shapes:
+        if name.startswith("bert/"):
+            np.testing.assert_array_equal(reader.read(name), initial.read(name), err_msg=name)
+    assert not any("adam" in name for name in reader.shapes if name.startswith("bert/"))
+    assert any(name.startswith("tagging/") and "adam" in name for name in reader.shapes)
+    if feature_layers.startswith("weighted_sum"):
+        assert np.abs(reader.read("tagging/layer_weights")).max() > 0
+    features = [f"{name}.features.tf_record" for name in ("train", "eval", "predict")]
+    made = [os.stat(os.path.join(frozen["output_dir"], name)).st_mtime_ns for name in features]
+    cached, cached_tags = results(frozen), written_tags(frozen)
+    with caplog.at_level("INFO", logger="absl"):
+        run(frozen, do_eval=True, do_predict=True)
+    assert [os.stat(os.path.join(frozen["output_dir"], name)).st_mtime_ns for name in features] == made
+    assert caplog.text.count("up to date") == 4
+    assert results(frozen) == cached
+
+    sentences = [" ".join(words) for words, _ in corpus["test"]]
+    tagged = Predictor(frozen["output_dir"])(sentences)
+    assert [sentence.tags for sentence in tagged] == cached_tags[1]
+    assert len({round(probability, 4) for sentence in tagged for probability in sentence.probabilities}) > 10
+
+    # The same checkpoint, computed from the ids; without the settings of the run nothing speaks against it.
+    os.remove(os.path.join(frozen["output_dir"], "run_config.json"))
+    for name in features:
+        os.remove(os.path.join(frozen["output_dir"], name))
+    run({**frozen, "trainable_encoder": True}, do_eval=True, do_predict=True)
+    assert not set(features) & set(os.listdir(frozen["output_dir"]))
+    assert results(frozen) == pytest.approx(cached, abs=1e-5)
+    assert written_tags(frozen) == cached_tags
+
+
+@pytest.mark.slow
+def test_features_of_other_layers_are_not_taken_for_these(trained, settings, files_of_model):
+    losses = []
+    settings |= files_of_model
+    os.mkdir(settings["output_dir"])
+    shutil.copy(os.path.join(trained[0]["output_dir"], "labels.json"), settings["output_dir"])
+    for feature_layers in ("last", "second_to_last", "embeddings"):
+        run(settings, do_eval=True, trainable_encoder=False, feature_layers=feature_layers)
+        losses.append(results(settings)["eval_loss"])
+    assert len(set(losses)) == 3
+
+
+def file_of(tmp_path, text, name="given.txt"):
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(tmp_path / name)
+
+
+def test_words_without_tags_are_predicted_and_not_scored(copied, tmp_path):
+    run(copied, do_predict=True, predict_file=file_of(tmp_path, "the\nharbour\n\n\n\nmirror\n"))
+    lines = read(copied, "predictions.conll").splitlines()
+    assert [line.split(" ")[0] for line in lines] == ["the", "harbour", "", "", "", "mirror"]
+    assert all(line.split(" ")[1] in {"O", "B-LOC", "B-PER", "I-LOC"} for line in lines if line)
+    assert not {"test_results.txt", "test_report.txt"} & set(os.listdir(copied["output_dir"]))
+
+
+def test_a_last_column_without_any_known_tag_is_not_scored(copied, tmp_path, caplog):
+    path = file_of(tmp_path, "the DT\nharbour NN\n\nmirror NN-B\n")
+    run(copied, do_predict=True, predict_file=path)
+    assert f"{path}: none of its tags ('DT', 'NN', 'NN-B') is among those of the training file ('O', " in caplog.text
+    assert "it is tagged, but not scored" in caplog.text and "count as errors" not in caplog.text
+    assert [line.split(" ")[:2] for line in read(copied, "predictions.conll").splitlines() if line] == [
+        ["the", "DT"],
+        ["harbour", "NN"],
+        ["mirror", "NN-B"],
+    ]
+    assert not {"test_results.txt", "test_report.txt"} & set(os.listdir(copied["output_dir"]))
+    before = contents(copied["output_dir"])
+    with prints_error(r"none of its tags .* is among those .*; check --tag_column=-1$", TaggingConfig):
+        run(copied, do_eval=True, eval_file=path)
+    assert contents(copied["output_dir"]) == before
+
+
+@pytest.mark.parametrize("flag", ["eval", "predict"])
+def test_unknown_tags_are_warned_of_and_count_as_errors(copied, tmp_path, caplog, flag):
+    path = file_of(tmp_path, "the O\nrain O\n\nthe O\nharbour B-MISC\nmirror B-PER\nsnow I-MISC\n")
+    run(copied, **{f"do_{flag}": True, f"{flag}_file": path})
+    assert f"{path}: the tags 'B-MISC', 'I-MISC' are not among those of the training file; the 2 words" in caplog.text
+    assert "the first of them in the sentence of line 4" in caplog.text
+    prefix = "eval" if flag == "eval" else "test"
+    scores = results(copied, f"{prefix}_results.txt")
+    assert scores[f"{prefix}_accuracy"] <= 4 / 6 + 1e-9
+    assert "with 3 phrases" in read(copied, f"{prefix}_report.txt")
+    assert "MISC: precision:" in read(copied, f"{prefix}_report.txt")
+    records = read_records(os.path.join(copied["output_dir"], f"{flag}.tf_record"))
+    assert (records["label_ids"] > 0).sum() == 4  # the loss is of the words whose tag is known
+
+
+def test_tags_that_break_their_scheme_are_warned_of(copied, tmp_path, caplog):
+    text = "the O\nharbour B-LOC\ntown I-LOC\nsnow O\nbridge B-LOC\n\nrain O\ntown I-LOC\n\n"
+    path = file_of(tmp_path, text * 8)
+    run(copied, do_eval=True, eval_file=path)
+    assert f"{path}: 8 tags break the rules of IOB2, such as I-LOC after O in the sentence of line 7" in caplog.text
+    assert "they are scored as the script conlleval scores them" in caplog.text and "learned" not in caplog.text
+    caplog.clear()
+    path = file_of(tmp_path, f"town I-LOC\n\n{text}")
+    other = {**copied, "output_dir": str(tmp_path / "other"), "num_train_epochs": 0.5, "train_batch_size": 1}
+    run(other, do_train=True, train_file=path)
+    assert "2 tags break the rules of IOB2, such as I-LOC after the beginning of the sentence" in caplog.text
+    assert "line 1; they are learned as they are, and scored as" in caplog.text
+
+
+def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
+    other = file_of(tmp_path, columns(corpus["train"]).replace("B-PER", "B-ORG"))
+    before = contents(copied["output_dir"])
+    for changes, message in (
+        ({"train_file": other, "do_train": True}, r"trained with 'O', 'B-LOC', 'B-PER', 'I-LOC' \(labels.json\); use"),
+        ({"head": "bilstm", "do_predict": True}, "trained with --head=linear; use the same value"),
+        ({"feature_layers": "embeddings", "do_eval": True}, "trained with --feature_layers=last"),
+        ({"trainable_encoder": False, "do_eval": True}, "trained with --trainable_encoder=True"),
+        ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
+        ({"max_seq_length": 24, "do_train": True}, "was trained on other examples, or with another vocabulary"),
+        ({"document_context": True, "do_train": True}, "was trained on other examples"),
+    ):
+        with prints_error(message, TaggingConfig):
+            run(copied, **changes)
+        assert contents(copied["output_dir"]) == before, changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"train_file": "absent.txt"}, ["--train_file: there is no file absent.txt; check the path"]),
+        (
+            {"data_dir": "absent"},
+            ["--data_dir=absent contains neither eng.train nor train.txt", "or give --train_file"],
+        ),
+        ({"data_dir": None}, ["--do_train needs --train_file, or --data_dir"]),
+        ({"train_file": "the O\n\nharbour X B-LOC\n"}, ["given.txt, line 3: 3 columns, but line 1 has 2"]),
+        ({"train_file": ""}, ["given.txt has no sentences"]),
+        ({"train_file": "\n \n\n"}, ["given.txt has no sentences"]),
+        ({"train_file": b"\x89PNG\r\n\x1a\n\x00"}, ["given.txt, line 1: byte 0x89"]),
+        ({"train_file": "the\nharbour\n\nmirror\n"}, ["line 1: 1 column", "cannot be both the word and the tag"]),
+        ({"train_file": "the O\nharbour O\n"}, ["all words have the tag 'O'", "nothing to learn; check --tag_column"]),
+        ({"word_column": 7}, ["eng.train, line 3: 4 columns, but --word_column=7 needs 8"]),
+        ({"tag_column": -9}, ["eng.train, line 3: 4 columns, but --tag_column=-9 needs 9"]),
+        ({"word_column": 2, "tag_column": 2}, ["--word_column=2 and --tag_column=2 are the same column"]),
+        ({"feature_layers": "concat_last_four"}, ["--feature_layers=concat_last_four needs 4 layers, the model has 1"]),
+        ({"lstm_units": 8}, ["--lstm_units", "--head=bilstm"]),
+        ({"max_seq_length": 65}, ["--max_seq_length=65 exceeds max_position_embeddings=64"]),
+        ({"train_batch_size": 1000, "num_train_epochs": 1.0}, ["96 examples for --num_train_epochs=1 make less than"]),
+        ({"do_train": False, "do_predict": True}, ["has no labels.json", "train first"]),
+        ({"trainable_encoder": False, "init_checkpoint": None}, ["needs --init_checkpoint"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_mistakes(settings, tmp_path, changes, parts):
+    text = changes.get("train_file")
+    if text is not None and text != "absent.txt":
+        changes = {**changes, "train_file": file_of(tmp_path, text)}
+    assert_refused(run_ner.run, TaggingConfig, {"do_train": True, **settings, **changes}, *parts)
+    folder = settings["output_dir"]
+    assert not os.path.exists(folder) or [name for name in os.listdir(folder) if not name.endswith(".lock")] == []
+
+
+def test_mistakes_end_the_script_before_anything_is_made(settings, tmp_path):
+    ragged = file_of(tmp_path, "the O\n\nharbour\n")
+    for arguments, changes, part in (
+        (["--do_train"], {"train_file": str(tmp_path / "absent")}, "--train_file: there is no file"),
+        (["--do_train"], {"train_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
+        (["--do_train", "--do_eval"], {"eval_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
+        (["--do_predict"], {}, "no labels.json, which names the tags of a trained model; train first"),
+        (["--do_train", "--lstm_units=4"], {}, "--lstm_units has no effect without --head=bilstm"),
+    ):
+        assert_fails(run_script("run_ner.py", *arguments, **{**settings, **changes}), part)
+        assert not os.path.exists(settings["output_dir"])
+    del settings["init_checkpoint"]
+    assert_fails(run_script("run_ner.py", "--do_eval", **settings), "no checkpoint in --output_dir")

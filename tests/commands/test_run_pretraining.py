@@ -1,0 +1,261 @@
+"""What `run_pretraining.py` evaluates and refuses; how it trains is in tests/training and tests/test_scripts.py."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.commands import run_pretraining
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tokenization import Vocabulary
+from official_bert.training.results import read_results
+from tests.conftest import assert_refused, prints_error
+
+
+@pytest.fixture
+def flags(records_file, model_dir, tmp_path):
+    return {
+        "input_file": records_file,
+        "output_dir": str(tmp_path / "out"),
+        "bert_config_file": str(model_dir / "bert_config.json"),
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "train_batch_size": 8,
+        "num_train_steps": 12,
+    }
+
+
+@pytest.fixture
+def refuse(flags):
+    """Asserts that training with some other flags ends in a message with the parts given."""
+
+    def run(changes, *parts):
+        assert_refused(run_pretraining.run, PretrainingConfig, {**flags, "do_train": True, **changes}, *parts)
+
+    return run
+
+
+def test_evaluation_of_a_given_checkpoint_covers_the_first_batches_in_file_order(flags, tmp_path, model_dir):
+    scores = []
+    for max_eval_steps, eval_batch_size in ((3, 8), (6, 4), (100, 8)):  # twice the same 24 records, then all
+        sizes = {"max_eval_steps": max_eval_steps, "eval_batch_size": eval_batch_size}
+        checkpoint = str(model_dir / "bert_model.ckpt")
+        run_pretraining.run(PretrainingConfig(**flags, **sizes, do_eval=True, init_checkpoint=checkpoint))
+        scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
+    assert scores[0]["global_step"] == 0
+    for name in ("masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy", "next_sentence_loss"):
+        assert scores[0][name] == pytest.approx(scores[1][name], rel=1e-5), name
+    assert scores[0]["loss"] != pytest.approx(scores[1]["loss"], rel=1e-6)  # a mean over batches
+    num_hits = 110 * scores[2]["next_sentence_accuracy"]  # each of 110 records counts once
+    assert num_hits == pytest.approx(round(num_hits), abs=1e-3)
+    assert scores[2]["masked_lm_loss"] != scores[0]["masked_lm_loss"]
+
+
+def test_a_folder_of_records_may_hold_other_files(flags, tmp_path, model_dir, records_file):
+    folder = tmp_path / "records" / "more"
+    folder.mkdir(parents=True)
+    shutil.copy(records_file, folder / "train.tfrecord")
+    (folder / "train.tfrecord.json").write_text("{}")
+    (folder / ".train.partial").write_text("half")
+    (tmp_path / "list").write_text(f"{tmp_path}/records\n")
+    checkpoint, scores = str(model_dir / "bert_model.ckpt"), []
+    for path in (records_file, str(tmp_path / "records"), f"@{tmp_path}/list"):
+        config = {**flags, "input_file": path, "max_eval_steps": 2}
+        run_pretraining.run(PretrainingConfig(**config, do_eval=True, init_checkpoint=checkpoint))
+        scores.append(read_results(str(tmp_path / "out" / "eval_results.txt")))
+    assert scores[0] == scores[1] == scores[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"max_seq_length": 128}, ["--max_seq_length=128 exceeds max_position_embeddings=64"]),
+        ({"max_seq_length": 32}, ["train.tfrecord: record 0", "input_ids has 64 values, expected 32"]),
+        ({"max_predictions_per_seq": 20}, ["record 0", "masked_lm_positions has 10 values, expected 20"]),
+        ({"init_checkpoint": "absent.ckpt"}, ["--init_checkpoint absent.ckpt: no such checkpoint"]),
+        ({"input_file": "absent"}, ["no file matches 'absent'"]),
+        ({"master": "grpc://elsewhere:1"}, ["--master=grpc://elsewhere:1", "no session masters"]),
+        ({"do_train": False}, ["give at least one of --do_train, --do_eval and --do_export"]),
+        ({"do_train": False, "do_eval": True}, ["no checkpoint in --output_dir"]),
+    ],
+)
+def test_flags_and_files_that_do_not_serve(refuse, changes, parts):
+    refuse(changes, *parts)
+
+
+@pytest.fixture
+def dynamic(unmasked_records_file, vocab_file):
+    """Flags with which records are masked while training."""
+    return {"input_file": unmasked_records_file, "dynamic_masking": True, "vocab_file": vocab_file}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        (
+            {"dynamic_masking": False, "vocab_file": None, "do_whole_word_mask": True},
+            ["--do_whole_word_mask has no effect without --dynamic_masking"],
+        ),
+        (
+            {"dynamic_masking": False, "vocab_file": None, "masked_lm_prob": 0.2},
+            ["--masked_lm_prob has no effect without --dynamic_masking"],
+        ),
+        (
+            {"dynamic_masking": False, "vocab_file": None},
+            ["unmasked.tfrecord: record 0", "if it was made with masking=none, use --dynamic_masking"],
+        ),
+        ({"max_seq_length": 32}, ["unmasked.tfrecord: record 0", "input_ids has 64 values, expected 32"]),
+        ({"vocab_file": "absent"}, ["cannot read the vocabulary absent"]),
+    ],
+)
+def test_flags_and_files_that_do_not_serve_masks_drawn_while_training(refuse, dynamic, changes, parts):
+    refuse({**dynamic, **changes}, *parts)
+
+
+def test_records_with_masks_are_not_masked_again(refuse, dynamic, records_file, tmp_path):
+    message = "record 0 (counted from 0): it has masks already; leave out --dynamic_masking, or make the records with"
+    refuse({**dynamic, "input_file": records_file}, f"train.tfrecord: {message}")
+    refuse({**dynamic, "input_file": f"{dynamic['input_file']},{records_file}"}, f"train.tfrecord: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, tmp_path):
+    alone = tmp_path / "unmasked.tfrecord"  # without what create_pretraining_data.py has kept beside them
+    shutil.copy(dynamic["input_file"], alone)
+    dynamic = {**dynamic, "input_file": alone}
+    pieces = open(vocab_file, encoding="utf-8").read().split("\n")
+    (tmp_path / "short.txt").write_text("\n".join(pieces[:200]))
+    message = ("unmasked.tfrecord: record ", "input_ids contains", "which is not in the range from 0 to 199")
+    refuse({**dynamic, "vocab_file": tmp_path / "short.txt"}, *message)
+    at_front = [piece for piece in pieces if piece == "[CLS]"]
+    (tmp_path / "moved.txt").write_text("\n".join([*at_front, *(piece for piece in pieces if piece != "[CLS]")]))
+    message = ("unmasked.tfrecord: record 0", "but [CLS] is 0 in", "moved.txt; give the vocabulary with which")
+    refuse({**dynamic, "vocab_file": tmp_path / "moved.txt"}, *message)
+    (tmp_path / "long.txt").write_text("\n".join([*pieces, *(f"new{number}" for number in range(2000))]))
+    refuse({**dynamic, "vocab_file": tmp_path / "long.txt"}, "long.txt has", "use a vocabulary and a model that belong")
+    assert not list(tmp_path.glob("out/*.index"))
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, vocab_file, tmp_path, caplog):
+    """It has the vocabulary; the masks of an evaluation stay; what changes the masks of a resumed run is warned of."""
+    out = tmp_path / "out"
+    steps = {"num_train_steps": 4, "num_warmup_steps": 1}
+    flags = {**flags, **steps, **dynamic, "do_eval": True}
+    run_pretraining.run(PretrainingConfig(**flags, do_train=True))
+    first = read_results(str(out / "eval_results.txt"))
+    settings = json.loads((out / "run_config.json").read_text())
+    assert settings["vocabulary"] == Vocabulary.from_file(vocab_file).fingerprint
+    assert (out / "vocab.txt").read_bytes() == open(vocab_file, "rb").read()
+    assert Predictor(out)(["the [MASK] town"])
+    run_pretraining.run(PretrainingConfig(**flags))
+    assert read_results(str(out / "eval_results.txt")) == first
+    run_pretraining.run(PretrainingConfig(**{**flags, "random_seed": 7}))
+    assert read_results(str(out / "eval_results.txt"))["masked_lm_loss"] != first["masked_lm_loss"]
+    lines = open(vocab_file, encoding="utf-8").read().splitlines()
+    (tmp_path / "other.txt").write_text("\n".join([*lines[:-2], lines[-1], lines[-2], ""]))
+    with prints_error("other.txt is not the vocabulary that the checkpoints in", PretrainingConfig):
+        run_pretraining.run(PretrainingConfig(**{**flags, "vocab_file": str(tmp_path / "other.txt")}))
+    caplog.clear()
+    changes = {"num_train_steps": 6, "do_whole_word_mask": True, "masked_lm_prob": 0.2}
+    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
+    for change in ("num_train_steps=6", "do_whole_word_mask=True", "masked_lm_prob=0.2"):
+        assert f"{change}, but " in caplog.text
+    assert caplog.text.count("the resumed run differs from an uninterrupted one") == 3
+
+
+def test_ids_beyond_the_model_are_located(refuse, model_dir, records_file, tmp_path):
+    smaller = json.loads((model_dir / "bert_config.json").read_text())
+    smaller["vocab_size"] = 1100
+    (tmp_path / "smaller.json").write_text(json.dumps(smaller))
+    smaller = {"bert_config_file": tmp_path / "smaller.json"}
+    refuse(smaller, "train.tfrecord.vocab.txt has 1182 wordpieces", "smaller.json a vocab_size of 1100")
+    shutil.copy(records_file, tmp_path / "alone.tfrecord")
+    message = ("alone.tfrecord: record ", "which is not in the range from 0 to 1099")
+    refuse({**smaller, "input_file": tmp_path / "alone.tfrecord"}, *message)
+
+
+def test_a_file_of_another_kind_is_named(refuse, tmp_path):
+    (tmp_path / "records.zip").write_bytes(b"PK\x03\x04 and what follows in such a file")
+    refuse({"input_file": tmp_path / "records.zip"}, "records.zip: record 0", "is it a complete TFRecord file?")
+
+
+def test_a_cut_off_record_file_is_located(refuse, records_file, tmp_path):
+    (tmp_path / "cut.tfrecord").write_bytes(open(records_file, "rb").read()[:-100])
+    refuse({"input_file": tmp_path / "cut.tfrecord"}, "cut.tfrecord: record ", "damaged or truncated")
+
+
+def test_an_output_folder_of_another_model_is_refused(refuse, tmp_path):
+    (tmp_path / "out").mkdir()
+    write_checkpoint(str(tmp_path / "out" / "model.ckpt-3"), {"bert/embeddings/word_embeddings": tf.zeros([10, 4])})
+    (tmp_path / "out" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
+    refuse({}, "model.ckpt-3 lacks", "another model")
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(refuse, tmp_path, model_dir):
+    reader = CheckpointReader(str(model_dir / "bert_model.ckpt"))
+    arrays = {name: reader.read(name) for name in reader.shapes}
+    arrays["bert/pooler/dense/bias"][0] = np.nan
+    write_checkpoint(str(tmp_path / "nan.ckpt"), arrays)
+    message = ("loss nan", "at step 1;", "the last good checkpoint is", "model.ckpt-0")
+    refuse({"init_checkpoint": tmp_path / "nan.ckpt", "log_steps": 4}, *message)
+    assert [path.name for path in (tmp_path / "out").glob("*.index")] == ["model.ckpt-0.index"]
+
+
+@pytest.mark.slow
+def test_without_the_next_sentence_its_head_and_the_pooler_stay_as_they_are(flags, tmp_path, model_dir):
+    initial = CheckpointReader(str(model_dir / "bert_model.ckpt"), "init_checkpoint")
+    changes = {"num_train_steps": 3, "init_checkpoint": initial.prefix, "use_next_sentence": False}
+    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True, do_eval=True))
+    trained = CheckpointReader(str(tmp_path / "out"))
+    for name in initial.shapes:
+        is_same = np.array_equal(trained.read(name), initial.read(name))
+        # The bias of the keys changes nothing that is computed, so its gradient is of rounding alone.
+        assert is_same == ("pooler" in name or "seq_relationship" in name) or "key/bias" in name, name
+    assert read_results(str(tmp_path / "out" / "eval_results.txt")).keys() == {
+        "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model_dir, vocab_file, caplog):
+    initial = str(model_dir / "bert_model.ckpt")
+    changes = {"num_train_steps": 2, "attention_direction": "left_to_right", "init_checkpoint": initial}
+    run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
+    out = str(tmp_path / "out")
+    warning = f"{initial} was trained with attention_direction=bidirectional and goes on with left_to_right"
+    assert warning in caplog.text
+    assert BertEncoder.from_checkpoint(out).config.is_left_to_right
+    filled = Predictor(out, vocab_file=vocab_file)(["the [MASK] town", "the [MASK] harbour"])
+    assert filled[0] == filled[1]  # what comes later is not seen
+    evaluated = {**flags, "do_eval": True}
+    message = (
+        "attention_direction is 'bidirectional', but the checkpoints in .* with attention_direction 'left_to_right'"
+    )
+    with pytest.raises(UserError, match=message):
+        run_pretraining.run(PretrainingConfig(**evaluated))
+    run_pretraining.run(PretrainingConfig(**{**evaluated, "bert_config_file": f"{out}/bert_config.json"}))
+    by_file = read_results(f"{out}/eval_results.txt")
+    run_pretraining.run(PretrainingConfig(**evaluated, attention_direction="left_to_right"))
+    assert read_results(f"{out}/eval_results.txt") == by_file
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"dynamic_masking": True, "vocab_file": "v", "mask_replace_prob": 0.9, "random_replace_prob": 0.2},
+            "--mask_replace_prob=0.9 and --random_replace_prob=0.2 are together more than 1; lower one of them",
+        ),
+        ({"mask_replace_prob": 0.9}, "--mask_replace_prob has no effect without --dynamic_masking; leave it out"),
+        ({"attention_direction": "up"}, "--attention_direction=up: must be one of bidirectional, left_to_right"),
+    ],
+)
+def test_shares_and_directions_that_there_are_not(refuse, changes, message):
+    refuse(changes, message)

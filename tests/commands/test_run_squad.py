@@ -1,0 +1,691 @@
+"""`run_squad.py` on small data of its own: training, answers, scores, ensembles and every kind of bad input."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
+from official_bert.checkpoints.loading import load_initial
+from official_bert.commands import answer as run_answer
+from official_bert.commands import run_squad
+from official_bert.commands.answer import AnswerConfig
+from official_bert.config.bert_config import BertConfig
+from official_bert.config.text_settings import TextSettings
+from official_bert.inference.predictor import Predictor
+from official_bert.metrics.span import NORMALIZATIONS, score_answers
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.span import SpanModel
+from official_bert.support.errors import UserError
+from official_bert.tasks.question_answering import job
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tokenization import load_vocab
+from official_bert.training.results import read_results
+from tests import reports
+from tests.conftest import GOLDEN, assert_fails, prints_error, run_cold, run_script
+from tests.metrics.plain_squad_2 import plain_squad_2
+from tests.tasks.question_answering.plain_squad import plain_answers, plain_features
+
+ANSWERS = ("warm", "empty", "broken")
+NOUNS = ("harbour", "town", "bridge", "snow", "mirror", "committee", "rain", "quay")
+LENGTHS = {"max_seq_length": 24, "doc_stride": 8, "max_query_length": 6}
+GOLDEN_LENGTHS = {"max_seq_length": 64, "doc_stride": 12, "max_query_length": 16}  # several windows a context
+SPAN_CHECKPOINT = str(GOLDEN / "squad" / "model.ckpt")
+
+
+def squad_content(seed, num_questions, *, impossible_share=0.0, prefix=""):
+    """Questions with a rule that a tiny model learns: the answer is the only adjective, if there is one."""
+    rng, paragraphs = random.Random(seed), []
+    for number in range(num_questions):
+        words = ["the", *(rng.choice(NOUNS) for _ in range(rng.randrange(1, 22)))]
+        answers = []
+        if rng.random() >= impossible_share:
+            place, answer = rng.randrange(1, len(words) + 1), rng.choice(ANSWERS)
+            words.insert(place, answer)
+            answers = [{"text": answer, "answer_start": len(" ".join([*words[:place], ""]))}]
+        entry = {"id": f"{prefix}{number}", "question": "what was it", "answers": answers}
+        if impossible_share:
+            entry["is_impossible"] = not answers
+        paragraphs.append({"context": " ".join(words), "qas": [entry]})
+    return {"version": "made", "data": [{"title": "made", "paragraphs": paragraphs}]}
+
+
+def entries_of(content):
+    return [
+        (entry, paragraph["context"])
+        for article in content["data"]
+        for paragraph in article["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
+
+
+def golds_of(content):
+    return {entry["id"]: [answer["text"] for answer in entry["answers"]] for entry, _ in entries_of(content)}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The files to train on and to answer, of both versions."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, content in {
+        "train": squad_content(1, 90),
+        "dev": squad_content(2, 21),
+        "train2": squad_content(3, 90, impossible_share=0.4),
+        "dev2": squad_content(4, 41, impossible_share=0.4),
+    }.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(files_of_model):
+    """The flags that every run needs."""
+    return {
+        **files_of_model,
+        "train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "dynamic_padding": True,
+        **LENGTHS,
+    }
+
+
+@pytest.fixture
+def settings(shared, data, tmp_path):
+    """Flags of a run on the files of version 1.1; tests add to them."""
+    files = {"train_file": str(data / "train.json"), "predict_file": str(data / "dev.json")}
+    return {**shared, **files, "output_dir": str(tmp_path / "out")}
+
+
+@pytest.fixture
+def golden_settings(settings):
+    """Flags of a run that answers the golden questions of version 1.1 with the golden checkpoint."""
+    files = {"predict_file": str(GOLDEN / "inputs" / "squad_v1.json"), "init_checkpoint": SPAN_CHECKPOINT}
+    return {**settings, **files, **GOLDEN_LENGTHS, "dynamic_padding": False, "do_predict": True}
+
+
+def run(settings, **more):
+    run_squad.run(SquadConfig(**{**settings, **more}))
+
+
+def content_of(settings, name):
+    with open(os.path.join(settings["output_dir"], name), encoding="utf-8") as source:
+        return json.load(source)
+
+
+def scores_of(settings):
+    return read_results(os.path.join(settings["output_dir"], "eval_results.txt"))
+
+
+def arrays_of(prefix):
+    reader = CheckpointReader(str(prefix))
+    return {name: reader.read(name) for name in reader.shapes}
+
+
+def bytes_in(folder):
+    """Name to content of all files but logs, which every run adds to."""
+    return {
+        os.path.relpath(os.path.join(parent, name), folder): open(os.path.join(parent, name), "rb").read()
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if not name.startswith("events.")
+    }
+
+
+@pytest.fixture
+def logits(monkeypatch):
+    """The start and end logits from which the last run found its answers."""
+    kept = {}
+    find_answers = job.find_answers
+
+    def find_and_keep(tokenized, windows, starts, ends, **rules):
+        kept.update(windows=windows, starts=starts, ends=ends)
+        return find_answers(tokenized, windows, starts, ends, **rules)
+
+    monkeypatch.setattr(job, "find_answers", find_and_keep)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def trained(shared, data, tmp_path_factory):
+    """The settings and the log of a real process that trained and predicted; the folder must not be changed."""
+    settings = {
+        **shared,
+        "train_file": data / "train.json",
+        "predict_file": data / "dev.json",
+        "output_dir": tmp_path_factory.mktemp("trained") / "out",
+        "num_train_epochs": 8.1,
+        "save_checkpoints_steps": 60,
+        "do_train": True,
+        "do_predict": True,
+    }
+    return settings, run_cold("run_squad.py", **settings)
+
+
+def test_training_and_prediction(trained, data):
+    settings, result = trained
+    assert result.code == 0, result
+    assert "90 training examples, 91 steps" in result.errors  # 90 / 8 * 8.1 = 91.1; windows do not count
+    assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors
+    assert "newly initialized: cls/squad/output_weights" in result.errors
+    names = set(os.listdir(settings["output_dir"]))
+    assert {"predictions.json", "nbest_predictions.json", "eval_results.txt", "checkpoint", "run_config.json"} <= names
+    assert {"train.tf_record", "train.tf_record.json", "eval.tf_record", "metrics.jsonl"} <= names
+    steps = {name for name in names if name.endswith(".index")}
+    assert steps == {"model.ckpt-0.index", "model.ckpt-60.index", "model.ckpt-91.index"}
+    assert not names & {"null_odds.json", "best"}
+
+    content = json.loads((data / "dev.json").read_text())
+    predictions, ranked = content_of(settings, "predictions.json"), content_of(settings, "nbest_predictions.json")
+    golds = golds_of(content)
+    assert list(predictions) == list(ranked) == list(golds)
+    for (entry, context), answers in zip(entries_of(content), ranked.values(), strict=True):
+        assert predictions[entry["id"]] == answers[0]["text"]
+        assert predictions[entry["id"]] in context
+        assert [*answers[0]] == ["text", "probability", "start_logit", "end_logit"]
+        assert sum(answer["probability"] for answer in answers) == pytest.approx(1)
+    hits = [predictions[name] in golds[name] for name in golds]
+    scores = scores_of(settings)
+    assert list(scores) == ["exact_match", "f1", "global_step"]
+    assert scores["global_step"] == 91
+    assert scores["exact_match"] == pytest.approx(100 * np.mean(hits))
+    assert scores["f1"] >= scores["exact_match"] > 90
+    report = pathlib.Path(settings["output_dir"], "report.html")
+    lines = [" = ".join(score) for score in reports.scores_of(report).items()]
+    assert sorted(lines) == (settings["output_dir"] / "eval_results.txt").read_text().splitlines()
+    assert reports.sections_of(report)["By question word"]["rows"][0][:2] == ["what", "21"]
+
+
+def test_the_same_command_again_changes_nothing_and_says_so(trained):
+    settings, _ = trained
+    before = bytes_in(settings["output_dir"])
+    again = run_script("run_squad.py", **settings)
+    assert again.code == 0, again
+    assert "model.ckpt-91 exists already: nothing left to train up to step 91" in again.errors
+    assert "eval.tf_record is up to date" in again.errors
+    assert "eval.tf_record is up to date" in again.errors
+    after = bytes_in(settings["output_dir"])
+    assert after.keys() == before.keys()
+    # The log of scores names the same numbers once; its lines may have been written anew.
+    assert [name for name in after if after[name] != before[name]] == []
+
+
+@pytest.mark.slow
+def test_records_are_made_again_when_a_flag_changes_them(trained, settings):
+    settings["output_dir"] = shutil.copytree(trained[0]["output_dir"], settings["output_dir"])
+    path = os.path.join(settings["output_dir"], "eval.tf_record")
+
+    def are_made_again(**more):
+        os.remove(os.path.join(settings["output_dir"], "predictions.json"))
+        os.utime(path, ns=(1, 1))
+        run(settings, do_predict=True, dynamic_padding=False, **more)
+        return os.stat(path).st_mtime_ns != 1
+
+    assert not are_made_again(max_answer_length=2, n_best_size=3, predict_batch_size=5)
+    assert are_made_again(doc_stride=5)
+    assert are_made_again(doc_stride=5, predict_file=settings["train_file"])
+    assert not are_made_again(doc_stride=5, predict_file=settings["train_file"])
+
+
+def plain_questions(path, vocab_file, lengths):
+    """The ids of a file's questions, and their features by the plain rules."""
+    content = json.loads(open(path).read())
+    features = plain_features(
+        content, load_vocab(vocab_file), TextSettings(), **lengths, for_training=False, version_2=False
+    )
+    by_question = {entry["id"]: [] for entry, _ in entries_of(content)}
+    for feature in features:
+        by_question[feature["id"]].append(feature)
+    return by_question
+
+
+def plain_logits(checkpoint, config_file, features, length):
+    """The logits of features, computed one by one; two lists of lists."""
+    model = SpanModel(BertEncoder(BertConfig.from_json_file(config_file)))
+    report = load_initial(checkpoint, model.weights, required=lambda name: True)
+    assert not report.missing
+    rows = []
+    compiled = tf.function(model)
+    for feature in features:
+        num_missing = length - len(feature["input_ids"])
+        inputs = {
+            "input_ids": np.array([feature["input_ids"] + [0] * num_missing], np.int32),
+            "input_mask": np.array([[1] * len(feature["input_ids"]) + [0] * num_missing], np.int32),
+            "segment_ids": np.array([feature["segment_ids"] + [0] * num_missing], np.int32),
+        }
+        outputs = compiled({name: tf.constant(values) for name, values in inputs.items()})
+        rows.append([np.asarray(outputs[name])[0].astype(np.float64) for name in ("start_logits", "end_logits")])
+    return np.array(rows)
+
+
+def assert_plain_answers(settings, questions, rows, **rules):
+    """Compares the files of a run with what the plain rules find in logits [windows, 2, S]."""
+    rules = {"n_best_size": 20, "max_answer_length": 30, "version_2": False, **rules}
+    predictions, ranked = content_of(settings, "predictions.json"), content_of(settings, "nbest_predictions.json")
+    assert list(predictions) == list(questions)
+    rows = iter(rows)
+    for name, features in questions.items():
+        own = [next(rows) for _ in features]
+        starts, ends = ([row[side].tolist() for row in own] for side in (0, 1))
+        expected, odds = plain_answers(features, starts, ends, TextSettings(), **rules)
+        assert [answer["text"] for answer in ranked[name]] == [answer[0] for answer in expected]
+        numbers = [[answer[key] for key in ("probability", "start_logit", "end_logit")] for answer in ranked[name]]
+        np.testing.assert_allclose(numbers, [answer[1:] for answer in expected], atol=1e-5)
+        if rules["version_2"]:
+            assert content_of(settings, "null_odds.json")[name] == pytest.approx(odds, abs=1e-5)
+        else:
+            assert predictions[name] == expected[0][0]
+    assert next(rows, None) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings, version):
+    settings = {**golden_settings, "predict_file": str(GOLDEN / "inputs" / f"squad_v{version}.json")}
+    run(settings, version_2_with_negative=version == 2)
+    questions = plain_questions(settings["predict_file"], settings["vocab_file"], GOLDEN_LENGTHS)
+    features = [feature for own in questions.values() for feature in own]
+    assert len(features) > 2 * len(questions)
+    rows = plain_logits(SPAN_CHECKPOINT, settings["bert_config_file"], features, 64)
+    assert_plain_answers(settings, questions, rows, version_2=version == 2)
+    assert scores_of(settings)["global_step"] == 0
+
+
+def assert_equal_in_windows(first, second, windows):
+    """Compares logits up to the last [SEP] of each window."""
+    for row, window in enumerate(windows):
+        stop = window.offset + window.num_pieces + 1
+        np.testing.assert_allclose(first[row, :stop], second[row, :stop], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_padding_only_as_far_as_needed_and_other_batches_change_no_logit(golden_settings, logits):
+    run(golden_settings)
+    plain = dict(logits)
+    assert len({tuple(row.round(4)) for row in plain["starts"]}) > 20  # the windows differ, so their order matters
+    for more in ({"dynamic_padding": True, "num_replicas": 2}, {"predict_batch_size": 7}):
+        run(golden_settings, **more)
+        for side in ("starts", "ends"):
+            assert_equal_in_windows(logits[side], plain[side], plain["windows"])
+            assert (logits[side] < -1e30).any() == ("dynamic_padding" in more)
+
+
+@pytest.fixture
+def other_checkpoint(tmp_path):
+    """Another model than the golden one, with a head that asks for other words."""
+    arrays = arrays_of(SPAN_CHECKPOINT)
+    arrays["cls/squad/output_weights"] = -arrays["cls/squad/output_weights"][::-1] * 1.5
+    path = str(tmp_path / "other.ckpt")
+    write_checkpoint(path, {**arrays, "global_step": np.int64(7)})
+    return path
+
+
+@pytest.mark.slow
+def test_an_ensemble_answers_with_the_mean_of_the_logits(golden_settings, other_checkpoint, logits):
+    settings = {**golden_settings, "init_checkpoint": None}
+    members = [SPAN_CHECKPOINT, other_checkpoint]
+    run(settings, ensemble_checkpoints=", ".join(members))
+    questions = plain_questions(settings["predict_file"], settings["vocab_file"], GOLDEN_LENGTHS)
+    features = [feature for own in questions.values() for feature in own]
+    rows = [plain_logits(path, settings["bert_config_file"], features, 64) for path in members]
+    assert np.abs(rows[0] - rows[1]).max() > 0.1
+    assert_plain_answers(settings, questions, np.mean(rows, axis=0))
+    assert scores_of(settings)["global_step"] == 7
+    # In another order, of batches that are cut: equal where it counts, and quiet where logits are the lowest.
+    plain = dict(logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(settings, ensemble_checkpoints=",".join(reversed(members)), dynamic_padding=True)
+    for side in ("starts", "ends"):
+        assert np.isfinite(logits[side]).all()
+        assert_equal_in_windows(logits[side], plain[side], plain["windows"])
+
+
+def test_an_ensemble_takes_only_checkpoints_that_fit(golden_settings, trained, tmp_path):
+    settings, run_folder = {**golden_settings, "init_checkpoint": None}, str(trained[0]["output_dir"])
+    encoder = str(GOLDEN / "pretraining_model" / "bert_model.ckpt")
+    for ensemble, more, message in (
+        (f"{SPAN_CHECKPOINT},{tmp_path}/absent", {}, "--ensemble_checkpoints .*absent: no such checkpoint"),
+        (f"{run_folder},{encoder}", {}, "--ensemble_checkpoints .*bert_model.ckpt lacks cls/squad/output_weights, "),
+        (
+            run_folder,
+            {"do_lower_case": False},
+            "trained with --do_lower_case=True; use the same value, or leave them out",
+        ),
+    ):
+        with prints_error(message, SquadConfig):
+            run(settings, ensemble_checkpoints=ensemble, **more)
+        assert not os.path.exists(os.path.join(settings["output_dir"], "eval.tf_record"))
+    run(settings, ensemble_checkpoints=run_folder)  # a folder stands for its last checkpoint
+    assert scores_of(settings)["global_step"] == 91
+
+
+@pytest.fixture(scope="module")
+def run_of_2_0(shared, data, tmp_path_factory):
+    """Settings of a run of version 2.0 that stopped early, at so high a rate that later evaluations are worse."""
+    settings = {
+        **shared,
+        "train_file": str(data / "train2.json"),
+        "predict_file": str(data / "dev2.json"),
+        "output_dir": str(tmp_path_factory.mktemp("run_of_2_0") / "out"),
+        "version_2_with_negative": True,
+        "learning_rate": 2e-2,
+        "dynamic_padding": False,
+    }
+    training = {"num_train_epochs": 40.0, "eval_steps": 12, "early_stopping_patience": 3, "do_train": True}
+    run(settings, **training)
+    return settings, training
+
+
+def test_the_best_checkpoint_is_kept_and_training_stops_early(run_of_2_0):
+    settings, training = run_of_2_0
+    history = content_of(settings, "best/evaluations.json")
+    scores = [score for _, score in history]
+    assert len(history) < 37, "did not stop early"
+    assert scores.index(max(scores)) == len(scores) - 4
+    best_step = history[scores.index(max(scores))][0]
+    assert f"model.ckpt-{best_step}.index" in os.listdir(os.path.join(settings["output_dir"], "best"))
+    assert f"model.ckpt-{history[-1][0]}.index" in os.listdir(settings["output_dir"])
+    lines = open(os.path.join(settings["output_dir"], "metrics.jsonl")).read().splitlines()
+    lines = [line for line in map(json.loads, lines) if line["split"] == "eval"]
+    assert [[line["step"], line["best_f1"]] for line in lines] == history
+    # The same command again finds nothing to do.
+    run(settings, **training)
+    assert content_of(settings, "best/evaluations.json") == history
+    run(settings, do_predict=True, use_best_checkpoint=True)
+    assert scores_of(settings)["global_step"] == best_step
+    assert scores_of(settings)["best_f1"] == pytest.approx(max(scores), abs=1e-6)
+    run(settings, do_predict=True)
+    assert scores_of(settings)["global_step"] == history[-1][0]
+
+
+def test_the_best_threshold_is_that_of_brute_force(run_of_2_0, tmp_path, caplog):
+    caplog.set_level("INFO", logger="absl")
+    settings, _ = run_of_2_0
+    flags = {"do_predict": True, "use_best_checkpoint": True}
+    run(settings, **flags)
+    # The answers that the model is least sure of are said to be none, so that 0 is no good threshold.
+    odds, content = content_of(settings, "null_odds.json"), json.loads(open(settings["predict_file"]).read())
+    answered = sorted((entry for entry, _ in entries_of(content) if entry["answers"]), key=lambda it: odds[it["id"]])
+    for entry in answered[len(answered) // 2 :]:
+        entry.update(answers=[], is_impossible=True)
+    settings = {**settings, "predict_file": str(tmp_path / "dev.json")}
+    (tmp_path / "dev.json").write_text(json.dumps(content))
+    run(settings, **flags, null_score_diff_threshold="auto")
+    scores, chosen = scores_of(settings), content_of(settings, "predictions.json")
+    ranked, golds = content_of(settings, "nbest_predictions.json"), golds_of(content)
+    assert content_of(settings, "null_odds.json") == odds
+    assert list(odds) == list(golds)
+    texts = {name: next(answer["text"] for answer in ranked[name] if answer["text"]) for name in golds}
+    official = plain_squad_2(golds, texts, odds)
+    assert {name: score for name, score in scores.items() if name.startswith("best_")} == {
+        name: score for name, score in official.items() if name.startswith("best_")
+    }
+
+    def predictions_at(threshold):
+        return {name: "" if odds[name] > threshold else texts[name] for name in golds}
+
+    def scores_at(threshold):
+        return plain_squad_2(golds, predictions_at(threshold))
+
+    candidates = [min(odds.values()) - 1, *odds.values(), max(odds.values()) + 1]
+    assert scores["f1"] == pytest.approx(max(scores_at(threshold)["f1"] for threshold in candidates))
+    assert scores["f1"] == scores["best_f1"] > scores_at(0.0)["f1"]
+    tables = reports.sections_of(pathlib.Path(settings["output_dir"], "report.html"))
+    answerable = [row for row in tables["With and without answer"]["rows"] if row[0].startswith("has an answer")]
+    assert sum(int(row[1]) for row in answerable) == scores["HasAns_total"]
+    threshold = scores["null_score_diff_threshold"]
+    assert chosen == predictions_at(threshold)
+    assert {name: scores[name] for name in scores_at(threshold)} == scores_at(threshold)
+    assert f"null_score_diff_threshold=auto: {threshold} gives the best F1" in caplog.text
+    assert {"HasAns_f1", "NoAns_f1", "total"} <= scores.keys()
+    assert 60 < scores["f1"] <= 100 and "" in chosen.values() and set(ANSWERS) & set(chosen.values())
+    # A threshold of one's own: that number decides, and the scores are of what it decides.
+    threshold = sorted(odds.values())[5]
+    run(settings, **flags, null_score_diff_threshold=threshold)
+    assert content_of(settings, "predictions.json") == predictions_at(threshold)
+    assert scores_of(settings)["null_score_diff_threshold"] == threshold
+    assert {name: scores_of(settings)[name] for name in scores_at(threshold)} == scores_at(threshold)
+    assert scores_of(settings)["f1"] < scores["f1"]
+
+
+def test_korquad_is_scored_by_its_own_rules(golden_settings):
+    scores, golds = [], golds_of(json.loads(open(golden_settings["predict_file"]).read()))
+    for dataset in ("squad", "korquad"):
+        run(golden_settings, dataset=dataset, max_answer_length=6)
+        predictions = content_of(golden_settings, "predictions.json")
+        expected = score_answers(golds, predictions, normalization=NORMALIZATIONS[dataset])
+        scores.append(scores_of(golden_settings))
+        assert scores[-1] == pytest.approx({**expected, "global_step": 0})
+    assert scores[0] != scores[1]
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_a_finished_run_with_its_head(trained, settings, data):
+    settings |= {"init_checkpoint": str(trained[0]["output_dir"]), "train_file": str(data / "dev.json")}
+    run(settings, do_train=True, do_predict=True, num_train_epochs=1.0, learning_rate=0.0, dynamic_padding=False)
+    finished = arrays_of(os.path.join(trained[0]["output_dir"], "model.ckpt-91"))
+    first = arrays_of(os.path.join(settings["output_dir"], "model.ckpt-0"))
+    assert first.keys() == finished.keys()
+    for name in first:
+        if "/adam_" in name or name == "global_step":
+            assert not np.any(first[name]), name  # the optimizer begins anew
+        else:
+            np.testing.assert_array_equal(first[name], finished[name], err_msg=name)
+    assert "cls/squad/output_weights" in first
+    assert scores_of(settings)["f1"] > 90
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_one_uninterrupted_and_two_devices_train_as_one(settings, quiet_config_file, tmp_path):
+    settings |= {"do_train": True, "num_train_epochs": 0.4, "save_checkpoints_steps": 2, "dynamic_padding": False}
+    run(settings)
+    whole = arrays_of(os.path.join(settings["output_dir"], "model.ckpt-4"))
+    resumed = tmp_path / "resumed"
+    resumed.mkdir()
+    for name in os.listdir(settings["output_dir"]):
+        if name.startswith("model.ckpt-2"):
+            shutil.copy(os.path.join(settings["output_dir"], name), resumed)
+    (resumed / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
+    run(settings, output_dir=str(resumed))
+    again = arrays_of(resumed / "model.ckpt-4")
+    assert again.keys() == whole.keys()
+    for name in whole:
+        np.testing.assert_array_equal(again[name], whole[name], err_msg=name)
+
+    # Without dropout, whose masks differ.
+    settings |= {"bert_config_file": quiet_config_file}
+    for num_replicas in (1, 2):
+        run(settings, output_dir=str(tmp_path / str(num_replicas)), num_replicas=num_replicas)
+    one, two = (arrays_of(tmp_path / folder / "model.ckpt-4") for folder in ("1", "2"))
+    assert np.abs(one["cls/squad/output_weights"] - whole["cls/squad/output_weights"]).max() > 1e-5
+    for name in one:
+        np.testing.assert_allclose(two[name], one[name], atol=1e-5, err_msg=name)
+
+
+def question(name="a", answers=(("warm", 4),), **more):
+    answers = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": "what was it", "answers": answers, **more}
+
+
+def file_of(*questions, context="the warm town"):
+    return {"data": [{"paragraphs": [{"context": context, "qas": list(questions)}]}]}
+
+
+NO_QUESTION = {"id": "a7", "answers": []}
+UNANSWERED = question("b", answers=())
+ENSEMBLE = {"ensemble_checkpoints": SPAN_CHECKPOINT}
+# What --train_file and --predict_file hold (None leaves the good one), flags, and what the message says.
+MISTAKES = {
+    "malformed JSON": ('{"data": [', None, {}, "train.json is not JSON: .*line 1 column 11"),
+    "a missing key": (file_of(NO_QUESTION), None, {}, r"question 1 \(id 'a7'\) lacks the key 'question'"),
+    "an id twice": (None, file_of(question(), question()), {}, r"question 2 \(id 'a'\): .* has the same id"),
+    "no answer": (file_of(UNANSWERED), None, {}, r"\(id 'b'\) has 0 answers; .*--version_2_with_negative"),
+    "two answers": (file_of(question(answers=[("warm", 4)] * 2)), None, {}, r"\(id 'a'\) has 2 answers"),
+    "no questions": (file_of(), None, {}, "train.json: no questions"),
+    "a list": (None, [], {}, "predict.json contains a JSON list"),
+    "nothing": ("", None, {}, "train.json is not JSON"),
+    "nested deeply": (None, "[" * 100_000, {}, "predict.json is JSON that is nested too deeply"),
+    "1.1 as 2.0": (file_of(question()), None, {"version_2_with_negative": True}, "leave that flag out"),
+    "unlabelled for steps": (
+        None,
+        file_of(UNANSWERED),
+        {"eval_steps": 5},
+        "--eval_steps needs the correct answers, but",
+    ),
+    "unlabelled for auto": (
+        None,
+        file_of({**UNANSWERED, "is_impossible": False}),
+        {"do_train": False, "version_2_with_negative": True, "null_score_diff_threshold": "auto"},
+        "=auto needs the correct answers, but 1 of the 1 questions in .*predict.json have none",
+    ),
+    "auto in 1.1": (None, None, {"null_score_diff_threshold": "auto"}, "=auto needs --version_2_with_negative"),
+    "no train_file": (None, None, {"train_file": None}, "--do_train needs --train_file"),
+    "absent train_file": (None, None, {"train_file": "absent.json"}, "cannot read the SQuAD file absent.json: No such"),
+    "a folder": (None, None, {"train_file": str(GOLDEN)}, "cannot read the SQuAD file .*golden: Is a directory"),
+    "no predict_file": (None, None, {"predict_file": None}, "--do_predict needs --predict_file"),
+    "eval_steps alone": (
+        None,
+        None,
+        {"do_predict": False, "predict_file": None, "eval_steps": 5},
+        "--eval_steps needs --predict_file",
+    ),
+    "patience alone": (None, None, {"early_stopping_patience": 2}, "--early_stopping_patience needs --eval_steps"),
+    "best alone": (None, None, {"use_best_checkpoint": True}, "--use_best_checkpoint with --do_train needs --eval_st"),
+    "best of nothing": (None, None, {"do_train": False, "use_best_checkpoint": True}, "train with --eval_steps first"),
+    "nothing to do": (None, None, {"do_train": False, "do_predict": False}, "nothing to do"),
+    "nothing to predict with": (None, None, {"do_train": False, "init_checkpoint": None}, "no checkpoint in --output"),
+    "absent checkpoint": (None, None, {"init_checkpoint": "absent.ckpt"}, "--init_checkpoint absent.ckpt: no such"),
+    "ensemble to train": (None, None, ENSEMBLE, "--ensemble_checkpoints=.* not with --do_train"),
+    "ensemble and best": (None, None, {**ENSEMBLE, "do_train": False, "use_best_checkpoint": True}, "--use_best_check"),
+    "ensemble of nothing": (None, None, {"do_train": False, "ensemble_checkpoints": ""}, "_checkpoints is empty"),
+    "ensemble of a gap": (None, None, {"do_train": False, "ensemble_checkpoints": "a,,b"}, "a list of checkpoints"),
+    "wide stride": (None, None, {"doc_stride": 20}, "--doc_stride=20 must be from 1 to 19"),
+    "long query": (None, None, {"max_query_length": 21}, "--max_query_length=21 must be .*no part of a context fits"),
+    "long window": (None, None, {"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),
+    "large batch": (None, None, {"train_batch_size": 1000}, "90 examples for .* make less than one step"),
+    "uneven batch": (None, None, {"predict_batch_size": 3, "num_replicas": 2}, "--predict_batch_size=3 is not a mult"),
+    "unknown data set": (None, None, {"dataset": "xquad"}, "--dataset=xquad"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_one_line_and_leave_no_records_or_answers(mistake, settings, tmp_path):
+    train, predict, flags, message = MISTAKES[mistake]
+    for name, content in (("train", train), ("predict", predict)):
+        if content is not None:
+            settings[f"{name}_file"] = str(tmp_path / f"{name}.json")
+            text = content if isinstance(content, str) else json.dumps(content)
+            (tmp_path / f"{name}.json").write_text(text)
+    with prints_error(message, SquadConfig) as caught:
+        run(settings, **{"do_train": True, "do_predict": True, **flags})
+    assert "\n" not in str(caught.value)
+    str(caught.value).encode()  # so that it can be printed
+    made = os.listdir(settings["output_dir"]) if os.path.exists(settings["output_dir"]) else []
+    assert not [name for name in made if "tf_record" in name or "predictions" in name or "ckpt" in name]
+
+
+def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_path):
+    settings["output_dir"] = str(shutil.copytree(trained[0]["output_dir"], tmp_path / "used"))
+    before = bytes_in(settings["output_dir"])
+    (tmp_path / "bad.json").write_text("{")
+    for flags, message in (
+        ({"do_predict": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
+        ({"do_train": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
+        ({"do_train": True, "max_seq_length": 32}, "was trained on other examples, or with another vocabulary"),
+        ({"do_train": True, "train_file": str(data / "dev.json")}, "was trained on other examples"),
+        ({"do_train": True, "train_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
+        ({"do_predict": True, "predict_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
+        ({"do_predict": True, "use_best_checkpoint": True}, "--use_best_checkpoint: no checkpoint in"),
+    ):
+        with prints_error(message, SquadConfig):
+            run(settings, **flags)
+    after = bytes_in(settings["output_dir"])
+    assert [name for name in before if after[name] != before[name]] == []
+    assert set(after) - set(before) <= {"eval/run_config.json"}
+
+
+def test_a_mistake_ends_the_script_with_one_clear_line(settings, data, tmp_path):
+    (tmp_path / "out").write_text("a good file")
+    assert_fails(run_script("run_squad.py", "--do_train", **settings), "out is a file, not a folder")
+    assert (tmp_path / "out").read_text() == "a good file"
+
+
+def test_strange_but_readable_files_are_answered(golden_settings, tmp_path, caplog):
+    entries = [
+        question(7),
+        question("\udfff"),
+        question("long", question="town " * 500),
+        question("", question=""),
+        UNANSWERED,
+    ]
+    content = file_of(*entries, context="the warm town \U0001f389 \u6771\u4eac \ud800")
+    content["data"] += file_of(question("none"), context=" \n ")["data"] + file_of(question("one"), context="x")["data"]
+    (tmp_path / "strange.json").write_text(json.dumps(content))
+    settings = {**golden_settings, "predict_file": str(tmp_path / "strange.json"), "predict_batch_size": 5}
+    run(settings, n_best_size=1, max_answer_length=1)
+    predictions = content_of(settings, "predictions.json")
+    assert list(predictions) == ["7", "\udfff", "long", "", "b", "none", "one"]
+    assert predictions["none"] == "empty"
+    assert not os.path.exists(os.path.join(settings["output_dir"], "eval_results.txt"))
+    assert "1 of the 7 questions in" in caplog.text and "nothing is scored" in caplog.text
+    run(settings, version_2_with_negative=True, n_best_size=1, max_answer_length=1)
+    assert content_of(settings, "predictions.json")["none"] == ""
+    assert content_of(settings, "null_odds.json").keys() == predictions.keys()
+
+
+def test_files_of_an_earlier_prediction_are_named(golden_settings, data, caplog):
+    run(golden_settings, predict_file=str(data / "dev2.json"), version_2_with_negative=True)
+    assert "earlier" not in caplog.text
+    run(golden_settings, predict_file=str(data / "dev2.json"))
+    for name in ("null_odds.json", "eval_results.txt", "report.html"):
+        assert f"{name} is from an earlier prediction" in caplog.text
+
+
+@pytest.mark.slow
+def test_the_answers_to_another_file_are_not_overwritten(golden_settings, data):
+    run(golden_settings)
+    folder = golden_settings["output_dir"]
+    before = bytes_in(folder)
+    message = "predictions.json has the answers to another file than --predict_file=.*dev.json and .*--output_dir"
+    with prints_error(f"{message}$", SquadConfig):
+        run(golden_settings, predict_file=str(data / "dev.json"))
+    assert bytes_in(folder) == before
+    run(golden_settings, n_best_size=3)  # the same file may be answered otherwise
+    write_checkpoint(os.path.join(folder, "model.ckpt-7"), {**arrays_of(SPAN_CHECKPOINT), "global_step": np.int64(7)})
+    with open(os.path.join(folder, "checkpoint"), "w") as sink:
+        sink.write('model_checkpoint_path: "model.ckpt-7"\n')
+    with prints_error(f"{message} with --init_checkpoint={folder}/model.ckpt-7, the model in", SquadConfig):
+        run(golden_settings, predict_file=str(data / "dev.json"))
+
+
+def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):
+    arrays = arrays_of(SPAN_CHECKPOINT)
+    arrays["cls/squad/output_bias"][1] = np.nan
+    write_checkpoint(str(tmp_path / "nan.ckpt"), arrays)
+    with pytest.raises(UserError, match="the model's end_logits are not all finite; did its training diverge?"):
+        run(golden_settings, init_checkpoint=str(tmp_path / "nan.ckpt"))
+    assert not os.path.exists(os.path.join(golden_settings["output_dir"], "predictions.json"))
+
+
+@pytest.mark.slow
+def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(settings, data, tmp_path):
+    head = {"head": "bilstm", "lstm_units": 16}  # gives vectors as wide as those of the encoder
+    trained = {**settings, "do_train": True, "do_predict": True, "num_train_epochs": 2.0, "init_checkpoint": None}
+    run(trained, **head)
+    out = tmp_path / "out"
+    answers = (out / "predictions.json").read_bytes()
+    run({**trained, "do_train": False}, **head)
+    assert (out / "predictions.json").read_bytes() == answers
+    context = entries_of(json.loads((data / "dev.json").read_text()))[0][1]
+    assert Predictor(str(out))([("what was it", context)])[0][0].text in context
+    (tmp_path / "context.txt").write_text(context)
+    flags = {"context_file": str(tmp_path / "context.txt"), "init_checkpoint": str(out), "question": "what was it"}
+    flags |= {name: settings[name] for name in ("bert_config_file", "vocab_file", *LENGTHS)}
+    run_answer.run(AnswerConfig(**flags, **head))
+    with pytest.raises(UserError, match="has a bidirectional LSTM; give head=bilstm, as in train"):
+        run_answer.run(AnswerConfig(**flags))

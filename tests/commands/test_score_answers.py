@@ -1,0 +1,110 @@
+"""`score_answers` on files of its own."""
+
+import json
+
+import pytest
+
+from official_bert.commands import score_answers
+from official_bert.commands.score_answers import AnswerScoringConfig
+from official_bert.support.errors import UserError
+from tests.conftest import assert_fails, run_cold, run_script
+from tests.metrics.plain_squad_2 import plain_squad_2
+
+GOLDS = {"a": ["the red house", "red houses"], "b": ["1987"], "c": [], "d": ["나무 위에"]}
+PREDICTIONS = {"a": "Red House!", "b": "in 1987", "c": "nothing", "d": "나무위"}
+NULL_ODDS = {"a": -3.0, "b": -1.0, "c": 2.0, "d": -2}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_json(name, content):
+        path = tmp_path / name
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return write_json
+
+
+def squad(golds):
+    entries = [
+        {
+            "id": name,
+            "question": "?",
+            "is_impossible": not texts,
+            "answers": [{"text": text, "answer_start": 0} for text in texts],
+        }
+        for name, texts in golds.items()
+    ]
+    return {"data": [{"paragraphs": [{"context": "text", "qas": entries}]}]}
+
+
+def scores(result):
+    assert result.code == 0, result
+    return {name: float(value) for name, value in (line.split(" = ") for line in result.output.splitlines())}
+
+
+def test_scores_of_both_versions_and_data_sets(write):
+    answered = {name: texts for name, texts in GOLDS.items() if texts}
+    files = {"predictions_file": write("predictions.json", PREDICTIONS)}
+    result = run_cold("score_answers", squad_file=write("1.json", squad(answered)), **files)
+    assert scores(result) == pytest.approx({"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3 + 0) / 3})
+    # KorQuAD compares characters and knows no English articles: "the" counts.
+    result = run_script("score_answers", squad_file=write("1.json", squad(answered)), dataset="korquad", **files)
+    red_house, year, tree = 2 * 8 / (8 + 9), 2 * 4 / (6 + 4), 2 * 3 / (3 + 4)
+    assert scores(result) == pytest.approx({"exact_match": 0, "f1": 100 * (red_house + year + tree) / 3})
+
+    files["squad_file"] = write("2.json", squad(GOLDS))
+    plain = scores(run_script("score_answers", "--version_2_with_negative", **files))
+    assert plain["HasAns_exact"] == pytest.approx(100 / 3)
+    assert (plain["NoAns_f1"], plain["total"], plain["NoAns_total"]) == (0, 4, 1)
+
+
+def test_scores_with_null_odds_are_those_of_the_official_script(write, capsys):
+    files = {
+        "squad_file": write("2.json", squad(GOLDS)),
+        "predictions_file": write("predictions.json", PREDICTIONS),
+        "null_odds_file": write("odds.json", NULL_ODDS),
+        "version_2_with_negative": True,
+    }
+    for flags, threshold in (({}, 1.0), ({"null_odds_threshold": -1.5}, -1.5)):  # the official default is 1
+        score_answers.run(AnswerScoringConfig(**files, **flags))
+        printed = dict(line.split(" = ") for line in capsys.readouterr().out.splitlines())
+        expected = plain_squad_2(GOLDS, PREDICTIONS, NULL_ODDS, threshold)
+        assert {name: float(value) for name, value in printed.items()} == expected
+        assert expected["NoAns_exact"] == 100  # "c" has odds of 2
+    assert (expected["best_exact"], expected["best_exact_thresh"], expected["best_f1_thresh"]) == (50, -3, -1)
+
+
+MISTAKES = [
+    ({}, {"predictions": ["a"]}, "predictions.json contains a JSON list; the file of predictions must be an object"),
+    ({}, {"predictions": {"a": 1}}, "question 'a' has 1, which is not a text"),
+    ({}, {}, "question c has no answer"),
+    ({"null_odds_file": "x"}, {}, "--null_odds_file has no effect without --version_2_with_negative"),
+    ({"null_odds_threshold": 0.0}, {}, "--null_odds_threshold has no effect without --null_odds_file"),
+    ({"version_2_with_negative": True}, {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
+    (
+        {"version_2_with_negative": True},
+        {"odds": {"a": float("nan")}},
+        "odds.json is not JSON: NaN is",
+    ),
+    ({"version_2_with_negative": True}, {"odds": {"a": -(10**400)}}, "null odds of question 'a' are -1000"),
+    ({"version_2_with_negative": True}, {"odds": {"a": 1}}, "3 of the predicted questions have no null odds: 'b', 'c'"),
+]
+
+
+@pytest.mark.parametrize(("flags", "contents", "message"), MISTAKES)
+def test_mistakes(write, flags, contents, message):
+    files = {
+        "squad_file": write("squad.json", squad(GOLDS)),
+        "predictions_file": write("predictions.json", contents.get("predictions", PREDICTIONS)),
+    }
+    if "odds" in contents:
+        files["null_odds_file"] = write("odds.json", contents["odds"])
+    with pytest.raises(UserError) as caught:
+        score_answers.run(AnswerScoringConfig(**files, **flags))
+    assert message in str(caught.value)
+
+
+def test_a_mistake_ends_the_tool_with_one_clear_line(write):
+    files = {"squad_file": write("squad.json", squad(GOLDS)), "predictions_file": write("predictions.json", [])}
+    assert_fails(run_script("score_answers", **files), "predictions.json contains a JSON list")

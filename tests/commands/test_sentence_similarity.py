@@ -1,0 +1,286 @@
+"""What `sentence_similarity` ranks and tables, from files to standard output."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from official_bert.commands import extract_features, sentence_similarity
+from official_bert.commands.extract_features import FeatureConfig
+from official_bert.commands.sentence_similarity import POOLINGS, SimilarityConfig
+from tests.conftest import assert_refused, run_script
+
+SENTENCES = [
+    "The harbour woke before the town did.",
+    "",
+    "Marta counted the crates twice.",
+    "The town woke.",
+    "Marta counted the crates twice.",
+    "before the harbour",
+]
+LINES = [number for number, sentence in enumerate(SENTENCES, start=1) if sentence]
+
+
+@pytest.fixture
+def flags(files_of_model, tmp_path):
+    (tmp_path / "candidates.txt").write_text("\n".join(SENTENCES) + "\n")
+    return {**files_of_model, "candidates_file": str(tmp_path / "candidates.txt"), "max_seq_length": 24}
+
+
+@pytest.fixture
+def rank(flags, capsys):
+    """Runs, and gives the JSON objects that are printed."""
+
+    def run(**changes):
+        capsys.readouterr()
+        sentence_similarity.run(SimilarityConfig(**{**flags, "output_format": "jsonl", **changes}))
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    lines = []
+    monkeypatch.setattr("absl.logging.info", lambda text, *values: lines.append(text % values))
+    return lines
+
+
+def extracted(files_of_model, tmp_path, sentences, **changes):
+    """The vectors that extract_features gives, [N, K, D]."""
+    (tmp_path / "texts.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    output = str(tmp_path / "vectors.npy")
+    settings = {"output_format": "npy", "max_seq_length": 24, **changes}
+    config = FeatureConfig(**files_of_model, input_file=str(tmp_path / "texts.txt"), output_file=output, **settings)
+    extract_features.run(config)
+    return np.load(output)
+
+
+def cosine(first, second):
+    return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "layers"),
+    [
+        ("mean", "-1"),
+        ("max_no_special", "-1,-3"),
+        *(pytest.param(*given, marks=pytest.mark.slow) for given in (("cls", "0"), ("mean_no_special", "1"))),
+    ],
+)
+def test_ranks_are_those_of_the_vectors_of_extract_features(rank, files_of_model, tmp_path, pooling, layers):
+    query = "the crates woke"
+    vectors = extracted(files_of_model, tmp_path, [*SENTENCES, query], pooling=pooling, layers=layers).mean(axis=1)
+    (found,) = rank(query=query, pooling=pooling, layers=layers, top_k=9, index_dir=str(tmp_path / "index"))
+    kept = np.load(tmp_path / "index" / "vectors.npy")
+    assert kept.dtype == np.float32
+    distinct = [line for line in LINES if SENTENCES.index(SENTENCES[line - 1]) == line - 1]
+    for line, vector in zip(distinct, kept[:, 0], strict=True):
+        np.testing.assert_allclose(vector, vectors[line - 1] / np.linalg.norm(vectors[line - 1]), atol=1e-6)
+    cosines = {line: cosine(vectors[line - 1], vectors[-1]) for line in LINES}
+    assert found["query"] == query
+    assert [each["line"] for each in found["candidates"]] == sorted(
+        LINES, key=lambda line: (-round(cosines[line], 5), line)
+    )
+    for rank_found, each in enumerate(found["candidates"], start=1):
+        assert each["rank"] == rank_found
+        assert each["sentence"] == SENTENCES[each["line"] - 1]
+        assert each["cosine"] == pytest.approx(cosines[each["line"]], abs=2e-6)
+
+
+def test_equal_sentences_are_ordered_by_line(rank):
+    for top_k, lines in ((2, [3, 5]), (1, [3])):
+        (found,) = rank(query="Marta counted the crates twice.", top_k=top_k)
+        assert [each["line"] for each in found["candidates"]] == lines
+        assert found["candidates"][0]["cosine"] == found["candidates"][-1]["cosine"] == pytest.approx(1, abs=1e-6)
+
+
+def test_columns_have_a_header_and_the_same_numbers(rank, flags, capsys):
+    (found,) = rank(query="a\u00a0town", top_k=2)
+    sentence_similarity.run(SimilarityConfig(**flags, query="a\u00a0town", top_k=2))
+    header, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert header == ["query", "rank", "cosine", "line", "sentence"]
+    assert rows == [
+        ["a town", str(each["rank"]), f"{each['cosine']:.6f}", str(each["line"]), each["sentence"]]
+        for each in found["candidates"]
+    ]
+
+
+def test_a_file_of_queries_is_answered_line_by_line(rank, tmp_path, monkeypatch):
+    (tmp_path / "queries.txt").write_text("the town\n\nthe crates\nMarta\n")
+    path = str(tmp_path / "queries.txt")
+    found = rank(query_file=path)
+    assert [each["query"] for each in found] == ["the town", "the crates", "Marta"]
+    alone = [rank(query=query)[0] for query in ("the town", "the crates", "Marta")]
+    monkeypatch.setattr(sentence_similarity, "_QUERIES_AT_A_TIME", 2)
+    for first, second, third in zip(found, alone, rank(query_file=path), strict=True):
+        assert [each["line"] for each in first["candidates"]] == [each["line"] for each in second["candidates"]]
+        assert [each["line"] for each in first["candidates"]] == [each["line"] for each in third["candidates"]]
+
+
+def test_queries_come_through_a_pipe(flags):
+    result = run_script("sentence_similarity", piped=b"the town\nthe crates\n", **flags, query_file="-")
+    assert result.code == 0, result
+    assert [line.split("\t")[:2] for line in result.output.splitlines()[1::5]] == [
+        ["the town", "1"],
+        ["the crates", "1"],
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "bm25"])
+def test_an_index_is_used_again(rank, logged, tmp_path, pooling):
+    folder = str(tmp_path / "index")
+    first = rank(query="the town", index_dir=folder, pooling=pooling)
+    time = (tmp_path / "index" / "vectors.npy").stat().st_mtime_ns
+    assert rank(query="the town", index_dir=folder, pooling=pooling) == first
+    assert (tmp_path / "index" / "vectors.npy").stat().st_mtime_ns == time
+    assert f"{folder}: the vectors of 4 candidates are there" in logged
+    assert rank(query="the town", pooling=pooling) == first
+    assert sorted(file.name for file in (tmp_path / "index").iterdir()) == sorted(
+        ["index.json", "vectors.npy", *(["bm25.npz"] if pooling == "bm25" else [])]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"layers": "0"}, "was made with other layers"),
+        ({"pooling": "max"}, "was made with other pooling"),
+        ({"max_seq_length": 8}, "was made with other max_seq_length"),
+        ({"basic_tokenize": False, "do_lower_case": False}, "was made with other text settings"),
+    ],
+)
+def test_an_index_of_other_settings_is_made_again(rank, logged, tmp_path, changes, reason):
+    folder = str(tmp_path / "index")
+    rank(query="the town", index_dir=folder)
+    assert rank(query="the town", index_dir=folder, **changes) == rank(query="the town", **changes)
+    assert f"the index in {folder} {reason}; it is made again" in logged
+
+
+@pytest.mark.slow
+def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logged, tmp_path):
+    folder = tmp_path / "index"
+    rank(query="the town", index_dir=str(folder), pooling="bm25")
+    expected = None
+
+    def made_again(reason):
+        nonlocal expected
+        logged.clear()
+        found = rank(query="the town", index_dir=str(folder), pooling="bm25")
+        assert any(reason in line and line.endswith("; it is made again") for line in logged), logged
+        assert expected in (None, found)
+        expected = found
+
+    with open(tmp_path / "candidates.txt", "a") as sink:
+        sink.write("the town\n")
+    made_again("was made with other candidates")
+    assert expected[0]["candidates"][0]["line"] == 7
+    vectors = (folder / "vectors.npy").read_bytes()
+    (folder / "vectors.npy").write_bytes(vectors[:-8])
+    made_again("is damaged: vectors.npy is missing or has another length")
+    (folder / "vectors.npy").write_bytes(b"x" * len(vectors))
+    made_again("is damaged")
+    (folder / "bm25.npz").unlink()
+    made_again("is damaged: bm25.npz is missing")
+    (folder / "index.json").write_text('{"made_from"')
+    made_again("is damaged")
+    (folder / "index.json").write_text('{"made_from": []}')
+    made_again("is damaged")
+    logged.clear()
+    assert rank(query="the town", index_dir=str(folder), pooling="bm25") == expected
+    assert any("are there" in line for line in logged)
+
+
+def test_long_sentences_are_truncated_with_a_note(rank, logged, tmp_path):
+    long = " ".join(["the town woke"] * 30)
+    (tmp_path / "candidates.txt").write_text(f"{long} twice\n{long} harbour\nMarta\n")
+    (found,) = rank(query=long, top_k=2, max_seq_length=64)
+    assert {each["line"] for each in found["candidates"]} == {1, 2}
+    assert [each["cosine"] for each in found["candidates"]] == [1.0, 1.0]
+    assert "2 candidates have more than 64 wordpieces and were truncated" in logged
+    assert "1 queries have more than 64 wordpieces and were truncated" in logged
+
+
+@pytest.mark.slow
+def test_the_table_of_layers_and_poolings_is_that_of_scipy(rank, files_of_model, tmp_path, logged):
+    rng = np.random.default_rng(1)
+    words = ["the", "town", "woke", "before", "harbour", "crates", "marta", "counted", "twice"]
+    pairs = [[" ".join(rng.choice(words, size=rng.integers(1, 9))) for _ in "ab"] for _ in range(12)]
+    scores = rng.integers(0, 4, size=12).tolist()
+    lines = [f"{score}\t{first}\t{second}\n" for score, (first, second) in zip(scores, pairs, strict=True)]
+    (tmp_path / "sts.tsv").write_text("\n".join(lines))
+    rows = rank(candidates_file=None, sts_file=str(tmp_path / "sts.tsv"))
+    assert [(row["layer"], row["pooling"]) for row in rows] == [
+        (layer, pooling) for layer in range(3) for pooling in sorted(POOLINGS)
+    ]
+    flat = [sentence for pair in pairs for sentence in pair]
+    for pooling in POOLINGS[:-1]:
+        vectors = extracted(files_of_model, tmp_path, flat, pooling=pooling, layers="0,1,2")
+        for layer in range(3):
+            cosines = [cosine(*vectors[number : number + 2, layer].astype(np.float64)) for number in range(0, 24, 2)]
+            (row,) = (row for row in rows if (row["layer"], row["pooling"]) == (layer, pooling))
+            assert row["pearson"] == pytest.approx(scipy.stats.pearsonr(scores, cosines).statistic, abs=1e-4)
+            assert row["spearman"] == pytest.approx(scipy.stats.spearmanr(scores, cosines).statistic, abs=1e-4)
+    best = max(rows, key=lambda row: row["spearman"])
+    assert any(f"has --layers={best['layer']} --pooling={best['pooling']}" in line for line in logged)
+
+
+@pytest.mark.slow
+def test_the_projector_gets_each_sentence_once(flags, files_of_model, tmp_path, rank, capsys):
+    folder = tmp_path / "new" / "projector"
+    assert rank(query=None, projector_dir=str(folder), output_format="tsv") == []
+    assert sorted(path.name for path in folder.iterdir()) == ["metadata.tsv", "projector_config.pbtxt", "vectors.tsv"]
+    expected = extracted(files_of_model, tmp_path, SENTENCES, pooling="mean", layers="-1")[:, 0]
+    expected = np.array([expected[line - 1] for line in (1, 3, 4, 6)])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.loadtxt(folder / "vectors.tsv", delimiter="\t"), expected, atol=1e-5)
+    assert (folder / "metadata.tsv").read_text().splitlines() == [
+        "sentence\tlines",
+        "The harbour woke before the town did.\t1",
+        "Marta counted the crates twice.\t3,5",
+        "The town woke.\t4",
+        "before the harbour\t6",
+    ]
+    assert rank(query="the town", projector_dir=str(folder)) == rank(query="the town")
+
+
+def test_mistakes_are_one_message(flags, tmp_path):
+    def refused(message, **changes):
+        given = {name: value for name, value in {**flags, "query": "a town", **changes}.items() if value is not None}
+        assert_refused(sentence_similarity.run, SimilarityConfig, given, message)
+
+    def file(text):
+        (tmp_path / "file.txt").write_text(text)
+        return str(tmp_path / "file.txt")
+
+    refused("is empty; give a text a line", candidates_file=file(""))
+    refused("--candidates_file=" + file("\n \n"), candidates_file=str(tmp_path / "file.txt"))
+    refused("--layers=3: there is no layer 3 in a model of 3 layers", layers="3")
+    refused("--layers=last: give whole numbers", layers="last")
+    refused("--query is empty", query=" ")
+    refused("contains no words", query="\u200b")
+    refused("has only blank lines", query=None, query_file=file("\n\n"))
+    refused("give either --query", query=None)
+    refused("give either --query", query_file="queries.txt")
+    refused("give either --candidates_file", candidates_file=None)
+    refused("--top_k has no effect without --query or --query_file", query=None, projector_dir="a", top_k=3)
+    (tmp_path / "metadata.tsv").write_text("a town\n")
+    refused("metadata.tsv is also an input", candidates_file=tmp_path / "metadata.tsv", projector_dir=tmp_path)
+    refused("not a folder", projector_dir=file("a"))
+    refused("cannot both be standard input", candidates_file="-", query=None, query_file="-")
+    sts = {"candidates_file": None, "query": None}
+    refused("--pooling has no effect with --sts_file", **sts, sts_file="a", pooling="cls")
+    refused("line 2: 2 columns", **sts, sts_file=file("1\ta\tb\n2\ta\n"))
+    refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
+    refused("line 1: the score 'nan' is not finite", **sts, sts_file=file("nan\ta\tb\n"))
+    refused("--projector_dir has no effect with --sts_file", **sts, sts_file="a", projector_dir="b")
+    refused("without two different scores", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
+
+
+def test_the_index_folder_cannot_be_a_file(flags, tmp_path):
+    (tmp_path / "index").write_text("")
+    config = {**flags, "query": "a town", "index_dir": str(tmp_path / "index")}
+    assert_refused(sentence_similarity.run, SimilarityConfig, config, "not a folder")

@@ -1,0 +1,275 @@
+"""`split_sentences`: every format of text into the input of pretraining, with any number of processes."""
+
+import gzip
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from official_bert.commands import split_sentences
+from official_bert.commands.split_sentences import SplitSentencesConfig
+from official_bert.data.corpus_files import CorpusReader, corpus_parts
+from official_bert.support.extras import install_command
+from tests.compressing import COMPRESS
+from tests.conftest import ROOT, assert_fails, assert_refused, run_script, script_command, script_environment
+
+# Documents, each a list of paragraphs, each a list of sentences.
+_DOCUMENTS = [
+    [["The snow came early.", "Nobody minded it, e.g. Dr. Wu."], ["Why?"]],
+    [["Marta counted the crates twice.", '"Again," she said.', "They left."]],
+    [["今天天气很好。", "明天会下雨吗？"], ["It rained."], ["The harbour woke."]],
+    [["One line."]],
+]
+_EXPECTED = [[sentence for paragraph in document for sentence in paragraph] for document in _DOCUMENTS]
+
+
+def joined(sentences):
+    return "".join(sentences) if sentences[0][0] > "\u3000" else " ".join(sentences)
+
+
+def as_lines(documents):
+    """A document a line."""
+    return "".join(" ".join(map(joined, document)) + "\n" for document in documents)
+
+
+def as_text(documents):
+    """Paragraphs that are cut into lines, a blank line between documents."""
+    return "\n\n".join(" ".join(map(joined, document)).replace(" ", "\n", 2) for document in documents) + "\n"
+
+
+def as_book(documents):
+    """A blank line between paragraphs."""
+    return "\n\n".join(joined(paragraph) for document in documents for paragraph in document) + "\n\n\n"
+
+
+def as_jsonl(documents, key="text"):
+    """A document an object, a paragraph a line of it."""
+    return "".join(json.dumps({"id": 1, key: "\n".join(map(joined, document))}) + "\n" for document in documents)
+
+
+def write_parquet(path, documents, key="text"):
+    pq.write_table(pa.table({key: ["\n\n".join(map(joined, one)) for one in documents]}), path, row_group_size=2)
+    return str(path)
+
+
+def documents_of(path):
+    """What `create_pretraining_data.py` reads from a file."""
+    found = [[]]
+    for _, line in CorpusReader(corpus_parts([str(path)])[0]):
+        if line:
+            found[-1].append(line)
+        else:
+            found.append([])
+    assert all(found), "blank lines beside those between documents"
+    return found
+
+
+@pytest.fixture
+def split(tmp_path):
+    """Runs the tool in this process; returns the documents of its output."""
+
+    def run(*inputs, name="out.txt", **flags):
+        flags = {"num_processes": 1, **flags}
+        output = str(tmp_path / name)
+        split_sentences.run(SplitSentencesConfig(input_file=",".join(map(str, inputs)), output_file=output, **flags))
+        return documents_of(output)
+
+    return run
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """The documents in files of every format, each with the flags that it needs."""
+    (tmp_path / "text.txt").write_text(as_text(_DOCUMENTS))
+    (tmp_path / "lines.txt").write_text(as_lines(_DOCUMENTS).replace("\n", "\r\n\n"))
+    (tmp_path / "dump.jsonl").write_text(as_jsonl(_DOCUMENTS))
+    (tmp_path / "body.jsonl").write_text(as_jsonl(_DOCUMENTS, "body"))
+    for ending, compress in COMPRESS.items():
+        (tmp_path / f"text.txt{ending}").write_bytes(compress(as_text(_DOCUMENTS).encode()))
+        (tmp_path / f"dump.jsonl{ending}").write_bytes(compress(as_jsonl(_DOCUMENTS).encode()))
+    write_parquet(tmp_path / "rows.parquet", _DOCUMENTS)
+    write_parquet(tmp_path / "body.parquet", _DOCUMENTS, "body")
+    flags = {"lines": {"input_format": "lines"}, "body": {"text_field": "body"}}
+    paths = [path for path in sorted(tmp_path.iterdir()) if path.is_file()]
+    assert len(paths) == 14
+    return [(path, flags.get(path.name.split(".")[0], {})) for path in paths]
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 22, 100, 20, 3, 1])
+def test_every_format_gives_the_same(split, inputs, part_bytes, monkeypatch):
+    monkeypatch.setattr(split_sentences, "_PART_BYTES", part_bytes)
+    for path, flags in inputs:
+        assert split(path, **flags) == _EXPECTED, path
+
+
+def test_the_number_of_processes_changes_nothing(split, inputs, monkeypatch, tmp_path):
+    monkeypatch.setattr(split_sentences, "_PART_BYTES", 20)
+    paths = [path for path, flags in inputs if not flags]
+    assert split(*paths, name="one") == _EXPECTED * len(paths)
+    split(*paths, name="three", num_processes=3)
+    assert (tmp_path / "three").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+def test_one_document_per_file(split, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="absl")
+    for number, document in enumerate(_DOCUMENTS):
+        (tmp_path / f"{number}.txt").write_text("\n\n" * number + as_book([document]))
+    (tmp_path / "2.txt").rename(tmp_path / "2.txt.gz")
+    (tmp_path / "2.txt.gz").write_bytes(gzip.compress((tmp_path / "2.txt.gz").read_bytes()))
+    (tmp_path / "blank.txt").write_text("\n\n \n")
+    (tmp_path / "z.jsonl").write_text(as_jsonl(_DOCUMENTS))
+    paths = sorted(tmp_path.iterdir())
+    for part_bytes in (1 << 22, 30, 1):
+        monkeypatch.setattr(split_sentences, "_PART_BYTES", part_bytes)
+        for num_processes in (1, 2) if part_bytes == 30 else (1,):
+            found = split(*paths, one_document_per_file=True, num_processes=num_processes)
+            assert found == _EXPECTED * 2, part_bytes  # an object of JSON lines is a document in any case
+            assert caplog.messages[-1].split(", ")[0].endswith(f" sentences in {2 * len(_EXPECTED)} documents")
+    text = as_book(_DOCUMENTS)
+    (tmp_path / "all.txt").write_text(text)
+    assert split(tmp_path / "all.txt", one_document_per_file=True) == [[*itertools.chain(*_EXPECTED)]]
+    assert split(tmp_path / "all.txt") == [paragraph for document in _DOCUMENTS for paragraph in document]
+
+
+def test_a_document_ends_with_its_file(split, tmp_path):
+    (tmp_path / "a.txt").write_text("It rained. Why?")
+    (tmp_path / "b.txt").write_text("\ufeff They left.")
+    assert split(tmp_path / "a.txt", tmp_path / "b.txt") == [["It rained.", "Why?"], ["They left."]]
+
+
+def test_output_that_ends_in_gz_is_compressed(split, tmp_path):
+    (tmp_path / "in.txt").write_text(as_text(_DOCUMENTS))
+    assert split(tmp_path / "in.txt", name="out.txt.gz") == split(tmp_path / "in.txt") == _EXPECTED
+    first = (tmp_path / "out.txt.gz").read_bytes()
+    assert gzip.decompress(first) == (tmp_path / "out.txt").read_bytes()
+    split(tmp_path / "in.txt", name="out.txt.gz")
+    assert (tmp_path / "out.txt.gz").read_bytes() == first
+
+
+def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
+    text = as_jsonl([[["The harbour woke before the town.", "Nobody saw it."], ["It rained."]]] * 5)
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    corpus = tmp_path / "corpus.txt.gz"
+    result = run_script("split_sentences", input_file=tmp_path / "in.jsonl.gz", output_file=corpus)
+    assert result.code == 0, result
+    assert f"wrote {corpus}: 15 sentences in 5 documents, " in result.last_error_line
+    flags = {"input_file": corpus, "output_file": tmp_path / "out", "vocab_file": vocab_file, "max_seq_length": 32}
+    result = run_script("create_pretraining_data.py", **flags)
+    assert result.code == 0, result
+    assert "5 documents gave" in result.errors
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "flags", "message"),
+    [
+        ("\n \n\n", "in.txt", {}, "no text in "),
+        ('{"text": " "}', "in.jsonl", {}, "no text in "),
+        ("A", "in.txt", {"text_field": "body"}, "--text_field=body has no effect on plain text"),
+        ('{"text": "A."}', "in.jsonl", {"text_field": "body"}, "in.jsonl, line 1: no key 'body'; the keys are 'text'"),
+        ("A", "in.txt", {"output_file": "absent/out"}, "--output_file=absent/out: the folder absent does not exist"),
+        ("A", "in.txt", {"input_file": "absent.txt"}, "no file matches 'absent.txt'"),
+        ("A", "in.txt", {"num_processes": -1}, "--num_processes=-1: must be at least 0"),
+        (
+            '{"text": "A."}',
+            "in.jsonl",
+            {"one_document_per_file": True},
+            "--one_document_per_file has no effect on JSON",
+        ),
+        (
+            '{"text": "A."}',
+            "in.jsonl",
+            {"one_document_per_file": True, "input_format": "jsonl"},
+            "--one_document_per_file has no effect without --input_format=auto or text",
+        ),
+    ],
+)
+def test_mistakes(text, name, flags, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    flags = {"input_file": tmp_path / name, "output_file": tmp_path / "out", "num_processes": 1, **flags}
+    assert_refused(split_sentences.run, SplitSentencesConfig, flags, message)
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_bytes_that_are_not_utf8_are_located(is_compressed, num_processes, tmp_path, monkeypatch):
+    monkeypatch.setattr(split_sentences, "_PART_BYTES", 10)
+    text = b"It rained.\n\n" * 20 + b"The caf\xe9.\n" + b"\nIt rained." * 20
+    path = tmp_path / "in.txt"
+    path.write_bytes(gzip.compress(text) if is_compressed else text)
+    flags = {"input_file": path, "output_file": tmp_path / "out", "num_processes": num_processes}
+    message = "in.txt, line 41: byte 0xe9 at byte 8 of the line is not UTF-8"
+    assert_refused(split_sentences.run, SplitSentencesConfig, flags, message)
+    assert os.listdir(tmp_path) == ["in.txt"]
+
+
+def test_an_output_that_is_an_input_is_refused(tmp_path):
+    (tmp_path / "in.txt").write_text("It rained.")
+    (tmp_path / "link").symlink_to(tmp_path / "in.txt")
+    flags = {"input_file": tmp_path, "output_file": tmp_path / "link"}
+    assert_refused(split_sentences.run, SplitSentencesConfig, flags, "is also an input; it would be overwritten")
+    assert (tmp_path / "in.txt").read_text() == "It rained."
+
+
+def test_without_the_package_a_run_says_so_at_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "blingfire", None)
+    flags = {"input_file": "absent.txt", "output_file": tmp_path / "out"}
+    assert_refused(split_sentences.run, SplitSentencesConfig, flags, install_command("sentences"))
+
+
+def test_a_process_reports_a_mistake_in_one_line(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "It rained."}\n{"text": 7}\n')
+    flags = {"input_file": tmp_path / "in.jsonl", "output_file": tmp_path / "out"}
+    result = run_script("split_sentences", **flags)
+    assert_fails(result, "in.jsonl, line 2: 'text' is 7; a text must be a string")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_memory_depends_on_no_compressed_file(tmp_path):
+    """A file of 40 MB in one part: no process may hold it."""
+    text = b"The snow came early. Nobody minded it. The harbour woke before the town did. Why?\n\n" * 50_000
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(text, 1) * 10)
+    program = (
+        "import re, sys\n"
+        "from official_bert.commands.split_sentences import SplitSentencesConfig\n"
+        "from official_bert.commands import split_sentences\n"
+        "split_sentences.run(SplitSentencesConfig(input_file=sys.argv[1], output_file=sys.argv[2], num_processes=1))\n"
+        "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
+    )
+    command = [sys.executable, "-c", program, tmp_path / "in.txt.gz", tmp_path / "out.txt"]
+    process = subprocess.run(command, capture_output=True, text=True, env=script_environment(), check=True)
+    assert int(process.stdout) / 1024 < 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_an_interrupted_run_leaves_nothing_behind(num_processes, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "out.txt").write_text("good")
+    text = "The snow came early. Nobody minded it.\n\n" * 100_000
+    (tmp_path / "in.txt").write_text(text)
+    flags = {"input_file": ",".join([str(tmp_path / "in.txt")] * 50), "output_file": folder / "out.txt"}
+    command = script_command("split_sentences", {**flags, "num_processes": num_processes})
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=script_environment(), cwd=ROOT, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while sum(path.stat().st_size for path in folder.iterdir()) < 1_000_000 and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, errors
+    assert errors.endswith("error: interrupted\n")
+    assert "Traceback" not in errors
+    assert os.listdir(folder) == ["out.txt"]
+    assert (folder / "out.txt").read_text() == "good"

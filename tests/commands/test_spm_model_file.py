@@ -1,0 +1,241 @@
+"""`--spm_model_file` in the scripts: from records to exports, with a tiny ALBERT."""
+
+import dataclasses
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import (
+    convert_hf_checkpoint,
+    create_pretraining_data,
+    run_classifier,
+    run_ner,
+    run_pretraining,
+    run_squad,
+)
+from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tokenization import SentencePieceTokenizer, load_tokenizer
+from official_bert.training.results import read_results
+from tests.conftest import assert_refused
+from tests.export_fixtures import write_reviews
+from tests.record_files import read_records
+from tests.tokenization.sentencepiece_models import VOCAB_SIZE, write_model
+
+SENTENCES = ("The Smith of fernhill has 2,000, irons.", "Agnes é saw 3, lanterns  in the ﬁeld — ΟΔΟΣ!")
+
+
+@pytest.fixture(scope="module")
+def albert(model_dir, tmp_path_factory):
+    """The flags of a new model."""
+    folder = tmp_path_factory.mktemp("albert")
+    golden = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
+    config = dataclasses.replace(
+        golden, vocab_size=VOCAB_SIZE, embedding_size=8, num_hidden_layers=2, num_hidden_groups=1, inner_group_num=2
+    )
+    prefix = BertEncoder(config).save_checkpoint(folder / "model.ckpt-best")
+    shutil.move(folder / "bert_config.json", folder / "albert_config.json")
+    return {
+        "bert_config_file": str(folder / "albert_config.json"), "init_checkpoint": prefix,
+        "spm_model_file": write_model(folder / "30k-clean.model"),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def classifier(albert, tmp_path_factory):
+    """The flags of a classifier that was trained and exported."""
+    folder = tmp_path_factory.mktemp("classifier")
+    for name, count in (("train.tsv", 24), ("test.tsv", 5)):
+        write_reviews(folder / name, random.Random(count), count)
+    flags = {
+        **albert, "task_name": "custom", "data_dir": str(folder), "text_a_column": "text", "text_b_column": "other",
+        "label_column": "label", "train_file": "train.tsv", "predict_file": "test.tsv", "train_batch_size": 8,
+        "output_dir": str(folder / "out"), "max_seq_length": 24, "num_train_epochs": 1.0,
+        "export_dir": str(folder / "export"),
+    }  # fmt: skip
+    run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    return flags
+
+
+@pytest.mark.slow
+def test_a_classifier_is_the_same_in_a_moved_folder_and_in_an_export(classifier, albert, tmp_path):
+    moved = shutil.copytree(classifier["output_dir"], tmp_path / "moved")
+    for folder in (moved, os.path.join(classifier["export_dir"], "1", "assets")):
+        copy = os.path.join(folder, "spiece.model")
+        assert open(copy, "rb").read() == open(albert["spm_model_file"], "rb").read()
+        assert not os.path.exists(os.path.join(folder, "vocab.txt"))
+    results = [Predictor(folder)([SENTENCES, SENTENCES[::-1]]) for folder in (str(moved), classifier["export_dir"])]
+    for ours, exported in zip(*results, strict=True):
+        for label, probability in ours.probabilities.items():
+            np.testing.assert_allclose(exported.probabilities[label], probability, atol=1e-5)
+    assert load_tokenizer(moved).encode(SENTENCES[1]) == SentencePieceTokenizer(albert["spm_model_file"]).encode(
+        SENTENCES[1]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import official_bert; print(official_bert.Predictor(folder)(('the smith', 'iron')).label)",
+        "import tensorflow as tf, tensorflow_text; text = tf.constant(['the smith']); "
+        "print(tf.saved_model.load(folder + '/1').signatures['text'](text_a=text, text_b=tf.constant([''])))",
+    ],
+    ids=["Predictor", "TensorFlow alone"],
+)
+def test_an_export_answers_in_a_new_process(classifier, program):
+    code = f"folder = {classifier['export_dir']!r}; {program}"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.slow
+def test_another_model_or_what_has_no_effect_is_refused(classifier, albert, tmp_path, vocab_file):
+    other = write_model(tmp_path / "other.model", seed_sentencepiece_size=900)
+    flags = {**classifier, "do_predict": True, "export_dir": None}
+    for changes, parts in (
+        ({"spm_model_file": other}, [f"{other} is not the vocabulary", "spiece.model"]),
+        ({"vocab_file": vocab_file}, ["--vocab_file has no effect with --spm_model_file"]),
+        ({"strip_accents": False}, ["--strip_accents=false has no effect with a SentencePiece model"]),
+        ({"spm_model_file": vocab_file}, [f"{vocab_file} is not a SentencePiece model"]),
+        ({"spm_model_file": None}, ["--vocab_file", "is missing"]),
+    ):
+        assert_refused(run_classifier.run, ClassifierConfig, {**flags, **changes}, *parts)
+
+
+def test_records_mask_whole_words(albert, tmp_path, corpus_file):
+    tokenizer = SentencePieceTokenizer(albert["spm_model_file"])
+    records = str(tmp_path / "train.tfrecord")
+    lengths = {"max_seq_length": 48, "max_predictions_per_seq": 12}
+    options = PretrainingDataConfig(
+        input_file=corpus_file, output_file=records, spm_model_file=albert["spm_model_file"], dupe_factor=1,
+        do_whole_word_mask=True, **lengths,
+    )  # fmt: skip
+    create_pretraining_data.run(options)
+    continues = {index for piece, index in tokenizer.vocab.items() if tokenizer.vocabulary.continues_word(piece)}
+    specials = {tokenizer.cls_id, tokenizer.sep_id}  # truncation may cut a word in two
+    num_words = 0
+    columns = read_records(records)
+    for number in range(len(columns["input_ids"])):
+        record = {name: rows[number].tolist() for name, rows in columns.items()}
+        ids = record["input_ids"]
+        num_masked = int(sum(record["masked_lm_weights"]))
+        masked = set(record["masked_lm_positions"][:num_masked])
+        for position, label in zip(record["masked_lm_positions"], record["masked_lm_ids"][:num_masked], strict=False):
+            ids[position] = label
+        for position in masked:
+            assert ids[position] not in continues or position - 1 in masked or ids[position - 1] in specials
+            assert ids[position + 1] not in continues or position + 1 in masked
+            num_words += ids[position + 1] in continues
+    assert num_words > 20
+
+
+@pytest.mark.slow
+def test_pretraining_draws_whole_words_learns_the_order_of_sentences_and_is_exported(albert, tmp_path, corpus_file):
+    records = str(tmp_path / "train.tfrecord")
+    flags = {"spm_model_file": albert["spm_model_file"], "max_seq_length": 48, "sentence_order": True}
+    create_pretraining_data.run(
+        PretrainingDataConfig(input_file=corpus_file, output_file=records, dupe_factor=1, masking="none", **flags)
+    )
+    flags |= {**albert, "input_file": records, "output_dir": str(tmp_path / "out"), "num_train_steps": 4}
+    flags |= {"train_batch_size": 8, "dynamic_masking": True, "do_whole_word_mask": True, "num_warmup_steps": 2}
+    run_pretraining.run(
+        PretrainingConfig(**flags, do_train=True, do_eval=True, do_export=True, export_dir=str(tmp_path / "export"))
+    )
+    scores = read_results(str(tmp_path / "out" / "eval_results.txt"))
+    assert {"sentence_order_accuracy", "sentence_order_loss"} < scores.keys()
+    assert not any(name.startswith("next_sentence") for name in scores)
+    config = BertConfig.from_json_file(albert["bert_config_file"])
+    trained = CheckpointReader(str(tmp_path / "out"))
+    assert trained.shapes["cls/predictions/transform/dense/kernel"] == (config.hidden_size, config.embedding_size)
+    text = "The smith of [MASK] has 2,000, [MASK]s."
+    ours, exported = (Predictor(str(tmp_path / name))(text) for name in ("out", "export"))
+    assert [len(candidates) for candidates in ours] == [5, 5]
+    for mine, others in zip(ours, exported, strict=True):
+        probabilities = [[candidate.probability for candidate in candidates] for candidates in (mine, others)]
+        np.testing.assert_allclose(*probabilities, atol=1e-6)
+
+
+def squad_file(path):
+    rng = random.Random(0)
+    paragraphs = []
+    for number in range(12):
+        name, count = rng.choice(["fernhill", "Zoë Lindqvist’s", "Straße"]), f"{rng.randrange(9)},{rng.randrange(999)}"
+        context = f"The smith of {name} has {count}, irons  in the Fire. The mayor ordered a lantern, É was black."
+        questions = [
+            {
+                "id": f"{kind}{number}",
+                "question": kind,
+                "answers": [{"text": text, "answer_start": context.index(text)}],
+            }
+            for kind, text in (("Who?", name), ("How many?", count))
+        ]
+        paragraphs.append({"context": context, "qas": questions})
+    path.write_text(json.dumps({"version": "1.1", "data": [{"title": "smiths", "paragraphs": paragraphs}]}))
+    return [
+        (each["question"], each["id"], paragraph["context"]) for paragraph in paragraphs for each in paragraph["qas"]
+    ]
+
+
+@pytest.mark.slow
+def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert, tmp_path):
+    questions = squad_file(tmp_path / "squad.json")
+    flags = {
+        **albert, "train_file": str(tmp_path / "squad.json"), "predict_file": str(tmp_path / "squad.json"),
+        "output_dir": str(tmp_path / "out"), "max_seq_length": 40, "max_query_length": 8, "doc_stride": 12,
+        "train_batch_size": 8, "num_train_epochs": 1.0, "export_dir": str(tmp_path / "export"),
+    }  # fmt: skip
+    run_squad.run(SquadConfig(**flags, do_train=True, do_predict=True, do_export=True))
+    predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    ours, exported = (
+        Predictor(str(tmp_path / name))([(question, context) for question, _, context in questions])
+        for name in ("out", "export")
+    )
+    for (_, identifier, context), answers, others in zip(questions, exported, ours, strict=True):
+        assert answers[0].text == others[0].text == predictions[identifier] != ""
+        assert context[answers[0].start : answers[0].end] == answers[0].text
+
+
+@pytest.mark.slow
+def test_tags_are_the_same_in_the_export(albert, tmp_path):
+    words = (("Agnes", "B-PER"), ("Lindqvist", "I-PER"), ("has", "O"), ("2,000", "O"), ("irons", "O"), ("É", "B-LOC"))
+    sentence = "".join(f"{word} NN _ {tag}\n" for word, tag in words)
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        (tmp_path / name).write_text((sentence + "\n") * 8)
+    flags = {
+        **albert, "data_dir": str(tmp_path), "output_dir": str(tmp_path / "out"), "max_seq_length": 32,
+        "train_batch_size": 4, "num_train_epochs": 1.0, "export_dir": str(tmp_path / "export"),
+        "feature_layers": "concat_last_four",
+    }  # fmt: skip
+    run_ner.run(TaggingConfig(**flags, do_train=True, do_eval=True, do_predict=True, do_export=True))
+    assert (tmp_path / "out" / "predictions.conll").exists()
+    text = " ".join(word for word, _ in words)
+    ours, exported = (Predictor(str(tmp_path / name))(text) for name in ("out", "export"))
+    assert ours.words == exported.words == [word for word, _ in words]
+    assert ours.tags == exported.tags
+    np.testing.assert_allclose(ours.probabilities, exported.probabilities, atol=1e-5)
+
+
+def test_hugging_face_folders_keep_the_model_file(albert, tmp_path):
+    made, back = tmp_path / "hf", tmp_path / "back"
+    convert_hf_checkpoint.run(HfConversionConfig(to_hf=True, output_dir=str(made), **albert))
+    assert json.loads((made / "tokenizer_config.json").read_text())["tokenizer_class"] == "AlbertTokenizer"
+    convert_hf_checkpoint.run(HfConversionConfig(hf_dir=str(made), output_dir=str(back)))
+    for folder in (made, back):
+        assert (folder / "spiece.model").read_bytes() == open(albert["spm_model_file"], "rb").read()
+        assert not (folder / "vocab.txt").exists()
+    assert load_tokenizer(made).settings.do_lower_case
+    encoder = BertEncoder.from_checkpoint(back)
+    assert encoder.config.vocab_size == VOCAB_SIZE

@@ -1,0 +1,259 @@
+"""Sweeps: grids of runs that the test writes as if finished, and small ones of real processes."""
+
+import dataclasses
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from official_bert.commands import sweep
+from official_bert.commands.sweep import SweepConfig
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.training.results import read_results
+from official_bert.training.run_folder import read_run_config
+from tests.conftest import ROOT, assert_fails, run_cold, run_script, script_command, script_environment
+
+ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory, model_dir, vocab_file):
+    """Flags for CoLA's layout, a model of 32 units, and the smallest grid."""
+    data_dir = tmp_path_factory.mktemp("data")
+    for split, count in (("train", 4), ("dev", 2)):
+        (data_dir / f"{split}.tsv").write_text("".join(f"x\t{label}\t\t{text}\n" for label, text in ROWS * count))
+    return {
+        "task_name": "CoLA",
+        "data_dir": data_dir,
+        "vocab_file": vocab_file,
+        "bert_config_file": model_dir / "bert_config.json",
+        "max_seq_length": 16,
+        "train_batch_size": 8,
+        "learning_rate": "1e-3",
+        "num_train_epochs": 1,
+        "random_seed": 1,
+    }
+
+
+def read_table(folder):
+    return [line.split("\t") for line in (folder / "sweep.tsv").read_text().splitlines()]
+
+
+def write_finished(folder, score, **changes):
+    """Writes what a finished run leaves, a checkpoint included."""
+    config = ClassifierConfig(
+        task_name="cola",
+        data_dir="data",
+        vocab_file="vocab.txt",
+        bert_config_file="bert_config.json",
+        output_dir=str(folder),
+        do_train=True,
+        do_eval=True,
+        **changes,
+    )
+    (folder / "best").mkdir(parents=True)
+    (folder / "run_config.json").write_text(json.dumps({"flags": dataclasses.asdict(config)}))
+    (folder / "eval_results.txt").write_text(f"eval_matthews_correlation = {score}\nloss = 0.5\n")
+    for name in ("checkpoint", "model.ckpt-9.index", "best/checkpoint", "best/model.ckpt-9.data-00000-of-00001"):
+        (folder / name).write_text("")
+
+
+@pytest.fixture
+def paper_grid(tmp_path):
+    """The paper's grid with two seeds, all finished; 16, 2e-5, 3 is best on average, another with one seed."""
+    for batch_size, rate, epochs, seed in itertools.product((16, 32), (5e-5, 3e-5, 2e-5), (2.0, 3.0, 4.0), (7, 8)):
+        settings = (batch_size, rate, epochs)
+        score = {(16, 2e-5, 3.0): 0.7, (32, 5e-5, 2.0): 0.9 if seed == 7 else 0.1}.get(settings, 0.5) + 0.01 * (
+            seed == 8
+        )
+        write_finished(
+            tmp_path / f"batch_{batch_size}-rate_{rate:g}-epochs_{epochs:g}-seed_{seed}",
+            score,
+            train_batch_size=batch_size,
+            learning_rate=rate,
+            num_train_epochs=epochs,
+            random_seed=seed,
+        )
+    return {
+        "task_name": "cola",
+        "data_dir": "data",
+        "vocab_file": "vocab.txt",
+        "bert_config_file": "bert_config.json",
+        "output_dir": tmp_path,
+        "random_seed": "7,8",
+    }
+
+
+def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
+    result = run_cold("sweep", **paper_grid)
+    assert result.code == 0, result
+    assert "36 runs, 36 of them finished already" in result.errors
+    header, *rows = read_table(tmp_path)
+    assert header == [
+        "train_batch_size",
+        "learning_rate",
+        "num_train_epochs",
+        "seed_7",
+        "seed_8",
+        "mean_eval_matthews_correlation",
+        "std",
+    ]
+    grid = itertools.product(("16", "32"), ("5e-05", "3e-05", "2e-05"), ("2", "3", "4"))
+    assert [tuple(row[:3]) for row in rows] == list(grid)
+    assert rows[0][3:] == ["0.5000", "0.5100", "0.5050", "0.0071"]
+    assert rows[9][3:] == ["0.9000", "0.1100", "0.5050", "0.5586"]  # (0.9 - 0.11) / sqrt(2)
+    lines = result.output.splitlines()
+    assert [line.split() for line in lines[:-1]] == [header, *rows]
+    assert lines[-1] == (
+        "best on dev: --train_batch_size=16 --learning_rate=2e-05 --num_train_epochs=3, "
+        "eval_matthews_correlation 0.7050 (std 0.0071)"
+    )
+    assert len(list(tmp_path.glob("*/model.ckpt-9.index"))) == 36
+
+
+def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
+    assert run_script("sweep", "--keep_only_winner", **paper_grid).code == 0
+    for pattern in ("checkpoint", "model.ckpt-*", "best/checkpoint", "best/model.ckpt-*"):
+        kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}
+        assert kept == {f"batch_16-rate_2e-05-epochs_3-seed_{seed}" for seed in (7, 8)}, pattern
+    assert len(list(tmp_path.glob("*/eval_results.txt"))) == 36
+    paper_grid["output_dir"] = f"{tmp_path}/."  # the same folder by another name
+    assert "36 of them finished" in run_script("sweep", **paper_grid).errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "parts"),
+    [
+        ([], {"max_seq_length": 64}, ["seed_7 has a run with --max_seq_length=128, not 64; delete that folder or"]),
+        ([], {"learning_rate": "5e-5,high"}, ["--learning_rate=5e-5,high: must be a comma-separated list"]),
+        ([], {"train_batch_size": "16,8.5"}, ["--train_batch_size=16,8.5: must be a comma-separated list"]),
+        ([], {"train_batch_size": "16,0"}, ["--train_batch_size=0: must be at least 1"]),
+        ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 contains a number twice"]),
+        ([], {"task_name": "colour"}, ["--task_name=colour: unknown task; did you mean cola? All tasks: cola, sst-2"]),
+        (["--nodo_train"], {}, ["a sweep trains and evaluates"]),
+        (["--nodo_eval"], {}, ["a sweep trains and evaluates"]),
+    ],
+)
+def test_mistakes_are_found_before_any_run(paper_grid, tmp_path, arguments, changes, parts):
+    assert_fails(run_script("sweep", *arguments, **{**paper_grid, **changes}), *parts)
+    assert not (tmp_path / "sweep.tsv").exists()
+
+
+def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
+    (tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json").unlink()
+    assert_fails(run_script("sweep", **paper_grid), "has a run with --adam_bias_correction=None, not Fals")
+
+
+def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
+    path = tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json"
+    settings = json.loads(path.read_text())
+    del settings["flags"]["allow_inexact_resume"]
+    path.write_text(json.dumps(settings))
+    assert run_script("sweep", **paper_grid).code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"), [({}, "accuracy"), ({"multi_label": True}, "micro_f1"), ({"regression": True}, "pearson")]
+)
+def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, monkeypatch, kind, metric):
+    monkeypatch.setattr(sys, "executable", "false")  # a command that fails
+    columns = {"text_a_column": "text", "train_file": "train.tsv", "eval_file": "dev.tsv"}
+    flags = {**paper_grid, "task_name": "custom", **columns, "output_dir": str(tmp_path / "other")}
+    with pytest.raises(UserError, match="seed_7 ended with exit code 1 "):
+        sweep.run(SweepConfig(**flags, **kind))
+    assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
+    result = run_script("sweep", **flags, output_dir=tmp_path, keep_checkpoint_max=1)
+    assert result.code == 0, result
+    first = tmp_path / "batch_8-rate_0.001-epochs_1-seed_1"
+    assert "run 1 of 1: batch_8-rate_0.001-epochs_1-seed_1" in result.errors
+    assert "training examples" not in result.errors  # of the run itself only warnings
+    results = read_results(str(first / "eval_results.txt"))
+    assert results["global_step"] == 2
+    score = f"{results['eval_matthews_correlation']:.4f}"
+    assert read_table(tmp_path)[1:] == [["8", "0.001", "1", score, score, ""]]
+    made = {name: os.stat(first / name).st_mtime_ns for name in os.listdir(first)}
+
+    flags = {**flags, "learning_rate": "1e-3,1e-2,0"}
+    result = run_script("sweep", **flags, output_dir=tmp_path, keep_checkpoint_max=1)
+    assert result.code == 0, result
+    assert "3 runs, 1 of them finished already" in result.errors
+    assert "run 2 of 3: batch_8-rate_0.01-epochs_1-seed_1" in result.errors
+    assert "run 3 of 3, 0:00:" in result.errors  # time left, known from run 2
+    assert {name: os.stat(first / name).st_mtime_ns for name in os.listdir(first)} == made
+    settings = read_run_config(str(tmp_path / "batch_8-rate_0.01-epochs_1-seed_1")).flags
+    wanted = {"learning_rate": 0.01, "train_batch_size": 8, "num_train_epochs": 1.0, "random_seed": 1}
+    assert {name: settings[name] for name in wanted} == wanted
+    assert settings["keep_checkpoint_max"] == 1
+    assert [row[1] for row in read_table(tmp_path)] == ["learning_rate", "0.001", "0.01", "0"]
+
+
+def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
+    flags = {**flags, "learning_rate": "1e-3,1e-2", "init_checkpoint": "absent.ckpt"}
+    result = run_script("sweep", **flags, output_dir=tmp_path)
+    assert_fails(
+        result,
+        "seed_1 ended with exit code 1 and without eval_matthews_correlation; fix the error above and run the command "
+        "again; finished runs are kept",
+    )
+    assert "resumes" not in result.last_error_line
+    assert (
+        "python -m official_bert run_classifier: error: --init_checkpoint absent.ckpt: no such checkpoint"
+        in result.errors
+    )
+    assert [row[3:] for row in read_table(tmp_path)[1:]] == [["", "", ""]] * 2
+    assert not (tmp_path / "batch_8-rate_0.01-epochs_1-seed_1").exists()
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_run_too(flags, tmp_path):
+    flags = {**flags, "num_train_epochs": 5000, "output_dir": tmp_path, "log_steps": 1}
+    run = tmp_path / "batch_8-rate_0.001-epochs_5000-seed_1"
+    command = script_command("sweep", flags)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
+        while not (run / "metrics.jsonl").exists():  # written once it trains
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=100)
+    assert process.returncode == 1
+    stopped = "seed_1 ended with exit code 0 and without eval_matthews_correlation; the same command resumes from there"
+    assert stopped in errors.splitlines()[-1]
+    assert (run / "checkpoint").read_text().splitlines()[0] != 'model_checkpoint_path: "model.ckpt-0"'
+
+
+@pytest.mark.slow
+def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, vocab_file):
+    flags = {
+        "train_file": ROOT / "data" / "demo_tagging" / "dev.txt",
+        "eval_file": ROOT / "data" / "demo_tagging" / "test.txt",
+        "vocab_file": vocab_file,
+        "bert_config_file": model_dir / "bert_config.json",
+        "init_checkpoint": model_dir / "bert_model.ckpt",
+        "max_seq_length": 32,
+        "train_batch_size": 8,
+        "learning_rate": "1e-3,1e-5",
+        "num_train_epochs": 8,
+        "random_seed": 1,
+        "output_dir": tmp_path,
+    }
+    result = run_script("sweep_ner", **flags)
+    assert result.code == 0, result
+    header, *rows = read_table(tmp_path)
+    assert header == ["train_batch_size", "learning_rate", "num_train_epochs", "seed_1", "mean_eval_f1", "std"]
+    for row in rows:
+        folder = tmp_path / f"batch_8-rate_{row[1]}-epochs_8-seed_1"
+        assert f"{read_results(str(folder / 'eval_results.txt'))['eval_f1']:.4f}" == row[3]
+    assert rows[0][3] != rows[1][3]
+    best = max(rows, key=lambda row: float(row[3]))
+    assert result.output.splitlines()[-1].startswith(f"best on dev: --train_batch_size=8 --learning_rate={best[1]} ")
+    assert "2 of them finished already" in run_script("sweep_ner", **flags).errors

@@ -1,0 +1,130 @@
+"""`view_attention`: the files it writes, and what it refuses."""
+
+import functools
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from official_bert.commands import view_attention
+from official_bert.commands.view_attention import AttentionConfig
+from official_bert.commands.view_attention import check as check_view_attention
+from official_bert.config.bert_config import BertConfig
+from official_bert.inference.attention import AttentionReader
+from official_bert.support.extras import install_command
+from official_bert.tokenization import FullTokenizer
+from official_bert.visualization.attention import merge_words, page
+from tests.conftest import assert_refused
+
+TEXT, TEXT_B = "Who woke before the town?", "The unbelievable harbour costs $5, not $6."
+
+
+@pytest.fixture
+def flags(files_of_model, tmp_path):
+    return {**files_of_model, "text": TEXT, "text_b": TEXT_B, "output_file": str(tmp_path / "out")}
+
+
+@pytest.fixture(scope="module")
+def view(files_of_model):
+    bert_config = BertConfig.from_json_file(files_of_model["bert_config_file"])
+    tokenizer = FullTokenizer(files_of_model["vocab_file"])
+    return AttentionReader(bert_config, tokenizer, files_of_model["init_checkpoint"], top_k=2)(TEXT, TEXT_B)
+
+
+@pytest.mark.slow
+def test_the_page_starts_where_the_flags_say(flags, view, tmp_path):
+    view_attention.run(AttentionConfig(**flags, top_k=2))
+    assert (tmp_path / "out").read_text() == page(view, layer=0, head=0, merges_words=False)
+    view_attention.run(AttentionConfig(**flags, top_k=2, layer=-1, head=1, merge_words=True))
+    assert (tmp_path / "out").read_text() == page(view, layer=2, head=1, merges_words=True)
+
+
+def test_json_has_the_numbers_of_the_encoder(flags, view, tmp_path):
+    view_attention.run(AttentionConfig(**flags, top_k=2, format="json", merge_words=True))
+    read = json.loads((tmp_path / "out").read_text())
+    np.testing.assert_array_equal(np.array(read["attention"], np.float32), view.attention)
+    words = merge_words(view.attention, view.word_indices)
+    np.testing.assert_array_equal(np.array(read["word_attention"], np.float32), words)
+    assert read["tokens"] == view.tokens
+    assert [[tuple(guess) for guess in guesses] if guesses else None for guesses in read["predictions"]] == (
+        view.predictions
+    )
+
+
+class TestImages:
+    @pytest.fixture(autouse=True)
+    def matplotlib(self):
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+    @pytest.mark.slow
+    def test_flags_choose_what_is_drawn(self, flags, view, tmp_path):
+        from official_bert.visualization import attention_image
+
+        for chosen, draw in (
+            ({}, functools.partial(attention_image.draw_overview, merges_words=False)),
+            (
+                {"layer": -2, "head": 2, "merge_words": True},
+                functools.partial(attention_image.draw_head, layer=1, head=2, merges_words=True),
+            ),
+        ):
+            view_attention.run(AttentionConfig(**flags, format="png", **chosen))
+            expected = io.BytesIO()
+            draw(view, expected)
+            assert (tmp_path / "out").read_bytes() == expected.getvalue()
+
+    def test_shades_are_the_weights(self, view, monkeypatch):
+        from matplotlib.axes import Axes
+
+        from official_bert.visualization import attention_image
+
+        drawn, imshow = [], Axes.imshow
+        monkeypatch.setattr(
+            Axes, "imshow", lambda self, *args, **more: drawn.append(args[0]) or imshow(self, *args, **more)
+        )
+        for merges_words in (False, True):
+            attention_image.draw_head(view, io.BytesIO(), layer=0, head=3, merges_words=merges_words)
+        attention_image.draw_overview(view, io.BytesIO(), merges_words=False)
+        head, words, overview = drawn
+        np.testing.assert_array_equal(head, view.attention[0, 3])
+        np.testing.assert_array_equal(words, merge_words(view.attention[0, 3], view.word_indices))
+        length = len(view.tokens)
+        step = (overview.shape[0] + round(0.1 * length)) // 3
+        for layer, number in np.ndindex(3, 4):
+            tile = overview[layer * step :, number * step :][:length, :length]
+            np.testing.assert_array_equal(tile, np.sqrt(view.attention[layer, number]))
+
+
+def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = f"matplotlib is not installed; run: {install_command('plots')}"
+    for check in (check_view_attention, view_attention.run):
+        assert_refused(check, AttentionConfig, {**flags, "format": "png"}, message)
+        check(AttentionConfig(**flags))  # a page needs nothing
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layer": 3, "head": 0}, "--layer=3: there is no layer 3 in a model of 3 layers"),
+        ({"layer": -4, "head": 0}, "give indices from 0 (the first) to 2, or from -1 (the last) to -3"),
+        ({"layer": 0, "head": 4}, "--head=4: there is no head 4 in a model of 4 heads"),
+        ({"layer": 0}, "--layer needs --head; give both, or neither"),
+        ({"head": 0}, "--head needs --layer; give both, or neither"),
+        ({"layer": 0, "head": 0, "format": "json"}, "--layer has no effect without --format=html or png"),
+        ({"text": "  "}, "--text is empty; give a text"),
+        ({"text_b": ""}, "--text_b is empty; give a text"),
+        ({"text": "\u0000"}, "--text='\\x00' has no wordpieces"),
+        ({"text": None}, "--text (Text to read: a sentence, or a question) is missing"),
+        ({"format": "pdf"}, "--format=pdf: must be one of html, json, png"),
+        ({"max_seq_length": 4}, "--max_seq_length=4: must be at least 5"),
+    ],
+)
+def test_mistakes_are_one_message(flags, changes, message):
+    assert_refused(view_attention.run, AttentionConfig, {**flags, **changes}, message)
+
+
+def test_inputs_are_not_overwritten(flags):
+    changes = {**flags, "output_file": flags["vocab_file"]}
+    assert_refused(view_attention.run, AttentionConfig, changes, "--output_file: ", "is also an input")

@@ -1,0 +1,115 @@
+"""`extend_vocab` and `prune_vocab`: what the new models compute, and bad input."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.commands import extend_vocab, prune_vocab
+from official_bert.commands.extend_vocab import ExtendVocabConfig
+from official_bert.commands.prune_vocab import PruneVocabConfig
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.tokenization import FullTokenizer, Vocabulary
+from tests.conftest import assert_refused, run_script
+
+DOMAIN = "the harbourmasters saw the harbourmasters .\nbridgework is a bridgework of the harbourmasters .\n"
+
+
+@pytest.fixture
+def flags(files_of_model, tmp_path):
+    text = tmp_path / "domain.txt"
+    text.write_text(DOMAIN * 4)
+    return {**files_of_model, "input_file": str(text), "output_dir": str(tmp_path / "out")}
+
+
+def encoded(folder, vocab_file, text):
+    """The tokens of a text, and what an encoder makes of them."""
+    tokenizer = FullTokenizer(vocab_file)
+    tokens = ["[CLS]", *tokenizer.tokenize(text), "[SEP]"]
+    ids = np.array([tokenizer.convert_tokens_to_ids(tokens)])
+    return tokens, {name: np.asarray(value) for name, value in BertEncoder.from_checkpoint(folder)(ids).items()
+                    if name in ("sequence_output", "pooled_output")}  # fmt: skip
+
+
+def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
+    result = run_script("extend_vocab", **flags, num_new_tokens=3)
+    assert result.code == 0, result
+    out = flags["output_dir"]
+    assert sorted(os.listdir(out)) == [
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt",
+    ]  # fmt: skip
+    old, new = Vocabulary.from_file(flags["vocab_file"]), Vocabulary.from_file(f"{out}/vocab.txt")
+    added = [token for token in new.token_to_id if token not in old.token_to_id]
+    assert len(added) == 3 and "adding 3 wordpieces" in result.errors
+    assert json.loads(open(f"{out}/bert_config.json").read())["vocab_size"] == new.size
+    before, after = (float(line.split(" wordpieces per word")[0].split()[-1]) for line in result.errors.splitlines()
+                     if "wordpieces per word" in line)  # fmt: skip
+    assert after < before
+
+    text = "the snow is warm"
+    tokens, outputs = encoded(flags["init_checkpoint"], flags["vocab_file"], text)
+    same_tokens, same_outputs = encoded(out, f"{out}/vocab.txt", text)
+    assert tokens == same_tokens
+    for name, values in outputs.items():
+        assert np.array_equal(values, same_outputs[name]), name
+
+    first, second = CheckpointReader(flags["init_checkpoint"], "first"), CheckpointReader(out, "second")
+    tokenizer = FullTokenizer(flags["vocab_file"])
+    for name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+        for token in added:
+            parts = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(token.removeprefix("##")))
+            if not token.startswith("##"):
+                expected = first.read(name)[parts].mean(axis=0)
+                np.testing.assert_allclose(second.read(name)[new.token_to_id[token]], expected, rtol=1e-5, atol=1e-7)
+    PretrainingModel.from_checkpoint(out)
+
+
+def test_a_pruned_model_computes_the_same_of_the_text(flags):
+    result = run_script("prune_vocab", **flags, keep_characters=False)
+    assert result.code == 0, result
+    out = flags["output_dir"]
+    old, new = Vocabulary.from_file(flags["vocab_file"]), Vocabulary.from_file(f"{out}/vocab.txt")
+    assert new.size < old.size / 2 and json.loads(open(f"{out}/bert_config.json").read())["vocab_size"] == new.size
+    for text in DOMAIN.splitlines():
+        tokens, outputs = encoded(flags["init_checkpoint"], flags["vocab_file"], text)
+        same_tokens, same_outputs = encoded(out, f"{out}/vocab.txt", text)
+        assert tokens == same_tokens
+        for name, values in outputs.items():
+            assert np.array_equal(values, same_outputs[name]), name
+    first, second = CheckpointReader(flags["init_checkpoint"], "first"), CheckpointReader(out, "second")
+    kept = old.ids(new.tokens(range(new.size)))
+    for name in first.shapes:
+        array = first.read(name)
+        is_by_token = name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+        assert np.array_equal(second.read(name), array[kept] if is_by_token else array), name
+
+
+@pytest.mark.parametrize(
+    ("run", "config_class"), [(extend_vocab.run, ExtendVocabConfig), (prune_vocab.run, PruneVocabConfig)]
+)
+def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, run, config_class):
+    def refuse(changes, *parts):
+        assert_refused(run, config_class, {**flags, **changes}, *parts)
+        assert not os.path.exists(flags["output_dir"])
+
+    (tmp_path / "empty.txt").write_text("\n\n")
+    refuse({"input_file": str(tmp_path / "empty.txt")}, "the text has no words")
+    longer = tmp_path / "longer.txt"
+    longer.write_text(open(flags["vocab_file"]).read() + "ones\nmores\n")
+    refuse({"vocab_file": str(longer)}, "longer.txt", "vocab_size")
+    config = json.loads(open(flags["bert_config_file"]).read())
+    larger = tmp_path / "larger.json"
+    larger.write_text(json.dumps({**config, "vocab_size": config["vocab_size"] + 2}))
+    refuse({"vocab_file": str(longer), "bert_config_file": str(larger)}, "has embeddings of", "belong together")
+    os.makedirs(tmp_path / "there")
+    (tmp_path / "there" / "vocab.txt").write_text("[PAD]\n")
+    refuse({"output_dir": str(tmp_path / "there")}, "exists already; give another folder")
+
+
+def test_a_text_without_new_wordpieces_adds_nothing(flags, tmp_path):
+    (tmp_path / "old.txt").write_text("the snow\n")
+    changes = {"input_file": str(tmp_path / "old.txt"), "min_frequency": 2}
+    assert_refused(extend_vocab.run, ExtendVocabConfig, {**flags, **changes}, "nothing to add")

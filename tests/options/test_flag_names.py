@@ -1,0 +1,25 @@
+"""Messages of the library, as scripts print them."""
+
+import pytest
+
+from official_bert.options.flag_names import with_dashes
+from official_bert.tasks.classification.options import ClassifierConfig
+
+
+@pytest.mark.parametrize(
+    ("message", "printed"),
+    [
+        (
+            "max_seq_length=65 exceeds max_position_embeddings=64",
+            "--max_seq_length=65 exceeds max_position_embeddings=64",
+        ),
+        ("give another output_dir, or (init_checkpoint)", "give another --output_dir, or (--init_checkpoint)"),
+        ("raise max_seq_length.", "raise --max_seq_length."),
+        ("labels=a,b are the labels", "--labels=a,b are the labels"),
+        ("--do_lower_case=true stays", "--do_lower_case=true stays"),
+        ("data_dir=/data/output_dir/train_file.tsv", "--data_dir=/data/output_dir/train_file.tsv"),
+        ("no column 'train_file'; my_output_dir/output_dir/x", "no column 'train_file'; my_output_dir/output_dir/x"),
+    ],
+)
+def test_parameters_become_flags_where_they_are_no_part_of_something_else(message, printed):
+    assert with_dashes(message, ClassifierConfig) == printed

@@ -1,0 +1,262 @@
+"""Limits of flags, checked when a config is built."""
+
+import dataclasses
+
+import pytest
+
+from official_bert.commands import all_commands
+from official_bert.commands.sweep import SweepConfig
+from official_bert.options.option import AFFECTS, UNLIMITED, check_options, layer_numbers, option
+from official_bert.options.training import TrainingOptions
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.options import ClassifierConfig
+from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    count: int = option(3, "How many.", minimum=1, maximum=5)
+    share: float = option(0.5, "How much.", minimum=0)
+    kind: str = option("a", "Which.", choices=("a", "b"))
+    name: str | None = option("x", "Who.", required=True)
+    other: str | None = option("x", "Whom.", required=True)
+    path: str | None = option(None, "Where.", is_path=True)
+    output_dir: str | None = option(None, "Whither.", is_path=True)
+    steps: int = option(1, "How far.")
+    seed: int = option(1, "Whence.", maximum=UNLIMITED)
+
+    def __post_init__(self):
+        check_options(self)
+
+
+def test_values_within_the_limits_pass():
+    Sample()
+    Sample(count=5, share=0, kind="b", path="a b", steps=10**12, seed=-(10**30))
+    Sample(seed=10**30)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"count": 0}, "--count=0: must be at least 1"),
+        ({"count": 6}, "--count=6: must be at most 5"),
+        ({"share": float("nan")}, "--share=nan: must be a finite number"),
+        ({"kind": "c"}, "--kind=c: must be one of a, b"),
+        ({"name": None}, r"--name \(Who\) is missing"),
+        ({"name": None, "other": None}, r"missing: --name \(Who\), --other \(Whom\)"),
+        ({"path": ""}, r"--path is empty; name a file or folder, or leave the flag out \(was a shell variable not set"),
+        ({"path": " \t"}, "--path is empty"),
+        ({"output_dir": __file__}, "--output_dir=.*: .*/test_option.py is a file, not a folder; name a folder"),
+        ({"output_dir": f"{__file__}/a/b/"}, "/a/b/: .*/test_option.py is a file, not a folder; name a folder"),
+        ({"steps": 10**12 + 1}, "--steps=1000000000001: must be at most 1000000000000"),
+        ({"share": 1e308}, "--share=1e[+]308: must be at most 1000000000000"),
+        ({"share": float("inf")}, "--share=inf: must be a finite number"),
+    ],
+)
+def test_values_beyond_the_limits_are_refused_with_the_flag(values, message):
+    with pytest.raises(UserError, match=message):
+        Sample(**values)
+
+
+def test_lists_of_layers_have_a_limit():
+    assert layer_numbers("0,-1") == [0, -1]
+    with pytest.raises(UserError, match=r"^--layers=(-1,){26}-1\.\.\.: lists 100,000 numbers; the maximum is 4,096$"):
+        layer_numbers(",".join(["-1"] * 10**5))
+
+
+DATA = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
+TRAINING = {"input_file": "a", "output_dir": "b", "bert_config_file": "c"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"max_seq_length": 4}, "--max_seq_length=4: must be at least 5"),
+        ({"output_file": "x,"}, "an empty name"),
+        ({"masked_lm_prob": 1.5}, "--masked_lm_prob=1.5: must be at most 1"),
+        ({"masked_lm_prob": float("nan")}, "--masked_lm_prob=nan: must be a finite number"),
+        ({"dupe_factor": 0}, "--dupe_factor=0: must be at least 1"),
+        ({"num_shards": 10**5}, "--num_shards=100000: must be at most 4096"),
+    ],
+)
+def test_pretraining_data_flags_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        PretrainingDataConfig(**{**DATA, **values})
+
+
+def test_pretraining_needs_something_to_do():
+    with pytest.raises(UserError, match="give at least one of --do_train, --do_eval and --do_export"):
+        PretrainingConfig(**TRAINING)
+    PretrainingConfig(**TRAINING, do_eval=True)
+
+
+CLASSIFIER = {"data_dir": "a", "output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "task_name": "MRPC"}
+TAGGING = {"data_dir": "a", "output_dir": "b", "bert_config_file": "c", "vocab_file": "d"}
+CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_file": "e"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        *(
+            ({name: value}, f"--{name} has no effect without --task_name=custom; leave it out")
+            for name, value in {
+                "eval_file": "e",
+                "predict_file": "e",
+                "text_a_column": "0",
+                "text_b_column": "0",
+                "label_column": "0",
+                "labels": "x,y",
+                "multi_label": True,
+                "regression": True,
+                "has_header": False,
+            }.items()
+        ),
+        ({"train_file": "e"}, "--train_file has no effect without --task_name=custom or xnli"),
+        ({"xnli_language": "de"}, "--xnli_language has no effect without --task_name=xnli"),
+        ({**CUSTOM, "xnli_language": "de"}, "--xnli_language has no effect without --task_name=xnli"),
+        ({**CUSTOM, "regression": True, "labels": "x,y"}, "--labels has no effect with --regression"),
+        *(
+            ({name: value}, f"--{name} has no effect without --long_text=window; leave it out")
+            for name, value in {"doc_stride": 9, "max_windows": 9, "window_pooling": "max"}.items()
+        ),
+        ({"glue_submission": True}, "--glue_submission has no effect without --do_predict"),
+        ({"num_train_epochs": 0.0}, "--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train"),
+        ({**CUSTOM, "eval_steps": 5}, "--task_name=custom needs --eval_file for --eval_steps"),
+        ({**CUSTOM, "do_eval": True}, "--task_name=custom needs --eval_file for --do_eval"),
+        ({**CUSTOM, "do_predict": True, "eval_file": "e"}, "--task_name=custom needs --predict_file for --do_predict"),
+        (
+            {"long_text": "window", "doc_stride": 15, "max_seq_length": 16},
+            "--doc_stride=15 would skip wordpieces: a window of --max_seq_length=16 has room for 14; give at most 14",
+        ),
+    ],
+)
+def test_classifier_flags_that_would_be_ignored_or_do_not_fit_are_refused(values, message):
+    with pytest.raises(UserError, match=message):
+        ClassifierConfig(**{**CLASSIFIER, "do_train": True, **values})
+
+
+def test_classifier_flags_in_their_place_are_accepted():
+    ClassifierConfig(**CUSTOM, do_train=True, label_column="0", labels="x,y", multi_label=True, has_header=False)
+    ClassifierConfig(**{**CLASSIFIER, "task_name": "XNLI"}, do_train=True, train_file="e", xnli_language="de")
+    ClassifierConfig(**CLASSIFIER, do_eval=True, num_train_epochs=0.0)
+    ClassifierConfig(**CLASSIFIER, do_train=True, num_train_epochs=1e12)
+    windows = {"long_text": "window", "max_seq_length": 16}
+    ClassifierConfig(**CLASSIFIER, **windows, do_eval=True, doc_stride=14, window_pooling="max", max_windows=2)
+    ClassifierConfig(**CLASSIFIER, **windows, do_eval=True)
+    SweepConfig(**CUSTOM, eval_file="e", label_column="0", long_text="window", doc_stride=9)
+
+
+def test_a_sweep_refuses_flags_that_would_be_ignored_too():
+    with pytest.raises(UserError, match="--eval_file has no effect without --task_name=custom"):
+        SweepConfig(**CLASSIFIER, eval_file="e")
+
+
+# What each script cannot do without.
+CHANGED_VOCABULARY = {
+    "input_file": "a", "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "output_dir": "e"
+}  # fmt: skip
+SMALLEST = {
+    "create_pretraining_data": DATA,
+    "beam_pretraining_data": DATA,
+    "beam_predict": {"model_dir": "a", "input_file": "b", "output_file": "c"},
+    "run_pretraining": {**TRAINING, "do_train": True},
+    "run_classifier": {**CLASSIFIER, "do_train": True},
+    "run_ner": {**TAGGING, "do_train": True},
+    "run_squad": {"output_dir": "b", "bert_config_file": "c", "vocab_file": "d", "do_train": True, "train_file": "e"},
+    "extract_features": {
+        "input_file": "a",
+        "output_file": "b",
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+    },
+    "answer": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "context_file": "f"},
+    "score_answers": {"squad_file": "a", "predictions_file": "b"},
+    "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},
+    "ablation": {**CLASSIFIER, "input_file": "a", "heldout_file": "f"},
+    "sweep": CLASSIFIER,
+    "sweep_ner": TAGGING,
+    "glue_average": {"output_dirs": "a"},
+    "split_sentences": {"input_file": "a", "output_file": "b"},
+    "build_vocab": {"input_file": "a", "vocab_file": "b"},
+    "fill_mask": {"bert_config_file": "c", "vocab_file": "d", "init_checkpoint": "e", "text": "[MASK]"},
+    "sentence_similarity": {
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+        "candidates_file": "a",
+        "query": "b",
+    },
+    "word_vectors": {
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+        "input_file": "a",
+        "word": "b",
+    },
+    "average_checkpoints": {"checkpoints": "a,b", "output_dir": "c"},
+    "extend_vocab": {**CHANGED_VOCABULARY},
+    "prune_vocab": {**CHANGED_VOCABULARY},
+    "make_student": {"init_checkpoint": "a", "bert_config_file": "b", "output_dir": "c", "num_layers": 1},
+    "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
+    "launch_workers": {"command": "a"},
+    "view_attention": {
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "init_checkpoint": "e",
+        "text": "a",
+        "output_file": "b",
+    },
+    "plot_metrics": {"output_dirs": "a", "output_file": "b"},
+    "serve": {"export_dir": "a"},
+}
+
+
+@pytest.mark.parametrize("script", all_commands())
+def test_numbers_beyond_reason_and_empty_paths_are_refused_everywhere(script):
+    config_class, given = all_commands()[script].config_class, SMALLEST.get(script, {})
+    config = config_class(**given)
+    for field in dataclasses.fields(config_class):
+        value = getattr(config, field.name)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and not (script.endswith("pretraining_data") and field.name == "random_seed"):
+            for number in (10**20, 1e308) if isinstance(value, float) else (10**20,):
+                with pytest.raises(UserError, match=f"--{field.name}=.*: must be at most"):
+                    config_class(**{**given, field.name: number})
+        is_named_as_path = field.name.endswith(("_file", "_dir", "_dirs", "checkpoint", "checkpoints"))
+        if is_named_as_path and field.type is not bool:
+            with pytest.raises(UserError, match=f"--{field.name} is empty"):
+                config_class(**{**given, field.name: " "})
+
+
+def test_every_flag_of_a_run_that_trains_says_what_it_affects():
+    training = {
+        name: command for name, command in all_commands().items() if issubclass(command.config_class, TrainingOptions)
+    }
+    assert {"run_pretraining", "run_classifier", "run_squad", "run_ner"} <= set(training)
+    silent = [
+        f"{name} --{field.name}"
+        for name, command in training.items()
+        for field in dataclasses.fields(command.config_class)
+        if field.metadata["affects"] not in AFFECTS
+    ]
+    assert silent == []
+
+
+def test_large_numbers_of_real_runs_are_accepted():
+    PretrainingConfig(
+        **TRAINING,
+        do_train=True,
+        train_batch_size=65536,
+        num_train_steps=10**7,
+        save_checkpoints_steps=10**9,
+        iterations_per_loop=2**31 - 1,
+        random_seed=2**32 - 1,
+        num_tpu_cores=2048,
+    )
+    for seed in (-1, 10**40):  # as in the reference
+        PretrainingDataConfig(**DATA, random_seed=seed)
+    for seed in (-1, 2**32):  # of weights
+        with pytest.raises(UserError, match=f"--random_seed={seed}: must be at"):
+            PretrainingConfig(**TRAINING, do_train=True, random_seed=seed)

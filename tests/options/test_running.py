@@ -1,0 +1,247 @@
+"""How a script ends: broken and closed streams, interruptions, too little memory; processes where only they show it."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import tensorflow as tf
+
+from official_bert.options.running import orderly_end
+from official_bert.support.errors import UserError
+from tests.conftest import ROOT, script_environment
+
+# A script of a test's own, whose run is the code that the test puts in.
+PROGRAM = """
+import dataclasses, signal, sys, time
+from official_bert.options.option import check_options, option
+from official_bert.options.command import Command
+from official_bert.options.running import run_command
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    size: int = option(1, "How much.")
+    do_train: bool = option(False, "Knead.")
+    do_predict: bool = option(False, "Taste.")
+    train_batch_size: int = option(32, "Loaves.", sizes_run_with="do_train")
+    predict_batch_size: int = option(8, "Slices.", sizes_run_with="do_predict")
+    max_seq_length: int = option(128, "Length.", sizes_run_with="always")
+    gradient_checkpointing: bool = option(False, "Knead twice.")
+
+def check(config):
+    {check}
+
+def run(config):
+    {run}
+
+sys.argv[0] = "bake.py"
+run_command(Command(name="bake", config_class=Config, summary="Bakes.", check=check, run=run,
+                    uses_tensorflow={uses_tensorflow}))
+"""
+
+
+def bake(*, check="pass", run="pass", uses_tensorflow=False, redirection="", argument="", **options):
+    """Starts the script in a shell, which takes redirections."""
+    program = PROGRAM.format(check=check, run=run, uses_tensorflow=uses_tensorflow)
+    command = ["sh", "-c", f'exec "$0" -c "$1" {argument} {redirection}', sys.executable, program]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(command, text=True, env=script_environment(), **streams)
+
+
+def end_of(process, **options):
+    output, errors = process.communicate(timeout=60, **options)
+    return process.returncode, output, errors
+
+
+@pytest.mark.parametrize("arguments", [["-m", "official_bert", "--help"], ["run_squad.py", "--help"]])
+def test_a_reader_that_goes_away_ends_the_output_quietly(arguments):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, *arguments]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=script_environment(), stdout=write_end, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write_end)
+    assert end_of(process) == (128 + signal.SIGPIPE, None, "")
+
+
+def test_control_characters_of_messages_do_not_reach_the_terminal():
+    name = r"bert/\x1b[2J\x07\x9b31m"
+    run = f"from absl import logging; logging.warning('odd %s', '{name}'); raise UserError('no {name}\\there')"
+    code, _, errors = end_of(bake(run=f"from official_bert.support.errors import UserError; {run}"))
+    assert code == 1
+    assert [line.split(" ", 1)[1].strip() for line in errors.splitlines()] == [
+        rf"WARNING odd {name}",
+        rf"error: no {name}	here",
+    ]
+
+
+def test_a_broken_pipe_that_is_not_standard_output_is_no_quiet_end():
+    code, _, errors = end_of(bake(run="raise BrokenPipeError"))
+    assert code == 1
+    assert errors.endswith("BrokenPipeError\n")
+
+
+def test_a_reader_of_the_log_that_goes_away_does_not_harm_the_run():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    run = "from absl import logging; logging.warning('warm'); print('baked')"
+    process = bake(run=run, stderr=write_end)
+    os.close(write_end)
+    assert end_of(process) == (0, "baked\n", None)
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_no_harm(tmp_path, redirection):
+    place = tmp_path / "bread"
+    run = "; ".join(
+        [
+            f"sink = open({str(place)!r}, 'w')",
+            "print('to standard output')",
+            "from absl import logging; logging.warning('to standard error')",
+            "import os; os.write(1, b'x'); os.write(2, b'x')",  # as libraries do
+            "sys.stdin.read(); sink.write('bread'); sink.close()",
+        ]
+    )
+    code, output, errors = end_of(bake(run=run, redirection=redirection, stdin=subprocess.DEVNULL))
+    assert code == 0, errors
+    assert place.read_text() == "bread"
+    assert output == ("" if " >&-" in f" {redirection}" else "to standard output\nx")
+    assert ("to standard error" in errors) == ("2>&-" not in redirection)
+    assert "Traceback" not in errors
+
+
+def test_verbosity_1_shows_the_details_of_the_project_alone():
+    log = "from absl import logging; import logging as other; logging.debug('ours'); other.getLogger('h5py').debug('x')"
+    _, _, errors = end_of(bake(run=log, argument="--verbosity=1"))
+    assert [line.split()[1:] for line in errors.splitlines()] == [["DEBUG", "ours"]]
+    assert end_of(bake(run=log)) == (0, "", "")
+
+
+def test_closed_standard_output_and_a_mistake():
+    check = "from official_bert.support.errors import UserError; raise UserError('no flour')"
+    assert end_of(bake(check=check, redirection=">&-")) == (1, "", "bake.py: error: no flour\n")
+    assert end_of(bake(check=check, redirection=">&- 2>&-")) == (1, "", "")
+
+
+def test_a_full_disk_under_standard_output_is_a_mistake(tmp_path):
+    with open(tmp_path / "out", "w") as out:
+        process = bake(
+            run="print('x' * 1000)",
+            stdout=out,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        )
+        assert end_of(process) == (1, None, "bake.py: error: input or output: File too large\n")
+
+
+@pytest.mark.parametrize(
+    ("check", "run", "uses_tensorflow", "seconds"),
+    [
+        ("print('ready', flush=True)", "pass", True, 1.0),  # in the import of TensorFlow
+        ("print('ready', flush=True); time.sleep(60)", "pass", False, 0.1),
+        ("pass", "print('ready', flush=True); time.sleep(60)", False, 0.1),
+    ],
+)
+def test_an_interruption_ends_in_one_line(check, run, uses_tensorflow, seconds):
+    process = bake(check=check, run=run, uses_tensorflow=uses_tensorflow)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    assert end_of(process) == (130, "", "bake.py: error: interrupted\n")
+
+
+def test_an_interruption_of_a_run_lets_it_clean_up():
+    run = """
+    try:
+        print('ready', flush=True); time.sleep(60)
+    finally:
+        print('cleaned')"""
+    process = bake(run=run)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert end_of(process) == (130, "cleaned\n", "bake.py: error: interrupted\n")
+
+
+def test_a_process_in_the_background_ignores_interruptions_on():
+    process = bake(
+        check="print('ready', flush=True); sys.stdin.readline()",
+        run="print('ready', flush=True); sys.stdin.readline()",
+        stdin=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    for _ in range(2):
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert end_of(process) == (0, "", "")
+
+
+def test_termination_at_the_start_is_quiet():
+    process = bake(check="print('ready', flush=True); time.sleep(60)")
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert end_of(process) == (-signal.SIGTERM, "", "")
+
+
+@pytest.mark.parametrize(
+    "take_too_much",
+    [lambda: bytearray(2**60), pytest.param(lambda: tf.fill([2**44], 1.0), marks=pytest.mark.slow)],
+    ids=["Python", "TensorFlow"],
+)
+def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):
+    with pytest.raises(SystemExit) as end, orderly_end():
+        take_too_much()
+    assert end.value.code == 1
+    assert ": error: not enough memory; use a smaller model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        (
+            "--do_train --train_batch_size=640",
+            "not enough memory with --train_batch_size=640 and --max_seq_length=128; lower one of them, "
+            "use --gradient_checkpointing, a smaller model or a larger machine",
+        ),
+        (
+            "--do_predict",
+            "not enough memory with --predict_batch_size=8 and --max_seq_length=128; lower one of them, "
+            "use a smaller model or a larger machine",
+        ),
+    ],
+)
+def test_too_little_memory_is_told_with_the_sizes_that_matter(argument, message):
+    status, _, errors = end_of(bake(run="bytearray(2**60)", argument=argument))
+    assert (status, errors) == (1, f"bake.py: error: {message}\n")
+
+
+def test_an_interruption_that_native_code_made_an_error_of_is_one(capsys):
+    with pytest.raises(SystemExit) as end, orderly_end():
+        raise RuntimeError(
+            "pybind11::error_already_set: MISMATCH of original and normalized active exception types: ORIGINAL "
+            "InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
+        )
+    assert end.value.code == 130
+    assert capsys.readouterr().err.endswith(": error: interrupted\n")
+
+
+def test_mistakes_in_the_program_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError), orderly_end():
+        _ = 1 / 0
+    with pytest.raises(tf.errors.ResourceExhaustedError), orderly_end():
+        raise tf.errors.ResourceExhaustedError(None, None, "the queue is full")
+
+
+def test_other_mistakes_in_one_line(capsys):
+    for error, message in (
+        (UserError("no flour"), "no flour"),
+        (FileNotFoundError(2, "No such file", "flour"), "flour: No such file"),
+    ):
+        with pytest.raises(SystemExit) as end, orderly_end():
+            raise error
+        assert end.value.code == 1
+        assert capsys.readouterr().err.endswith(f": error: {message}\n")

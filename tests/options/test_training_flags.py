@@ -1,0 +1,43 @@
+"""Flags of training that depend on each other."""
+
+import pytest
+
+from official_bert.commands.sweep import SweepConfig
+from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.options import PretrainingConfig
+
+GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_train": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"end_learning_rate": 1e-4},
+            "^--end_learning_rate=0.0001 is above --learning_rate=5e-05, the peak; give a lower one$",
+        ),
+        (
+            {"lr_schedule": "constant", "end_learning_rate": 1e-5},
+            "--end_learning_rate has no effect without --lr_schedule=linear or cosine; leave it out",
+        ),
+        (
+            {"optimizer": "lamb", "adam_bias_correction": True},
+            "--adam_bias_correction has no effect without --optimizer=adam; leave it out",
+        ),
+        ({"optimizer": "sgd"}, "--optimizer=sgd: must be one of adam, lamb"),
+        ({"lr_schedule": "step"}, "--lr_schedule=step: must be one of linear, cosine, constant"),
+        ({"layer_wise_lr_decay": 0.0}, "--layer_wise_lr_decay=0: must be above 0"),
+        ({"layer_wise_lr_decay": 1.1}, "--layer_wise_lr_decay=1.1: must be at most 1"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        PretrainingConfig(**GIVEN, **changes)
+
+
+def test_what_fits_is_accepted():
+    PretrainingConfig(**GIVEN, end_learning_rate=5e-5, lr_schedule="cosine", layer_wise_lr_decay=0.9)
+    PretrainingConfig(**GIVEN, optimizer="lamb", lr_schedule="constant")
+    # The rates of a sweep are a list; each of its runs compares its own.
+    texts = {"bert_config_file": "a", "vocab_file": "b", "output_dir": "c", "data_dir": "d", "task_name": "mrpc"}
+    SweepConfig(**texts, end_learning_rate=1e-3)

@@ -19,10 +19,10 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 demo: install
-	$(BIN)/python tools/demo.py
+	$(BIN)/official-bert demo
 
 demo-classifier: install
-	$(BIN)/python tools/demo_classifier.py
+	$(BIN)/official-bert demo_classifier
 
 test: install
 	$(BIN)/python -m pytest

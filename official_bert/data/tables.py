@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, listed
 
+_MOST_BLANK_ROWS = 100_000  # between two others, or at the end
+
 
 class Row(NamedTuple):
     """A row of a file.
@@ -96,13 +98,19 @@ def read_nsmc(path: str) -> Iterator[Row]:
 
 
 def without_blank_end(rows: Iterable[Row]) -> Iterator[Row]:
-    """Leaves out the blank rows after the last one that is not."""
-    blank = []
+    """Leaves out the blank rows after the last one that is not.
+
+    Raises:
+      UserError: so many rows in a row are blank that they would fill the memory, as in a small compressed file.
+    """
+    blank: list[Row] = []
     for row in rows:
         if row.cells or row.mistake:
             yield from blank
             blank.clear()
             yield row
+        elif len(blank) == _MOST_BLANK_ROWS:
+            raise UserError(f"{row.where}: {_MOST_BLANK_ROWS:,} blank rows come before it; remove them from the file")
         else:
             blank.append(row)
 

@@ -130,6 +130,15 @@ def test_blank_rows_go_at_the_end_alone(tmp_path):
     assert [row.number for row in tables.without_blank_end(rows)] == [0, 1]
 
 
+def test_blank_rows_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_MOST_BLANK_ROWS", 3)
+    rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "a\n\n\n\nb\n\n\n\n")
+    assert len(list(tables.without_blank_end(rows))) == 5
+    rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "a\n\n\n\n\nb\n")
+    with pytest.raises(UserError, match=r"t.tsv, line 5: 3 blank rows come before it; remove them"):
+        list(tables.without_blank_end(rows))
+
+
 @pytest.mark.parametrize("read", [tables.read_tsv, tables.read_csv])
 def test_a_file_that_is_not_utf8_is_refused(tmp_path, read):
     with pytest.raises(UserError, match=r"t, line 2: byte 0xe9 .* not UTF-8"):

@@ -126,8 +126,7 @@ def test_what_is_finished_is_not_run_again(finished, monkeypatch, capsys):
             write_finished(missing, 0.875)
         return 0
 
-    for module in (trials, ablation):
-        monkeypatch.setattr(module, "run_script", run_script)
+    monkeypatch.setattr(trials, "run_script", run_script)
     ablation.run(config)
     assert started[-1] == ("run_classifier", missing.config.output_dir)
     assert {script for script, _ in started[:-1]} <= {"create_pretraining_data"}

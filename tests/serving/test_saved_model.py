@@ -405,8 +405,6 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
     with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64"):
         exported(reviews, max_seq_length=65)
     pretrain = {**files_of_model, "input_file": records_file, "output_dir": str(tmp_path / "pre"), "max_seq_length": 64}
-    with pytest.raises(UserError, match="--do_export needs --vocab_file"):
-        PretrainingConfig(**{**pretrain, "vocab_file": None}, do_export=True, export_dir="models")
     with pytest.raises(UserError, match="--do_export exports one checkpoint; leave --ensemble_checkpoints out"):
         answers = {"predict_file": "dev.json", "do_predict": True, "ensemble_checkpoints": "a,b"}
         SquadConfig(**files_of_model, **answers, output_dir="out", do_export=True, export_dir="models")

@@ -17,7 +17,7 @@ from official_bert.commands import create_pretraining_data
 from official_bert.data import record_runs
 from official_bert.data.tfrecord import read_records as read_raw
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining import sharded
+from official_bert.tasks.pretraining import records, sharded
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
 from tests.conftest import ROOT, script_environment
@@ -46,10 +46,9 @@ WORDS = [
 _WITH_SMALL_GROUPS = """
 if __name__ == "__main__":
     import runpy
-    from official_bert.commands import create_pretraining_data
     from official_bert.tasks.pretraining import sharded
 
-    create_pretraining_data.PART_BYTES, sharded.GROUP_IDS = 200_000, 20_000
+    sharded.PART_BYTES, sharded.GROUP_IDS = 200_000, 20_000
     runpy.run_path("create_pretraining_data.py", run_name="__main__")
 """
 
@@ -69,7 +68,7 @@ def corpus(tmp_path):
 @pytest.fixture
 def many_parts(monkeypatch):
     """Small parts, groups and slices, so that a small corpus has many of them."""
-    monkeypatch.setattr(create_pretraining_data, "PART_BYTES", 700)
+    monkeypatch.setattr(sharded, "PART_BYTES", 700)
     monkeypatch.setattr(sharded, "GROUP_IDS", 1000)
 
 
@@ -268,7 +267,7 @@ def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp
 def test_an_input_that_grows_while_it_is_read_is_a_mistake(make, tmp_path, sampling, monkeypatch):
     text = make_corpus(tmp_path / "text.txt", 40)
     (tmp_path / "out").write_text("good")
-    target = create_pretraining_data if sampling == "serial" else sharded.ShardedRun
+    target = records if sampling == "serial" else sharded.ShardedRun
     name = "read_corpus" if sampling == "serial" else "_tokenize"
     read = getattr(target, name)
 

@@ -342,11 +342,9 @@ def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
     content = json.loads(path.read_text())
     del content["flags"]["strip_accents"], content["flags"]["basic_tokenize"], content["flags"]["feature_layers"]
     path.write_text(json.dumps(content))
-    message = (
-        "--strip_accents=False, --basic_tokenize=False, but the checkpoints in .* with --strip_.*, --basic_tokenize="
-    )
+    message = "--strip_accents=False, --head=bilstm, but the checkpoints in .* with --strip_accents=True, --head=linear"
     with prints_error(message, ClassifierConfig):
-        run(settings, do_predict=True, strip_accents=False, basic_tokenize=False)
+        run(settings, do_predict=True, strip_accents=False, head="bilstm")
     run(settings, do_predict=True)
     assert Predictor(tmp_path / "out")("the bright harbour").label in "01"
 
@@ -355,7 +353,8 @@ def test_a_run_of_an_earlier_version_lacks_newer_flags(settings, tmp_path):
 def test_text_that_is_split_already(settings, tmp_path):
     """Trained, exported, and asked in other processes: the same ids and answers everywhere."""
     words = ["배/NNG", "항구/NNG", "눈/NNG", "밝/VA", "어둡/VA", "##/VA", "Zoë", "##,", "[unused1]"]
-    vocab_file = write_vocabulary(tmp_path / "vocab.txt", words)
+    fillers = [f"[unused{number}]" for number in range(2, 1000)]  # about as many tokens as the model has embeddings
+    vocab_file = write_vocabulary(tmp_path / "vocab.txt", [*words, *fillers])
     texts = [(f"{noun} {adjective} Zoë, 밝/VA/VA", adjective) for noun in words[:3] for adjective in words[3:5]]
     rows = [(text, label.removesuffix("/VA")) for text, label in texts * 8]
     for name in ("train.tsv", "test.tsv"):

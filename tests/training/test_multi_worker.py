@@ -225,7 +225,7 @@ def test_a_worker_that_is_killed_ends_the_others_and_the_restarted_run_is_exact(
         assert "Traceback" not in run.log
         message = f"worker {1 - killed} of 2 lost contact with another worker"
         assert message in run.log, run.log
-        assert f"launch_workers.py: error: worker {killed} was ended by SIGKILL" in run.log
+        assert f"launch_workers: error: worker {killed} was ended by SIGKILL" in run.log
     last = Launched({**long_run, "output_dir": broken})
     assert last.end() == 0, last.log
     assert "resuming from" in last.log

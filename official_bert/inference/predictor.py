@@ -223,6 +223,8 @@ def _check_is_list(texts: Any) -> None:
 
 def _row(names: Sequence[str], number: int, text: str | tuple[str, str]) -> tuple[str, ...]:
     if len(names) == 1:
+        if isinstance(text, tuple) and len(text) == 1:
+            (text,) = text
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r:.80}, but this model reads {names[0]}, a string")
         return (text,)

@@ -150,7 +150,7 @@ def assert_failed_for_a_lost_worker(job, outputs):
     """The script ended with one line about it, and none of its outputs is there."""
     result = job.result(60)
     assert_fails(result, "the job failed: it lost a worker process", "run the same command again")
-    assert result.errors.count(".py: error: ") == 1
+    assert result.errors.count(": error: ") == 1
     assert not list(outputs)
 
 

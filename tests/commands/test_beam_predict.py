@@ -261,7 +261,7 @@ def test_a_cluster_tells_the_mistakes_that_its_pools_find_and_predicts(many_text
         flags = {**few(many_texts), "beam_args": running.beam_args}
         result = run_script("beam_predict", **{**flags, "text_b_column": "nothing"})
         assert_fails(result, "many.tsv", "no column 'nothing'; the columns are 'text', 'other'")
-        assert result.errors.count(".py: error: ") == 1 and "running" not in result.last_error_line
+        assert result.errors.count(": error: ") == 1 and "running" not in result.last_error_line
         result = run_script("beam_predict", **flags)
         assert result.code == 0, result
         assert "the model was loaded 2 time(s)" in result.errors

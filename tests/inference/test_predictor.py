@@ -38,7 +38,7 @@ def test_predictions_from_python(reviews, version, monkeypatch):
         with pytest.raises(UserError, match="text 0 is .*, but this model reads text_a and text_b, each a string"):
             predict(wrong)
     monkeypatch.setattr(predict, "_names", ["text"])
-    for wrong in (["b"], ("b",), ("b", "c"), 7):
+    for wrong in (["b"], (["b"],), ("b", "c"), 7):
         with pytest.raises(UserError, match="text 1 is .*, but this model reads text, a string"):
             predict(["a", wrong])
 

@@ -160,7 +160,7 @@ def test_the_folder_of_a_run_with_masks_drawn_while_training(flags, dynamic, voc
     assert read_results(str(out / "eval_results.txt"))["masked_lm_loss"] != first["masked_lm_loss"]
     lines = open(vocab_file, encoding="utf-8").read().splitlines()
     (tmp_path / "other.txt").write_text("\n".join([*lines[:-2], lines[-1], lines[-2], ""]))
-    with prints_error("other.txt is not the vocabulary that the checkpoints in", PretrainingConfig):
+    with prints_error("other.txt is not the vocabulary that the records were made with", PretrainingConfig):
         run_pretraining.run(PretrainingConfig(**{**flags, "vocab_file": str(tmp_path / "other.txt")}))
     caplog.clear()
     changes = {"num_train_steps": 6, "do_whole_word_mask": True, "masked_lm_prob": 0.2}

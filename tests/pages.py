@@ -22,8 +22,9 @@ NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
 SKIPPED = "..."
 _SEPARATOR = "\x1eend of an example\x1e"
 
-# Both sides lose these before they are compared: the time of a log line, and every figure.
-_TIME_OF_DAY = re.compile(r"^\d\d:\d\d:\d\d ")
+# Both sides lose these before they are compared: the time of a log line, the time left, which a run of less than a
+# second does not know, and every figure.
+_TIMES = re.compile(r"^\d\d:\d\d:\d\d |\d+:\d\d:\d\d left, ")
 _FIGURE = re.compile(r"-?\b\d+(,\d{3})*(\.\d+)?(e[+-]?\d+)?")
 # Lines that come or do not come, by how fast the machine is and how it is built.
 _CHANCE_LINES = re.compile(
@@ -255,7 +256,7 @@ _VARYING = tuple(
 
 def shape(line: str) -> str:
     """Writes a line without what may differ: the time of day, figures, the widths of columns, a model's choices."""
-    line = _TIME_OF_DAY.sub("", line)
+    line = _TIMES.sub("", line)
     for pattern, replacement in _VARYING:
         line = pattern.sub(replacement, line)
     return " ".join(_FIGURE.sub("0", line).split()).replace(" ]", "]")  # NumPy fills a short figure up with spaces

@@ -1,4 +1,4 @@
-"""Whether the arrays of a checkpoint are of a BERT or of an ALBERT, by their names."""
+"""Tell the arrays of a BERT from those of an ALBERT, by their names."""
 
 from collections.abc import Collection
 

@@ -160,7 +160,7 @@ def hf_folder(path: str) -> str | None:
 
 
 def folders_of(path: str) -> list[str]:
-    """Where the other files of a model may be: the folder of its checkpoint, and the run's if that is `best` in it.
+    """Return the folders of a model's other files: that of its checkpoint, and the run's if that is `best` in it.
 
     Args:
       path: as of `find_checkpoint`, which need not be there.

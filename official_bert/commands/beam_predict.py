@@ -88,7 +88,7 @@ class BeamPredictionConfig(BeamOptions):
 
     @property
     def reads_records(self) -> bool:
-        """Whether the files hold records and not texts."""
+        """True if the files hold records and not texts."""
         return self.input_format == RECORDS_FORMAT
 
     @property

@@ -1,4 +1,4 @@
-"""What the demos share: a folder of their own, commands shown and run, titles."""
+"""Parts of the demos: a folder of their own, commands shown and run, titles."""
 
 import os
 import shlex
@@ -90,7 +90,7 @@ def run_alone(program: str) -> None:
 
 
 def _this_python() -> str:
-    """How this Python is called from here, in as few words as will do."""
+    """Return the shortest command that calls this Python from here."""
     if shutil.which("python") == sys.executable:
         return "python"
     relative = os.path.relpath(sys.executable)

@@ -94,7 +94,7 @@ class SimilarityConfig(SentenceOptions):
 
     @property
     def has_queries(self) -> bool:
-        """Whether there is something to compare the candidates with."""
+        """True if there is something to compare the candidates with."""
         return self.query is not None or self.query_file is not None
 
     def _check_unused(self, names: Sequence[str], circumstances: str) -> None:

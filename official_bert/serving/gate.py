@@ -1,4 +1,4 @@
-"""What every request to a server passes first: limits of its size, and answers of one sentence if something is wrong.
+"""The gate of a server: limits of the size of requests, and answers of one sentence if something is wrong.
 
 An ASGI server would otherwise read whatever a client sends into memory, and log a traceback for a client that leaves.
 """
@@ -65,5 +65,5 @@ class Gate:
 
 
 def _held(num_bytes: int) -> int:
-    """How many of a request's bytes count among those of large requests."""
+    """Return the number of a request's bytes that count among those of large requests."""
     return num_bytes if num_bytes > _LARGE else 0

@@ -103,7 +103,7 @@ def read_object(body: bytes, most_values: int) -> dict[str, Any]:
 
 
 def _has_more_values(body: bytes, most_values: int) -> bool:
-    """Whether JSON has more values than that, about: commas and opening brackets, but for those in strings."""
+    """Return True if JSON has about more values than that: commas and opening brackets outside of strings."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"__").replace(rb"\"", b"__")
     number, is_inside = 1, False
@@ -137,7 +137,7 @@ def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_ex
 
 
 def quoted(value: str) -> str:
-    """What a client sent, as a message shows it: on one line, and only the first of very many characters."""
+    """Return what a client sent as a message shows it: on one line, shortened."""
     return repr(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}...")
 
 

@@ -64,7 +64,7 @@ class Signature:
 
     @property
     def input_types(self) -> dict[str, InputType]:
-        """What each input must be."""
+        """The type and shape of each input."""
         return {
             name: InputType(np.dtype(spec.dtype.as_numpy_dtype), spec.shape.rank) for name, spec in self.inputs.items()
         }

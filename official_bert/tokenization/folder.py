@@ -52,7 +52,7 @@ def find_vocabulary(folder: str) -> str:
 
 
 def vocabulary_beside(folder: str) -> str | None:
-    """As `find_vocabulary`, but None if there is none."""
+    """Find the vocabulary as `find_vocabulary` does; return None if there is none."""
     paths = (os.path.join(folder, name) for name in _VOCABULARY_FILES)
     return next((path for path in paths if files.exists(path)), None)
 

@@ -47,7 +47,7 @@ class CharacterRule(NamedTuple):
 
     @property
     def is_boundary(self) -> bool:
-        """Whether what stands before the character becomes the same, whatever stands behind it."""
+        """True if the text before the character gives the same, whatever follows it."""
         return self.letters[:1] == (SEPARATOR,) and self.sigma_context == SigmaContext.OTHER
 
 

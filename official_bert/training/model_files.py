@@ -157,7 +157,7 @@ def completed(config_class: type, values: Mapping[str, Any], given: Collection[s
 
 
 def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
-    """Whether a folder supplies the value of a flag; `limits` are those of `option`."""
+    """Return True if a folder supplies the value of a flag; `limits` are those of `option`."""
     by_folder = limits["from_checkpoint"] if limits else False
     return by_folder if isinstance(by_folder, bool) else any(values[name] for name in by_folder)
 

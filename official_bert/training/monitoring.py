@@ -87,7 +87,7 @@ class StepWindow:
 
     @property
     def num_steps(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return sum(len(history["tokens"]) for history in self._histories)
 
     def restore(self, prefix: str) -> None:
@@ -142,7 +142,7 @@ class StepWindow:
 
 
 def describe_scalars(step: int, scalars: dict[str, float]) -> list[str]:
-    """What the progress shows beside the time left, the most important first."""
+    """Return what the progress shows beside the time left, the most important first."""
     texts = {
         "loss": "step {step:,}: loss {value:.4f}",
         "examples_per_second": "{value:,.0f} examples/s",

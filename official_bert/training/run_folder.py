@@ -299,7 +299,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
 
 
 def _content(path: str) -> bytes:
-    """What the copy of a file holds: the same, but for a Hugging Face tokenizer the `vocab.txt` that it stands for."""
+    """Return the content of a file's copy: the same, or the `vocab.txt` of a Hugging Face tokenizer."""
     if os.path.basename(path) == TOKENIZER_FILE:
         return Vocabulary.from_file(path).file_content
     with files.open_file(path, "rb") as source:

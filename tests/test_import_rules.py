@@ -159,7 +159,7 @@ def test_flags_are_spelled_where_the_command_line_is_known_alone():
         for flag in flags_spelled(path)
     ]
     assert found == []
-    assert "--do_train" in list(flags_spelled(PACKAGE / "options" / "training.py"))
+    assert "--do_train" in list(flags_spelled(PACKAGE / "options" / "finetuning.py"))
 
 
 def test_no_test_imports_from_another_test():

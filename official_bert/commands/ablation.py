@@ -18,8 +18,8 @@ from official_bert.commands.file_checks import check_file
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
-from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, check_options, option, options
-from official_bert.options.training import TextOptions
+from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_SEED, option, options
+from official_bert.options.text import TextOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
@@ -83,7 +83,7 @@ class AblationConfig(CorpusOptions, TextOptions):
     table_format: str = option("aligned", "How to print the tables.", group="output", choices=("aligned", "markdown"))
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         unknown = [name for name in self.table_names if name not in TABLES]
         if unknown or len(set(self.table_names)) < len(self.table_names):
             raise UserError(f"--tables={self.tables}: must be a list of different ones of {', '.join(TABLES)}")

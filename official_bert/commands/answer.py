@@ -9,8 +9,8 @@ from absl import logging
 
 from official_bert.commands.file_checks import check_file
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, check_options, option, options
-from official_bert.options.training import HeadOptions, TokenizerOptions, bert_config_option
+from official_bert.options.model import HeadOptions, ModelOptions
+from official_bert.options.option import MAX_AXIS, option, options, restated
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.options import AnswerOptions
@@ -20,25 +20,21 @@ if TYPE_CHECKING:
 
 
 @options(group="text")
-class AnswerConfig(AnswerOptions, TokenizerOptions, HeadOptions):
+class AnswerConfig(AnswerOptions, ModelOptions, HeadOptions):
     """Flags of `answer`."""
 
-    bert_config_file: str | None = bert_config_option()
     doc_stride: int | None = option(
         None,
         "Number of wordpieces between the starts of windows of a long text; by default 128, less for short windows.",
         minimum=1,
         maximum=MAX_AXIS,
     )
-    init_checkpoint: str | None = option(None, "Checkpoint trained by run_squad.", required=True, is_path=True)
+    init_checkpoint: str | None = restated(ModelOptions, "init_checkpoint", help="Checkpoint trained by run_squad.")
     context_file: str | None = option(None, "Text file to find answers in.", required=True, is_path=True)
     question: str | None = option(
         None, "The question; by default questions are read from standard input, one per line.", group="input"
     )
     top_k: int = option(5, "Number of answers to print.", group="output", minimum=1, maximum=MAX_AXIS)
-
-    def __post_init__(self):
-        check_options(self)
 
 
 def check(config: AnswerConfig) -> None:

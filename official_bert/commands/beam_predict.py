@@ -6,7 +6,7 @@ from absl import logging
 
 from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, MAX_PARTS, check_options, option, options
+from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
@@ -15,6 +15,7 @@ from official_bert.support.progress import format_seconds
 
 _POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
+_TABLE = {"text_column": GIVEN}  # without it some flags have no effect
 
 
 @options(group="input")
@@ -45,7 +46,9 @@ class BeamPredictionConfig(BeamOptions):
         None, "Read tables: name or number (from 0) of the text column; in JSON lines its key, in Parquet its name."
     )
     text_b_column: str | None = option(
-        None, "With --text_column: column of the second text of a pair, or of the context of a question."
+        None,
+        "With --text_column: column of the second text of a pair, or of the context of a question.",
+        only_with=_TABLE,
     )
     input_format: str | None = option(
         None,
@@ -53,7 +56,9 @@ class BeamPredictionConfig(BeamOptions):
         "records that a run wrote.",
         choices=("tsv", "csv", "jsonl", "parquet", RECORDS_FORMAT),
     )
-    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
+    has_header: bool = option(
+        True, "With --text_column: the first row of TSV and CSV names the columns.", only_with=_TABLE
+    )
     pooling: str | None = option(
         None,
         "Write a vector of each text instead of a prediction: the mean of the last layer over the wordpieces, the last "
@@ -71,20 +76,14 @@ class BeamPredictionConfig(BeamOptions):
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         _ = self.beam_arguments
         if self.reads_records and self.text_column is not None:
             raise UserError("--text_column has no effect with --input_format=tfrecord; leave it out")
         if self.reads_records and self.pooling is not None:
             raise UserError("--pooling needs texts; leave it or --input_format=tfrecord out")
-        if self.text_column is None:
-            for name, is_given in (
-                ("text_b_column", self.text_b_column is not None),
-                ("input_format", self.input_format is not None and not self.reads_records),
-                ("has_header", not self.has_header),
-            ):
-                if is_given:
-                    raise UserError(f"--{name} has no effect without --text_column; leave it out")
+        if self.text_column is None and self.input_format is not None and not self.reads_records:
+            raise UserError("--input_format has no effect without --text_column; leave it out")
 
     @property
     def reads_records(self) -> bool:

@@ -5,8 +5,8 @@ from absl import logging
 from official_bert.commands.file_checks import check_corpus
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
-from official_bert.options.option import check_options, option, options
-from official_bert.options.training import TextOptions
+from official_bert.options.option import option, options
+from official_bert.options.text import TextOptions
 from official_bert.support import writing
 from official_bert.support.input_files import find_inputs
 
@@ -23,9 +23,6 @@ class VocabConfig(CorpusOptions, TextOptions):
         2, "Minimum number of times a wordpiece must occur; single characters are exempt.", minimum=1
     )
     max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
-
-    def __post_init__(self):
-        check_options(self)
 
 
 def check(config: VocabConfig) -> None:

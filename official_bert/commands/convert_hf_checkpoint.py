@@ -10,8 +10,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
-from official_bert.options.option import check_options, option, options
-from official_bert.options.training import TextOptions, text_option
+from official_bert.options.option import option, options, restated
+from official_bert.options.text import TextOptions
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # Settings without which some flags have no effect.
 _TO_HF = {"to_hf": (True,)}
+
+
+def _text_option(name: str, **only_with: Any) -> Any:
+    return restated(TextOptions, name, circumstances="With --to_hf: ", only_with=_TO_HF | only_with)
 
 
 @options(group="input")
@@ -56,12 +60,12 @@ class HfConversionConfig(TextOptions):
         only_with=_TO_HF,
         is_path=True,
     )
-    do_lower_case: bool = text_option("do_lower_case", "With --to_hf: ", _TO_HF)
-    strip_accents: bool = text_option("strip_accents", "With --to_hf: ", _TO_HF)
-    basic_tokenize: bool = text_option("basic_tokenize", "With --to_hf: ", _TO_HF)
+    do_lower_case: bool = _text_option("do_lower_case")
+    strip_accents: bool = _text_option("strip_accents", do_lower_case=(True,))
+    basic_tokenize: bool = _text_option("basic_tokenize")
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         for name in ("init_checkpoint", "bert_config_file", "vocab_file") if self.to_hf else ("hf_dir",):
             if getattr(self, name) is None and not (name == "vocab_file" and self.spm_model_file):
                 advice = ", unless the folder of --init_checkpoint has it" if name.endswith("_file") else ""

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_SEED, check_options, option, options
+from official_bert.options.option import MAX_SEED, Options, option, options
 from official_bert.support import text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 
 
 @options(group="output")
-class DemoConfig:
+class DemoConfig(Options):
     """Flags of `demo`."""
 
     output_dir: str = option("demo_output", "Folder for all files that the demo writes; emptied first.", is_path=True)
@@ -29,9 +29,6 @@ class DemoConfig:
         minimum=0,
         maximum=MAX_SEED,
     )
-
-    def __post_init__(self):
-        check_options(self)
 
 
 VOCAB_SIZE = 1200

@@ -10,14 +10,14 @@ import zipfile
 from pathlib import Path
 
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_SEED, check_options, option, options
+from official_bert.options.option import MAX_SEED, Options, option, options
 from official_bert.support import text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 
 
 @options(group="output")
-class ClassifierDemoConfig:
+class ClassifierDemoConfig(Options):
     """Flags of `demo_classifier`."""
 
     output_dir: str = option(
@@ -30,9 +30,6 @@ class ClassifierDemoConfig:
         minimum=0,
         maximum=MAX_SEED,
     )
-
-    def __post_init__(self):
-        check_options(self)
 
 
 # all-MiniLM-L6-v2, a BERT of 6 layers and hidden size 384; its licence is the Apache License 2.0.

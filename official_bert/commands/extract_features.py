@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, check_options, layer_numbers, option, options
-from official_bert.options.training import DeviceOptions, TokenizerOptions, bert_config_option
+from official_bert.options.devices import DeviceOptions
+from official_bert.options.model import ModelOptions
+from official_bert.options.option import GIVEN, MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     from official_bert.tokenization import Tokenizer
 
 
+_TABLE = {"text_column": GIVEN}  # without it some flags have no effect
+
+
 @options(group="input")
-class FeatureConfig(DeviceOptions, TokenizerOptions):
+class FeatureConfig(DeviceOptions, ModelOptions):
     """Flags of `extract_features`."""
 
     input_file: str | None = option(
@@ -32,7 +36,6 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
     layers: str = option("-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", group="output")
-    bert_config_file: str | None = bert_config_option()
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
@@ -41,7 +44,6 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
         maximum=MAX_AXIS,
         sizes_run_with="always",
     )
-    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     batch_size: int = option(
         32,
         "Number of texts of 64 wordpieces per batch and device; batches of shorter texts are larger, of longer texts "
@@ -78,13 +80,18 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
     text_column: str | None = option(
         None, "Read a table: name or number (from 0) of the text column; in JSON lines and Parquet its name."
     )
-    text_b_column: str | None = option(None, "With --text_column: column of the second text, for pairs.")
+    text_b_column: str | None = option(
+        None, "With --text_column: column of the second text, for pairs.", only_with=_TABLE
+    )
     input_format: str | None = option(
         None,
         "With --text_column: format of the table; by default that of the file name's extension.",
         choices=("tsv", "csv", "jsonl", "parquet"),
+        only_with=_TABLE,
     )
-    has_header: bool = option(True, "With --text_column: the first row of TSV and CSV names the columns.")
+    has_header: bool = option(
+        True, "With --text_column: the first row of TSV and CSV names the columns.", only_with=_TABLE
+    )
     long_text: str = option(
         "truncate",
         "How to handle texts longer than --max_seq_length: truncate them, or average overlapping windows.",
@@ -101,12 +108,8 @@ class FeatureConfig(DeviceOptions, TokenizerOptions):
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         layer_numbers(self.layers)
-        if self.text_column is None:
-            for name, default in (("text_b_column", None), ("input_format", None), ("has_header", True)):
-                if getattr(self, name) != default:
-                    raise UserError(f"--{name} has no effect without --text_column; leave it out")
         if self.output_format == "npy" and self.pooling == "none":
             raise UserError("--output_format=npy holds one vector per text; give --pooling, or --output_format=npz")
         if self.output_file == "-" and (self.output_format != "jsonl" or self.shard_size):

@@ -2,9 +2,9 @@
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.corpus import CorpusOptions
+from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.model import ModelOptions
 from official_bert.options.sentences import SentenceOptions
-from official_bert.options.training import FinetuningOptions
 from official_bert.options.vocabulary import VocabularyChangeOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError

@@ -5,7 +5,7 @@ import sys
 from official_bert.commands.file_checks import check_model
 from official_bert.options.command import Command
 from official_bert.options.model import ModelOptions
-from official_bert.options.option import MAX_AXIS, check_options, option, options
+from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support.errors import UserError
 
 
@@ -15,9 +15,6 @@ class FillMaskConfig(ModelOptions):
 
     text: str | None = option(None, "Text with one [MASK] for each masked wordpiece.", required=True)
     top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
-
-    def __post_init__(self):
-        check_options(self)
 
 
 def check(config: FillMaskConfig) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from absl import logging
 
 from official_bert.options.command import Command
-from official_bert.options.option import check_options, option, options
+from official_bert.options.option import Options, option, options
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.text_tables import format_table, mean_and_deviation
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @options(group="output")
-class GlueAverageConfig:
+class GlueAverageConfig(Options):
     """Flags of `glue_average`."""
 
     output_dirs: str | None = option(
@@ -34,9 +34,6 @@ class GlueAverageConfig:
         "Include WNLI in the average, as the GLUE website does; the BERT paper leaves it out. AX is never included.",
     )
     table_format: str = option("aligned", "How to print the table.", choices=("aligned", "tsv", "markdown"))
-
-    def __post_init__(self):
-        check_options(self)
 
 
 _HEADER = ("task", "runs", "score", "std", "counts", "metrics")

@@ -16,13 +16,13 @@ from typing import IO
 from absl import logging
 
 from official_bert.options.command import Command
-from official_bert.options.option import check_options, option, options
+from official_bert.options.option import Options, option, options
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 
 
 @options(group="devices")
-class LaunchConfig:
+class LaunchConfig(Options):
     """Flags of `launch_workers`."""
 
     num_workers: int = option(2, "Number of workers to start on this machine.", minimum=1, maximum=64)
@@ -39,7 +39,7 @@ class LaunchConfig:
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         addresses = self.addresses
         wrong = next((address for address in addresses if not is_address(address)), None)
         if wrong is not None:

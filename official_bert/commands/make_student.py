@@ -6,19 +6,21 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, check_options, layer_numbers, option, options
-from official_bert.options.training import bert_config_option
+from official_bert.options.model import ArchitectureOptions
+from official_bert.options.option import MAX_AXIS, layer_numbers, option, options, restated
 from official_bert.support.errors import UserError
 
 
 @options(group="model")
-class StudentConfig:
+class StudentConfig(ArchitectureOptions):
     """Flags of `make_student`."""
 
     init_checkpoint: str | None = option(
         None, "Checkpoint of the model whose layers are taken.", required=True, is_path=True
     )
-    bert_config_file: str | None = bert_config_option("Model configuration of the checkpoint, a bert_config.json.")
+    bert_config_file: str | None = restated(
+        ArchitectureOptions, "bert_config_file", help="Model configuration of the checkpoint, a bert_config.json."
+    )
     vocab_file: str | None = option(None, "Vocabulary of the model, to be copied beside the new one.", is_path=True)
     num_layers: int | None = option(
         None,
@@ -36,7 +38,7 @@ class StudentConfig:
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         if (self.num_layers is None) == (self.layers is None):
             raise UserError("give either --num_layers or --layers")
         if self.layers is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from absl import logging
 
 from official_bert.options.command import Command
-from official_bert.options.option import check_options, option, options
+from official_bert.options.option import Options, option, options
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, counted
 from official_bert.support.extras import check_installed, require
@@ -14,7 +14,7 @@ from official_bert.support.metrics_file import METRICS_FILE, Metrics, read_metri
 
 
 @options(group="output")
-class CurvesConfig:
+class CurvesConfig(Options):
     """Flags of `plot_metrics`."""
 
     output_dirs: str | None = option(
@@ -31,7 +31,7 @@ class CurvesConfig:
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         if self.output_file is None and self.picture_file is None:
             raise UserError("nothing to write: give --output_file, for a page, or --picture_file, for a PNG, or both")
 

@@ -3,13 +3,13 @@
 import sys
 
 from official_bert.options.command import Command
-from official_bert.options.option import check_options, option, options
+from official_bert.options.option import GIVEN, Options, option, options
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
 
 @options(group="input")
-class AnswerScoringConfig:
+class AnswerScoringConfig(Options):
     """Flags of `score_answers`."""
 
     squad_file: str | None = option(
@@ -29,14 +29,10 @@ class AnswerScoringConfig:
         1.0,
         "With --null_odds_file: predictions whose null odds exceed this are scored as empty. The default is that of "
         "SQuAD's script, which is meant for probabilities.",
+        only_with={"null_odds_file": GIVEN},
     )
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
     dataset: str = option("squad", "Data set whose answer normalization the scores use.", choices=("squad", "korquad"))
-
-    def __post_init__(self):
-        check_options(self)
-        if self.null_odds_threshold != 1.0 and not self.null_odds_file:
-            raise UserError("--null_odds_threshold has no effect without --null_odds_file; leave it out")
 
 
 def run(config: AnswerScoringConfig) -> None:

@@ -12,7 +12,7 @@ from absl import logging
 from official_bert.commands.file_checks import check_sentence_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, check_options, layer_numbers, option, options
+from official_bert.options.option import MAX_AXIS, layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -75,7 +75,7 @@ class SimilarityConfig(SentenceOptions):
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         layer_numbers(self.layers)
         if (self.candidates_file is None) == (self.sts_file is None):
             raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")

@@ -5,7 +5,7 @@ import re
 
 from official_bert.config.batching import BatchingSettings
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, check_options, option, options
+from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import check_installed, require
@@ -15,7 +15,7 @@ _MAX_PORT = 2**16 - 1
 
 
 @options(group="serving")
-class ServeConfig:
+class ServeConfig(Options):
     """Flags of `serve`."""
 
     export_dir: str | None = option(
@@ -68,7 +68,7 @@ class ServeConfig:
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         if not re.fullmatch(r"[\w.-]+", self.served_name, re.ASCII):
             raise UserError(f"--model_name={self.served_name}: must consist of letters, digits, '_', '-' and '.'")
         if self.port == self.grpc_port:

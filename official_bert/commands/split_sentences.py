@@ -10,7 +10,7 @@ from absl import logging
 from official_bert.commands.file_checks import check_corpus
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
-from official_bert.options.option import MAX_PARTS, check_options, option, options
+from official_bert.options.option import MAX_PARTS, option, options
 from official_bert.support import compression, files, writing
 from official_bert.support.errors import UserError, counted
 from official_bert.support.input_files import find_inputs
@@ -42,9 +42,6 @@ class SplitSentencesConfig(CorpusOptions):
     num_processes: int = option(
         0, "Number of processes; 0 for one per processor core.", group="rarely needed", minimum=0, maximum=MAX_PARTS
     )
-
-    def __post_init__(self):
-        check_options(self)
 
 
 def check(config: SplitSentencesConfig) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from absl import logging
 
 from official_bert.options.command import Command
+from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.option import option, options
-from official_bert.options.training import LabellingOptions
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds

@@ -9,7 +9,7 @@ from official_bert.commands.file_checks import check_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.model import ModelOptions
-from official_bert.options.option import MAX_AXIS, check_options, option, options
+from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.extras import check_installed
@@ -53,7 +53,7 @@ class AttentionConfig(ModelOptions):
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         for name in ("text", "text_b"):
             value = getattr(self, name)
             if value is not None and not value.strip():

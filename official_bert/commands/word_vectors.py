@@ -7,7 +7,7 @@ from absl import logging
 
 from official_bert.commands.file_checks import check_sentence_model
 from official_bert.options.command import Command
-from official_bert.options.option import check_options, layer_numbers, option, options
+from official_bert.options.option import layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -33,7 +33,7 @@ class WordVectorConfig(SentenceOptions):
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         layer_numbers(self.layers)
         if not self.word.strip():
             raise UserError("--word is empty; give a word")

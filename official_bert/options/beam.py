@@ -2,12 +2,12 @@
 
 import shlex
 
-from official_bert.options.option import option, options
+from official_bert.options.option import Options, option, options
 from official_bert.support.errors import UserError
 
 
 @options(group="devices")
-class BeamOptions:
+class BeamOptions(Options):
     """Flags of all tools that run as pipelines."""
 
     beam_args: str = option(

@@ -1,6 +1,6 @@
 """Turns a config dataclass into absl flags, the parsed flags back into the dataclass, and that into a command line.
 
-Together with `run_script.py` the only library module that imports `absl.flags`.
+Together with `running.py` the only library module that imports `absl.flags`.
 """
 
 import dataclasses

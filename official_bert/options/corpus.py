@@ -1,10 +1,10 @@
 """The flags that name a corpus."""
 
-from official_bert.options.option import option, options
+from official_bert.options.option import Options, option, options
 
 
 @options(group="input")
-class CorpusOptions:
+class CorpusOptions(Options):
     """Flags that name the files of a corpus."""
 
     input_file: str | None = option(
@@ -24,4 +24,16 @@ class CorpusOptions:
         "text",
         "JSON lines and Parquet: key or column of the text.",
         only_with={"input_format": ("auto", "jsonl", "parquet")},
+    )
+
+
+@options(group="output")
+class RecordFileOptions(Options):
+    """Flags of every command that writes TFRecord files."""
+
+    compression: str = option(
+        "none",
+        "Compression of the TFRecord files that are written.",
+        choices=("none", "gzip"),
+        affects="nothing",
     )

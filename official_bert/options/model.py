@@ -1,12 +1,45 @@
-"""The flags that name a model."""
+"""The flags that name a model, and what stands on it."""
 
-from official_bert.options.option import option, options
-from official_bert.options.training import TokenizerOptions, bert_config_option
+from official_bert.options.option import MAX_AXIS, Options, option, options
+from official_bert.options.text import TokenizerOptions
 
 
 @options(group="model")
-class ModelOptions(TokenizerOptions):
+class ArchitectureOptions(Options):
+    """Flags of every command that creates a model."""
+
+    bert_config_file: str | None = option(
+        None,
+        "Model configuration, a bert_config.json.",
+        required=True,
+        from_checkpoint=True,
+        is_path=True,
+        affects="data",
+    )
+
+
+@options(group="model")
+class ModelOptions(TokenizerOptions, ArchitectureOptions):
     """The flags that name a model."""
 
-    bert_config_file: str | None = bert_config_option()
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
+
+
+@options(group="model")
+class HeadOptions(Options):
+    """Flags that say what stands on the encoder; every script that fine-tunes has them."""
+
+    head: str = option(
+        "linear",
+        "What stands on the encoder. linear: one layer; bilstm: two layers of bidirectional LSTM before it.",
+        choices=("linear", "bilstm"),
+        affects="head",
+    )
+    lstm_units: int | None = option(
+        None,
+        "With --head=bilstm: number of units per direction; by default the hidden size of the encoder.",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with={"head": ("bilstm",)},
+        affects="head",
+    )

@@ -1,4 +1,4 @@
-"""`@options`: a dataclass whose fields are flags; `option()`: such a field; `check_options()`: the limits."""
+"""`@options`: a dataclass whose fields are flags; `option()`: such a field; `Options`: their limits are checked."""
 
 import dataclasses
 import inspect
@@ -39,6 +39,15 @@ GROUPS = (
     "rarely needed",
 )
 
+
+class _Given:
+    """All values but those that stand for a flag that is not given."""
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(value)
+
+
+GIVEN = _Given()  # a value of `only_with`
 
 # What a flag changes in a run that trains. Checks at a resume, of checkpoints, and of teachers follow from it.
 AFFECTS = (
@@ -86,7 +95,7 @@ def option(
     is_path: bool = False,
     minimum: float | None = None,
     maximum: float | None = None,
-    only_with: Mapping[str, Sequence[Any]] | None = None,
+    only_with: Mapping[str, Sequence[Any] | _Given] | None = None,
     not_with: Mapping[str, str] | None = None,
 ) -> Any:
     """Declares a field of a run's config that is a flag of the same name.
@@ -105,7 +114,8 @@ def option(
       is_path: the flag names a file or folder, or a list of them; it may be left out, but not be empty.
       minimum: smallest allowed number.
       maximum: largest allowed number; `MAX_NUMBER` if not given.
-      only_with: names of other fields, each with the values (strings in lower case) with which this flag has an effect.
+      only_with: names of other fields, each with the values (strings in lower case) with which this flag has an effect,
+        or `GIVEN`.
       not_with: names of other fields that must not be true if this flag is given, each with the message.
 
     Returns:
@@ -127,6 +137,32 @@ def option(
         "not_with": not_with or {},
     }
     return dataclasses.field(default=default, metadata=limits)
+
+
+def restated(group: type, name: str, *, circumstances: str = "", **changes: Any) -> Any:
+    """Declare a field of a group again, for a command whose default, help text or limits are others.
+
+    Args:
+      group: a dataclass made with `option()`.
+      name: the field.
+      circumstances: what its help text begins with, such as "With --do_export: ", if it has an effect only then.
+      **changes: what is different: `default`, `help` or another argument of `option`.
+
+    Returns:
+      A `dataclasses.field`.
+    """
+    field = next(field for field in dataclasses.fields(group) if field.name == name)
+    default, limits = changes.pop("default", field.default), {**field.metadata, **changes}
+    if circumstances:
+        limits["help"] = circumstances + limits["help"][0].lower() + limits["help"][1:]
+    return dataclasses.field(default=default, metadata=limits)
+
+
+class Options:
+    """The base of all groups of flags and of all configs: their values are within their limits."""
+
+    def __post_init__(self):
+        check_options(self)
 
 
 def flags_affecting(config: Any, *kinds: str) -> list[str]:
@@ -194,11 +230,11 @@ def _check_paths(config: Any) -> None:
                 raise UserError(f"--{field.name}={value}: {existing} is a file, not a folder; name a folder")
 
 
-def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any]) -> None:
+def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] | _Given) -> None:
     """Raises if a flag that was given would be ignored, since another one has this value."""
     if (value.lower() if isinstance(value, str) else value) in meaningful:
         return
-    if isinstance(value, bool):
+    if isinstance(value, bool) or meaningful is GIVEN:
         circumstances = f"with --{other}" if value else f"without --{other}"
     else:
         circumstances = f"without --{other}={' or '.join(meaningful)}"

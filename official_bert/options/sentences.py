@@ -2,8 +2,9 @@
 
 from typing import Protocol
 
+from official_bert.options.devices import DeviceOptions
+from official_bert.options.model import ModelOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, layer_numbers, option, options
-from official_bert.options.training import DeviceOptions, TokenizerOptions, bert_config_option
 
 
 class ExtractionOptions(Protocol):
@@ -17,11 +18,9 @@ class ExtractionOptions(Protocol):
 
 
 @options(group="model")
-class SentenceOptions(DeviceOptions, TokenizerOptions):
+class SentenceOptions(DeviceOptions, ModelOptions):
     """The flags that both tools have."""
 
-    bert_config_file: str | None = bert_config_option()
-    init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sentence, including [CLS] and [SEP]; longer ones are truncated.",

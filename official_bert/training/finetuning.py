@@ -17,8 +17,8 @@ from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import batch_sizes, training_batches
 from official_bert.data.records import RecordFile
 from official_bert.data.token_budget import TokenBudget
+from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.option import flags_affecting, layer_numbers
-from official_bert.options.training import FinetuningOptions
 from official_bert.support.errors import UserError
 from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
-from official_bert.options.training import FinetuningOptions
+from official_bert.options.finetuning import FinetuningOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.training.distillation import DistillableTask
 from official_bert.training.loop import Trainer

@@ -19,8 +19,9 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_keys import is_hf
+from official_bert.options.finetuning import FinetuningOptions, LabellingOptions
 from official_bert.options.option import flags_affecting
-from official_bert.options.training import FinetuningOptions, LabellingOptions, TrainingOptions
+from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization.folder import vocabulary_beside

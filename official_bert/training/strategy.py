@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import logging
 
-from official_bert.options.training import DeviceOptions
+from official_bert.options.devices import DeviceOptions
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
 

@@ -17,8 +17,8 @@ from official_bert.data import tfrecord
 from official_bert.data.damage import explained_damage
 from official_bert.data.records import RecordFile, fingerprint, made_from, write_cached
 from official_bert.data.schema import RecordSchema
+from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.option import flags_affecting
-from official_bert.options.training import FinetuningOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask

@@ -6,7 +6,7 @@ import os
 import keras
 import tensorflow as tf
 
-from official_bert.options.training import FinetuningOptions
+from official_bert.options.finetuning import FinetuningOptions
 from official_bert.training.finetuning import best_keeper, has_stopped_early
 from official_bert.training.loop import Trainer
 from official_bert.training.summaries import ScalarLog

@@ -3,8 +3,8 @@
 import difflib
 from typing import ClassVar
 
+from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
-from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 # The data sets that `run_classifier` knows, and the name of the user's own.
@@ -92,6 +92,7 @@ class ClassifierConfig(LabellingOptions):
         "How to handle texts longer than --max_seq_length.",
         group="text",
         choices=("truncate", "window"),
+        not_with={"hidden_state_weight": "--hidden_state_weight and --long_text=window exclude each other; choose one"},
         affects="model",
     )
     doc_stride: int | None = option(

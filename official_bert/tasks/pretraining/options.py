@@ -1,20 +1,14 @@
 """The flags of pretraining and of making its records."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from official_bert.options.corpus import CorpusOptions
-from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, MAX_PARTS, UNLIMITED, check_options, option, options
-from official_bert.options.training import (
-    EXPORT,
-    TextOptions,
-    TokenizerOptions,
-    TrainingOptions,
-    check_needs_teacher,
-    compression_option,
-    spm_model_option,
-    temperature_option,
-)
+from official_bert.options.corpus import CorpusOptions, RecordFileOptions
+from official_bert.options.distillation import WITH_TEACHER, TeacherOptions
+from official_bert.options.evaluation import EvaluationOptions
+from official_bert.options.export import top_k_option
+from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, restated
+from official_bert.options.text import TokenizerOptions
+from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
 
 _STATIC = {"masking": ("static",)}
@@ -29,33 +23,6 @@ def shard_names(name: str, num_shards: int) -> list[str]:
     return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
 
 
-def mask_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any]]) -> Any:
-    """Declares a flag of masking; `circumstances` is what its help text begins with."""
-    return option(
-        0.8,
-        f"{circumstances}Fraction of the chosen wordpieces that become [MASK].",
-        affects="learning",
-        group="masks and pairs",
-        minimum=0,
-        maximum=1,
-        only_with=only_with,
-    )
-
-
-def random_replace_option(circumstances: str, only_with: Mapping[str, Sequence[Any]]) -> Any:
-    """Declares another flag of masking; as `mask_replace_option`."""
-    return option(
-        0.1,
-        f"{circumstances}Fraction of the chosen wordpieces that become a random one; what --mask_replace_prob leaves "
-        "stay as they are.",
-        affects="learning",
-        group="masks and pairs",
-        minimum=0,
-        maximum=1,
-        only_with=only_with,
-    )
-
-
 def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
     """Raises if the two fractions are together more than all."""
     if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # 0.7 and 0.3 may add up to a bit more
@@ -66,7 +33,7 @@ def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
 
 
 @options(group="masks and pairs")
-class RecordOptions(CorpusOptions, TokenizerOptions):
+class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
     """Flags of the scripts that make records of a corpus."""
 
     output_file: str | None = option(
@@ -97,7 +64,6 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
     short_seq_prob: float = option(
         0.1, "Fraction of documents that are cut into shorter sequences.", minimum=0, maximum=1
     )
-    compression: str = compression_option()
     num_shards: int = option(
         0,
         "Number of TFRecord files to write, named after --output_file: out.tfrecord-00000-of-00016; 0 writes the files "
@@ -113,8 +79,16 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
         "ones each time it uses a record (--dupe_factor=1 is then enough).",
         choices=("static", "none"),
     )
-    mask_replace_prob: float = mask_replace_option("", _STATIC)
-    random_replace_prob: float = random_replace_option("", _STATIC)
+    mask_replace_prob: float = option(
+        0.8, "Fraction of the chosen wordpieces that become [MASK].", minimum=0, maximum=1, only_with=_STATIC
+    )
+    random_replace_prob: float = option(
+        0.1,
+        "Fraction of the chosen wordpieces that become a random one; what --mask_replace_prob leaves stay as they are.",
+        minimum=0,
+        maximum=1,
+        only_with=_STATIC,
+    )
     use_next_sentence: bool = option(
         True,
         "Make pairs for the next-sentence task; otherwise each record is one stretch of a document, for "
@@ -136,7 +110,7 @@ class RecordOptions(CorpusOptions, TokenizerOptions):
     )
 
     def __post_init__(self):
-        check_options(self)
+        super().__post_init__()
         _check_replacements(self)
         if "" in self.output_files:
             raise UserError(f"--output_file={self.output_file} contains an empty name")
@@ -180,8 +154,14 @@ class PretrainingDataConfig(RecordOptions):
     )
 
 
+def _dynamic(name: str) -> Any:
+    """Declare a flag of masks for records that have none."""
+    circumstances = "With --dynamic_masking: "
+    return restated(RecordOptions, name, circumstances=circumstances, only_with=_DYNAMIC, affects="learning")
+
+
 @options(group="training")
-class PretrainingConfig(TrainingOptions, TextOptions):
+class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, TrainingOptions):
     """Flags of `run_pretraining`."""
 
     task: ClassVar[str] = "pretraining"
@@ -212,16 +192,7 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         maximum=MAX_AXIS,
         affects="learning",
     )
-    do_eval: bool = option(False, "Run evaluation on the same records.", group="evaluation", affects="run")
-    eval_batch_size: int = option(
-        8,
-        "Number of examples per evaluation batch, over all devices.",
-        group="evaluation",
-        minimum=1,
-        maximum=MAX_BATCH_SIZE,
-        affects="nothing",
-        sizes_run_with="do_eval",
-    )
+    do_eval: bool = restated(EvaluationOptions, "do_eval", help="Run evaluation on the same records.")
     num_train_steps: int = option(100000, "Number of training steps.", minimum=1, affects="learning")
     num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0, affects="learning")
     max_eval_steps: int = option(
@@ -235,24 +206,10 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         group="masks and pairs",
         affects="learning",
     )
-    masked_lm_prob: float = option(
-        0.15,
-        "With --dynamic_masking: fraction of wordpieces to mask.",
-        group="masks and pairs",
-        minimum=0,
-        maximum=1,
-        only_with=_DYNAMIC,
-        affects="learning",
-    )
-    do_whole_word_mask: bool = option(
-        False,
-        "With --dynamic_masking: mask either all wordpieces of a word or none.",
-        group="masks and pairs",
-        only_with=_DYNAMIC,
-        affects="learning",
-    )
-    mask_replace_prob: float = mask_replace_option("With --dynamic_masking: ", _DYNAMIC)
-    random_replace_prob: float = random_replace_option("With --dynamic_masking: ", _DYNAMIC)
+    masked_lm_prob: float = _dynamic("masked_lm_prob")
+    do_whole_word_mask: bool = _dynamic("do_whole_word_mask")
+    mask_replace_prob: float = _dynamic("mask_replace_prob")
+    random_replace_prob: float = _dynamic("random_replace_prob")
     use_next_sentence: bool = option(
         True,
         "Train and evaluate the next-sentence task; otherwise the masked words alone are learned.",
@@ -268,28 +225,25 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         affects="learning",
     )
 
-    teacher: str | None = option(
-        None,
-        "Folder of a larger pretrained model: its predictions of the masked words and its last layer are learned, too "
-        "(knowledge distillation).",
-        group="distillation",
-        is_path=True,
-        only_with={"do_train": (True,)},
-        affects="learning",
+    teacher: str | None = restated(
+        TeacherOptions,
+        "teacher",
+        help="Folder of a larger pretrained model: its predictions of the masked words and its last layer are "
+        "learned, too (knowledge distillation).",
     )
-    distillation_temperature: float = temperature_option()
-    soft_target_weight: float = option(
-        5.0,
-        "With --teacher: weight of its predictions of the masked words in the loss.",
-        group="distillation",
-        minimum=0,
-        affects="learning",
+    soft_target_weight: float = restated(
+        TeacherOptions,
+        "soft_target_weight",
+        default=5.0,
+        help="With --teacher: weight of its predictions of the masked words in the loss.",
+        maximum=MAX_NUMBER,
     )
     masked_lm_weight: float = option(
         2.0,
         "With --teacher: weight of the masked words in the loss.",
         group="distillation",
         minimum=0,
+        only_with=WITH_TEACHER,
         affects="learning",
     )
     hidden_state_weight: float = option(
@@ -297,6 +251,7 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         "With --teacher: weight in the loss of the angle between the last layers of both; 0 if they differ in size.",
         group="distillation",
         minimum=0,
+        only_with=WITH_TEACHER,
         affects="learning",
     )
 
@@ -309,23 +264,11 @@ class PretrainingConfig(TrainingOptions, TextOptions):
         is_path=True,
         affects="data",
     )
-    spm_model_file: str | None = spm_model_option()
-    export_top_k: int = option(
-        5,
-        "With --do_export: number of words to return for each [MASK].",
-        group="export",
-        minimum=1,
-        only_with=EXPORT,
-        maximum=MAX_AXIS,
-        affects="nothing",
-    )
+    export_top_k: int = top_k_option("words to return for each [MASK]")
 
     def __post_init__(self):
         super().__post_init__()
         _check_replacements(self)
-        check_needs_teacher(
-            self, ("distillation_temperature", "soft_target_weight", "masked_lm_weight", "hidden_state_weight")
-        )
         if not (self.do_train or self.do_eval or self.do_export):
             raise UserError("nothing to do: give at least one of --do_train, --do_eval and --do_export")
         if (self.do_train or self.do_eval) and not self.input_file:

@@ -2,13 +2,14 @@
 
 from typing import ClassVar, Literal
 
-from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
-from official_bert.options.training import EXPORT, FinetuningOptions
+from official_bert.options.export import top_k_option
+from official_bert.options.finetuning import FinetuningOptions
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options, restated
 from official_bert.support.errors import UserError
 
 
 @options(group="text")
-class AnswerOptions:
+class AnswerOptions(Options):
     """Flags of every script that finds answers in texts."""
 
     max_seq_length: int = option(
@@ -100,11 +101,10 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         choices=("reference", "offsets"),
         affects="nothing",
     )
-    dynamic_padding: bool = option(
-        True,
-        "Batch windows of similar length and pad each batch to its longest; see docs/squad.md. Off on TPU.",
-        group="devices",
-        affects="order",
+    dynamic_padding: bool = restated(
+        FinetuningOptions,
+        "dynamic_padding",
+        help="Batch windows of similar length and pad each batch to its longest; see docs/squad.md. Off on TPU.",
     )
     ensemble_checkpoints: str | None = option(
         None,
@@ -120,15 +120,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         maximum=MAX_PARTS,
         affects="nothing",
     )
-    export_top_k: int = option(
-        5,
-        "With --do_export: number of answers to return per question.",
-        group="export",
-        minimum=1,
-        only_with=EXPORT,
-        maximum=MAX_AXIS,
-        affects="nothing",
-    )
+    export_top_k: int = top_k_option("answers to return per question")
 
     def __post_init__(self):
         super().__post_init__()

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
+from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.option import MAX_AXIS, option, options
-from official_bert.options.training import LabellingOptions
 from official_bert.support.errors import UserError
 
 

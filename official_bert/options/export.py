@@ -1,0 +1,80 @@
+"""The flags of an export."""
+
+from typing import Any
+
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options
+from official_bert.support.errors import UserError
+
+# Settings without which some flags have no effect.
+_EXPORT = {"do_export": (True,)}
+
+# The values of `export_precision` that each `export_format` has.
+_PRECISIONS = {"saved_model": ("float32", "bfloat16"), "tflite": ("float32", "float16", "int8")}
+
+
+def top_k_option(what: str) -> Any:
+    """Declare the flag of tasks whose exports return several `what`, such as "words to return for each [MASK]"."""
+    return option(
+        5,
+        f"With --do_export: number of {what}.",
+        group="export",
+        minimum=1,
+        maximum=MAX_AXIS,
+        only_with=_EXPORT,
+        affects="nothing",
+    )
+
+
+@options(group="export")
+class ExportOptions(Options):
+    """Flags of every command that exports what it has trained."""
+
+    do_export: bool = option(
+        False,
+        "Export the model for TensorFlow Serving, with raw text as its input; see docs/serving.md.",
+        affects="run",
+    )
+    export_dir: str | None = option(
+        None,
+        "With --do_export: folder for the versions of the exported model.",
+        only_with=_EXPORT,
+        is_path=True,
+        affects="run",
+    )
+    export_format: str = option(
+        "saved_model",
+        "With --do_export: saved_model for servers, which reads texts; tflite for LiteRT on phones, which reads ids.",
+        choices=("saved_model", "tflite"),
+        only_with=_EXPORT,
+        affects="nothing",
+    )
+    export_precision: str = option(
+        "float32",
+        "With --do_export: number format of the exported weights and of what they are multiplied with; outputs stay "
+        "float32. bfloat16 is for saved_model, and fast on CPUs with AVX512-BF16 or AMX; float16 and int8 are for "
+        "tflite.",
+        choices=("float32", "bfloat16", "float16", "int8"),
+        only_with=_EXPORT,
+        affects="nothing",
+    )
+    export_parallelism: int = option(
+        0,
+        "With --do_export: number of parts of each layer of a saved_model that different cores compute at the same "
+        "time; must divide the attention heads and intermediate_size. 0 for 2, or 1 where 2 does not divide them. 1 is "
+        "best for GPUs.",
+        minimum=0,
+        maximum=MAX_PARTS,
+        only_with={**_EXPORT, "export_format": ("saved_model",)},
+        affects="nothing",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.do_export and not self.export_dir:
+            raise UserError("--do_export needs --export_dir, the folder for the versions of the model")
+        precisions = _PRECISIONS[self.export_format]
+        if self.export_precision not in precisions:
+            raise UserError(
+                f"--export_format={self.export_format} has no --export_precision={self.export_precision}; choose one "
+                f"of {', '.join(precisions)}"
+            )

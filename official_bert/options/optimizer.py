@@ -1,0 +1,54 @@
+"""The flags of the optimizer and its learning rate."""
+
+from official_bert.options.option import Options, option, options
+from official_bert.support.errors import UserError
+
+
+@options(group="training")
+class OptimizerOptions(Options):
+    """Flags that say how the gradients change the weights."""
+
+    learning_rate: float = option(5e-5, "Peak learning rate.", minimum=0, affects="learning")
+    optimizer: str = option(
+        "adam",
+        "adam: that of Google's BERT; lamb: for batches of thousands of examples.",
+        choices=("adam", "lamb"),
+        affects="learning",
+    )
+    lr_schedule: str = option(
+        "linear",
+        "Learning rate after warm-up: linear and cosine fall to --end_learning_rate, constant stays at the peak.",
+        choices=("linear", "cosine", "constant"),
+        affects="learning",
+    )
+    end_learning_rate: float = option(
+        0.0,
+        "Learning rate of the last step, at most --learning_rate.",
+        minimum=0,
+        only_with={"lr_schedule": ("linear", "cosine")},
+        affects="learning",
+    )
+    layer_wise_lr_decay: float = option(
+        1.0,
+        "Learning rate of each layer of the encoder divided by that of the layer above it; 1 for the same in all.",
+        minimum=0,
+        maximum=1,
+        affects="learning",
+    )
+    adam_bias_correction: bool = option(
+        False,
+        "Apply Adam's bias correction, as PyTorch does and Google's BERT does not; use a higher learning rate with it.",
+        only_with={"optimizer": ("adam",)},
+        affects="learning",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.layer_wise_lr_decay:
+            raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
+        is_list = isinstance(self.learning_rate, str)  # that of a sweep, each of whose runs is checked
+        if not is_list and self.end_learning_rate > self.learning_rate:
+            raise UserError(
+                f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
+                "peak; give a lower one"
+            )

@@ -1,7 +1,6 @@
 """See `--help`; the text is in `official_bert/commands/run_classifier.py`."""
 
-from official_bert.commands.run_classifier import COMMAND
-from official_bert.options.running import run_command
+from official_bert.commands import start
 
 if __name__ == "__main__":
-    run_command(COMMAND)
+    start("run_classifier")

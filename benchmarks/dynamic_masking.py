@@ -39,7 +39,7 @@ ROUNDS = 11  # of training, whose speed varies more than the few percent that co
 
 
 def training(task: PretrainingTask, batches: tf.data.Dataset) -> Callable[[], float]:
-    plan = TrainingPlan(batch_size=BATCH_SIZE, num_train_steps=1000, num_warmup_steps=100, seed=SEED)
+    plan = TrainingPlan(train_batch_size=BATCH_SIZE, num_train_steps=1000, num_warmup_steps=100, random_seed=SEED)
     steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     iterator = iter(batches)
     steps.take(iterator, NUM_WARM_UP_STEPS)

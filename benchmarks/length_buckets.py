@@ -49,7 +49,7 @@ class Records(NamedTuple):
 
 
 def training(task: ClassificationTask, trainer: Trainer, records: Records, side: str) -> Callable[[], float]:
-    plan = TrainingPlan(batch_size=TRAIN_BATCH_SIZE, num_train_steps=1000, num_warmup_steps=100, seed=SEED)
+    plan = TrainingPlan(train_batch_size=TRAIN_BATCH_SIZE, num_train_steps=1000, num_warmup_steps=100, random_seed=SEED)
     steps = TrainingSteps(task, trainer.model, tf.distribute.get_strategy(), plan)
     batches = training_batches(
         [records.path],

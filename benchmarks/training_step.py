@@ -63,7 +63,9 @@ def step_of(task, batch):
     from official_bert.training.step import TrainingSteps
 
     batch_size = batch["input_ids"].shape[0]
-    plan = TrainingPlan(batch_size=batch_size, num_train_steps=1000, num_warmup_steps=10, learning_rate=1e-4, seed=1)
+    plan = TrainingPlan(
+        train_batch_size=batch_size, num_train_steps=1000, num_warmup_steps=10, learning_rate=1e-4, random_seed=1
+    )
     steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
     return lambda: steps.take(iterator, 1)

@@ -5,8 +5,8 @@ import os
 import sys
 
 from official_bert import __version__
-from official_bert.commands import NAMES, all_commands, load_command
-from official_bert.options.running import orderly_end, run_command
+from official_bert.commands import NAMES, all_commands, start
+from official_bert.options.running import orderly_end
 from official_bert.support.errors import UserError
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else None
     if name in NAMES:
         sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help name the whole command
-        run_command(load_command(name))
+        start(name)
     sys.argv[0] = program
     with orderly_end():
         if name in ("--help", "-h", "help"):

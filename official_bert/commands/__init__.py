@@ -1,12 +1,15 @@
 """The commands: a module each, with its flags, its help text, its check of files and its run.
 
-`official-bert NAME`, `python -m official_bert NAME` and the scripts at the root start them. What a run needs is
+`official-bert NAME`, `python -m official_bert NAME` and the scripts at the root `start` them. What a run needs is
 imported when it runs, so that `--help` never imports TensorFlow.
 """
 
 import importlib
+from collections.abc import Collection, Mapping
+from typing import Any, NoReturn
 
 from official_bert.options.command import Command
+from official_bert.options.running import run_command
 
 NAMES = (
     "create_pretraining_data",
@@ -51,3 +54,14 @@ def load_command(name: str) -> Command:
 def all_commands() -> dict[str, Command]:
     """Import all commands and return them by name."""
     return {name: load_command(name) for name in NAMES}
+
+
+def start(name: str) -> NoReturn:
+    """Run a command with the flags that the process was started with, and end the process."""
+    run_command(load_command(name), _with_files_of_model)
+
+
+def _with_files_of_model(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    from official_bert.training.model_files import completed
+
+    return completed(config_class, values, given)

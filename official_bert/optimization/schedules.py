@@ -12,10 +12,10 @@ from official_bert.optimization.names import lookup
 class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
     """The reference's warm-up: up in a line, whatever comes after it."""
 
-    def __init__(self, peak: float, num_warmup_steps: int):
+    def __init__(self, learning_rate: float, num_warmup_steps: int):
         if num_warmup_steps < 0:
             raise ValueError(f"num_warmup_steps={num_warmup_steps}: must be at least 0")
-        self.peak = float(peak)
+        self.learning_rate = float(learning_rate)
         self.num_warmup_steps = num_warmup_steps
 
     def __call__(self, step):
@@ -31,7 +31,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         rate = self._after_warmup(step)
         if not self.num_warmup_steps:
             return rate
-        return ops.where(step < self.num_warmup_steps, self.peak * step / self.num_warmup_steps, rate)
+        return ops.where(step < self.num_warmup_steps, self.learning_rate * step / self.num_warmup_steps, rate)
 
     def _after_warmup(self, step):
         """The rate of a step without warm-up; float32 scalars, steps counted from 1."""
@@ -39,7 +39,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict:
         """The arguments, for Keras's serialization."""
-        return {"peak": self.peak, "num_warmup_steps": self.num_warmup_steps}
+        return {"learning_rate": self.learning_rate, "num_warmup_steps": self.num_warmup_steps}
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -50,30 +50,32 @@ class LinearWarmupThenDecay(_LinearWarmup):
     (not 1.0: the decay counts the warm-up too), step 100 has 0.
     """
 
-    def __init__(self, peak: float, *, num_train_steps: int, num_warmup_steps: int = 0, end: float = 0.0):
+    def __init__(
+        self, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int = 0, end_learning_rate: float = 0.0
+    ):
         """Takes the numbers of the run.
 
         Args:
-          peak: the rate that warm-up heads for.
-          num_train_steps: the step whose rate is `end`; later ones have that, too.
+          learning_rate: the peak, the rate that warm-up heads for.
+          num_train_steps: the step whose rate is `end_learning_rate`; later ones have that, too.
           num_warmup_steps: length of the warm-up; 0 for none.
-          end: the rate at the end.
+          end_learning_rate: the rate at the end.
 
         Raises:
           ValueError: there are no steps, the warm-up has a negative length, or the end is not from 0 to the peak.
         """
-        super().__init__(peak, num_warmup_steps)
+        super().__init__(learning_rate, num_warmup_steps)
         if num_train_steps < 1:
             raise ValueError(f"num_train_steps={num_train_steps}: must be at least 1")
-        if not 0 <= end <= peak:
-            raise ValueError(f"end={end}: must be from 0 to the peak, {peak}")
+        if not 0 <= end_learning_rate <= learning_rate:
+            raise ValueError(f"end_learning_rate={end_learning_rate}: must be from 0 to the peak, {learning_rate}")
         self.num_train_steps = num_train_steps
-        self.end = float(end)
+        self.end_learning_rate = float(end_learning_rate)
 
     def _after_warmup(self, step):
         progress = ops.minimum(step, float(self.num_train_steps)) / self.num_train_steps
-        rate = (self.peak - self.end) * self._share_left(progress) + self.end
-        return ops.maximum(rate, self.end)  # XLA's rounding may fall below it
+        rate = (self.learning_rate - self.end_learning_rate) * self._share_left(progress) + self.end_learning_rate
+        return ops.maximum(rate, self.end_learning_rate)  # XLA's rounding may fall below it
 
     def _share_left(self, progress):
         """How much of the way from the peak to the end is left after a share of the steps; both from 0 to 1."""
@@ -81,7 +83,11 @@ class LinearWarmupThenDecay(_LinearWarmup):
 
     def get_config(self) -> dict:
         """The arguments, for Keras's serialization."""
-        return {**super().get_config(), "num_train_steps": self.num_train_steps, "end": self.end}
+        return {
+            **super().get_config(),
+            "num_train_steps": self.num_train_steps,
+            "end_learning_rate": self.end_learning_rate,
+        }
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -102,24 +108,24 @@ class LinearWarmupThenCosine(LinearWarmupThenDecay):
 class LinearWarmupThenConstant(_LinearWarmup):
     """Up in a line; then the rate stays at its peak, however long the run is."""
 
-    def __init__(self, peak: float, *, num_warmup_steps: int = 0):
+    def __init__(self, learning_rate: float, *, num_warmup_steps: int = 0):
         """Takes the numbers of the run.
 
         Args:
-          peak: the rate after warm-up.
+          learning_rate: the peak, the rate after warm-up.
           num_warmup_steps: length of the warm-up; 0 for none.
 
         Raises:
           ValueError: the warm-up has a negative length.
         """
-        super().__init__(peak, num_warmup_steps)
+        super().__init__(learning_rate, num_warmup_steps)
 
     def _after_warmup(self, step):
-        return ops.full_like(step, self.peak)
+        return ops.full_like(step, self.learning_rate)
 
 
-def _constant(peak: float, *, num_warmup_steps: int, **of_decay) -> LinearWarmupThenConstant:
-    return LinearWarmupThenConstant(peak, num_warmup_steps=num_warmup_steps)
+def _constant(learning_rate: float, *, num_warmup_steps: int, **of_decay) -> LinearWarmupThenConstant:
+    return LinearWarmupThenConstant(learning_rate, num_warmup_steps=num_warmup_steps)
 
 
 # A new schedule is one class, or one function that makes a Keras schedule of the arguments of `LinearWarmupThenDecay`,
@@ -132,12 +138,17 @@ SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedu
 
 
 def create_schedule(
-    name: str, peak: float, *, num_train_steps: int, num_warmup_steps: int, end: float = 0.0
+    name: str, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int, end_learning_rate: float = 0.0
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Creates the schedule of a name; the other arguments are those of `LinearWarmupThenDecay`.
 
     Raises:
       UserError: there is no schedule of the name.
     """
-    create = lookup(SCHEDULES, name, "schedule")
-    return create(peak, num_train_steps=num_train_steps, num_warmup_steps=num_warmup_steps, end=end)
+    create = lookup(SCHEDULES, name, "lr_schedule")
+    return create(
+        learning_rate,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=num_warmup_steps,
+        end_learning_rate=end_learning_rate,
+    )

@@ -19,6 +19,9 @@ flags.disclaim_key_flags()  # `--help` then lists the flags under the script, no
 
 Config = TypeVar("Config")
 
+# Takes a config class, the values of its flags and the names of those that were given; returns all values.
+Complete = Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]]
+
 _DEFINERS = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float, str: flags.DEFINE_string}
 _DEMANDS = {
     bool: "must be true or false",
@@ -64,14 +67,14 @@ def flags_help(config_class: type, flag_values: flags.FlagValues) -> str:
 def from_flags(
     config_class: type[Config],
     flag_values: flags.FlagValues,
-    complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
+    complete: Complete | None = None,
 ) -> Config:
     """Builds the config from parsed flags; its own checks run in `__post_init__`.
 
     Args:
       config_class: the dataclass.
       flag_values: the flags.
-      complete: takes the class, the values and the names of the flags that were given, and returns all values.
+      complete: changes the values before the config is built.
     """
     names = [field.name for field in dataclasses.fields(config_class)]
     values = {name: flag_values[name].value for name in names}

@@ -1,5 +1,7 @@
 """The flags of the optimizer and its learning rate."""
 
+from typing import Any
+
 from official_bert.options.option import Options, option, options
 from official_bert.support.errors import UserError
 
@@ -52,3 +54,9 @@ class OptimizerOptions(Options):
                 f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
                 "peak; give a lower one"
             )
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """The flags that are the optimizer's own, as it calls them."""
+        of_adam = {"bias_correction": self.adam_bias_correction} if self.optimizer == "adam" else {}
+        return {"layer_wise_lr_decay": self.layer_wise_lr_decay, **of_adam}

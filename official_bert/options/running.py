@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import logging as standard_logging
 import os
 import select
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from official_bert.options.binding import define_flags, flags_help, from_flags, parse_flags
+from official_bert.options.binding import Complete, define_flags, flags_help, from_flags, parse_flags
 from official_bert.options.command import Command
 from official_bert.options.flag_names import with_dashes
 from official_bert.support import files
@@ -25,15 +24,15 @@ flags.disclaim_key_flags()  # as in binding: the flags belong to the command
 
 _COMMAND = "command"  # the flag that what comes after "--" is the value of, for a script that starts another one
 _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies others that are not given
-_COMPLETE = "official_bert.training.model_files:completed"  # reads that folder
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 
-def run_command(command: Command) -> NoReturn:
+def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
     """Run a command: define and parse its flags, check its files, call its function, end the process.
 
     Args:
       command: its declaration.
+      complete: adds to flags that name a checkpoint what is beside that; see `from_flags`.
     """
     with orderly_end(command.config_class):
         terminal = os.dup(2)  # standard error, also while file descriptor 2 is held back
@@ -58,8 +57,7 @@ def run_command(command: Command) -> NoReturn:
         def main(_: Sequence[str]) -> None:
             if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):
                 _import_tensorflow()
-            complete = _function(_COMPLETE) if _CHECKPOINT in flags.FLAGS else None
-            config = from_flags(command.config_class, flags.FLAGS, complete)
+            config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
             if command.check and _can_be_checked_early(config):
                 with _only_errors_logged():  # the run warns of the same things, once
                     command.check(config)
@@ -239,12 +237,6 @@ def _interruptible_at_once(terminal: int) -> bool:
 
     signal.signal(signal.SIGINT, end)
     return True
-
-
-def _function(path: str) -> Callable[[Any], None]:
-    """The function that `"module:name"` stands for."""
-    module, name = path.split(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def _can_be_checked_early(config: Any) -> bool:

@@ -38,7 +38,6 @@ from official_bert.training.run_setup import (
     encoder_options,
     training_batch_size,
     training_folder,
-    training_plan,
     warn_of_other_direction,
     write_evaluation_flags,
     write_run_files,
@@ -307,11 +306,8 @@ def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer,
 
 def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> TrainingPlan:
     check_resumed_flags(config, num_steps, num_devices)
-    return training_plan(
-        config,
-        num_train_steps=num_steps,
-        num_warmup_steps=int(num_steps * config.warmup_proportion),
-        eval_steps=config.eval_steps,
+    return TrainingPlan.of(
+        config, num_train_steps=num_steps, num_warmup_steps=int(num_steps * config.warmup_proportion)
     )
 
 

@@ -2,24 +2,26 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
+
+from official_bert.options.training import TrainingOptions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """How long and how fast to train, and what to save.
+    """How long and how fast to train, and what to save. What is a flag of the commands has its name.
 
     Attributes:
-      batch_size: examples in a step, over all replicas; None if the steps differ, so that examples are counted.
+      train_batch_size: examples in a step, over all replicas; None if the steps differ, so that examples are counted.
       num_train_steps: steps in all, those before a resume included.
       num_warmup_steps: steps of rising learning rate.
       learning_rate: its peak.
       end_learning_rate: what it falls to in the last step, where the schedule lets it fall.
-      schedule: name of how it rises and falls, a row of `optimization.schedules`.
+      lr_schedule: name of how it rises and falls, a row of `optimization.schedules`.
       optimizer: name of the optimizer, a row of `optimization.registry`.
       optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
       gradient_accumulation_steps: parts that each batch is split into, computed one after another.
-      seed: of dropout.
+      random_seed: of dropout.
       iterations_per_loop: maximum number of steps in one compiled call.
       use_xla: whether XLA compiles the step, on one device.
       save_checkpoints_steps: steps between checkpoints.
@@ -32,16 +34,16 @@ class TrainingPlan:
       eval_steps: steps between evaluations, None for none.
     """
 
-    batch_size: int | None
+    train_batch_size: int | None
     num_train_steps: int
     num_warmup_steps: int = 0
     learning_rate: float = 5e-5
     end_learning_rate: float = 0.0
-    schedule: str = "linear"
+    lr_schedule: str = "linear"
     optimizer: str = "adam"
     optimizer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     gradient_accumulation_steps: int = 1
-    seed: int = 12345
+    random_seed: int = 12345
     iterations_per_loop: int = 1000
     use_xla: bool = False
     save_checkpoints_steps: int = 1000
@@ -51,3 +53,11 @@ class TrainingPlan:
     nan_policy: str = "stop"
     log_steps: int = 100
     eval_steps: int | None = None
+
+    @classmethod
+    def of(cls, config: TrainingOptions, **others: Any) -> Self:
+        """Take from the flags of a run what they say; `others` are what they leave open, by name."""
+        if config.train_batch_tokens:
+            others["train_batch_size"] = None
+        names = [field.name for field in dataclasses.fields(cls)]
+        return cls(**{name: others[name] if name in others else getattr(config, name) for name in names})

@@ -1,4 +1,4 @@
-"""What all runs that train have in common: how the flags become a plan and batches, and what may change on a resume."""
+"""What all runs that train have in common: how the flags become batches, and what may change on a resume."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,6 @@ from official_bert.options.training import TrainingOptions
 from official_bert.support import files, locks, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
-from official_bert.training.plan import TrainingPlan
 from official_bert.training.precision import dtype_policy
 from official_bert.training.run_folder import (
     read_run_config,
@@ -80,40 +79,6 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
         layout_maker=UnpaddedLayout.of if config.unpad else padded_sequences,
         recompute_layers=config.gradient_checkpointing,
-    )
-
-
-def training_plan(
-    config: TrainingOptions,
-    *,
-    num_train_steps: int,
-    num_warmup_steps: int,
-    eval_steps: int | None = None,
-) -> TrainingPlan:
-    """Gathers the flags that say how to train; the arguments are those of `TrainingPlan`."""
-    optimizer_options = {"layer_wise_lr_decay": config.layer_wise_lr_decay}
-    if config.optimizer == "adam":
-        optimizer_options["bias_correction"] = config.adam_bias_correction
-    return TrainingPlan(
-        batch_size=None if config.train_batch_tokens else config.train_batch_size,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=num_warmup_steps,
-        learning_rate=config.learning_rate,
-        end_learning_rate=config.end_learning_rate,
-        schedule=config.lr_schedule,
-        gradient_accumulation_steps=config.gradient_accumulation_steps,
-        seed=config.random_seed,
-        iterations_per_loop=config.iterations_per_loop,
-        use_xla=config.use_xla,
-        save_checkpoints_steps=config.save_checkpoints_steps,
-        save_checkpoints_secs=config.save_checkpoints_secs,
-        max_train_seconds=config.max_train_seconds,
-        nan_policy=config.nan_policy,
-        keep_checkpoint_max=config.keep_checkpoint_max,
-        log_steps=config.log_steps,
-        eval_steps=eval_steps,
-        optimizer=config.optimizer,
-        optimizer_options=optimizer_options,
     )
 
 

@@ -44,15 +44,15 @@ class TrainingSteps:
         self._task = task
         self._model = model
         self._strategy = strategy
-        self._seed = plan.seed
+        self._seed = plan.random_seed
         self._num_parts = plan.gradient_accumulation_steps
         self._skips = plan.nan_policy == "skip"
         schedule = create_schedule(
-            plan.schedule,
+            plan.lr_schedule,
             plan.learning_rate,
             num_train_steps=plan.num_train_steps,
             num_warmup_steps=plan.num_warmup_steps,
-            end=plan.end_learning_rate,
+            end_learning_rate=plan.end_learning_rate,
         )
         with strategy.scope():
             self._optimizer = create_optimizer(plan.optimizer, schedule, model, plan.optimizer_options)
@@ -60,7 +60,7 @@ class TrainingSteps:
         self.step = self._optimizer.iterations
         self.loss_scale_state = self._loss_scale.state if self._loss_scale else {}
         self.slots = slots_by_name(self._optimizer, model.trainable_variables)
-        self._batch_size = plan.batch_size
+        self._batch_size = plan.train_batch_size
         if self._batch_size is None:
             self.slots[NUM_EXAMPLES] = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._seed_states = [state for state in model.non_trainable_variables if state.path.endswith(_SEED_STATE)]

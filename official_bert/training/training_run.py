@@ -53,7 +53,7 @@ class TrainingRun:
 
     def __post_init__(self):
         self._failures = FailurePolicy(self.plan.nan_policy)
-        self._window = StepWindow(self.plan.batch_size)
+        self._window = StepWindow(self.plan.train_batch_size)
 
     @property
     def step(self) -> int:
@@ -147,7 +147,7 @@ class TrainingRun:
             is_rolled_back = self._failures.add(step, history, self.folder.latest)
             if is_rolled_back:
                 self.steps.roll_back(self.folder.latest)
-                self._window = StepWindow(plan.batch_size)
+                self._window = StepWindow(plan.train_batch_size)
             is_over = step == plan.num_train_steps
             self._log(step, progress, is_logged=is_over or step % plan.log_steps == 0, is_overflow=is_overflow)
             if self._is_evaluated(step):
@@ -187,7 +187,7 @@ class TrainingRun:
                 window.num_steps,
             )
         self.scalar_log.write("train", step, scalars)
-        self._window = StepWindow(self.plan.batch_size)
+        self._window = StepWindow(self.plan.train_batch_size)
 
     def _is_evaluated(self, step: int) -> bool:
         return self.evaluate is not None and (step == self.plan.num_train_steps or step % self.plan.eval_steps == 0)

@@ -29,7 +29,7 @@ from official_bert.training.task import WeightedSum
 from tests.training.sum_task import PLAN, SumTask
 
 strategy = mirrored_strategy("CPU", num_replicas) if num_replicas > 1 else tf.distribute.get_strategy()
-plan = dataclasses.replace(PLAN, batch_size=256, num_warmup_steps=0)
+plan = dataclasses.replace(PLAN, train_batch_size=256, num_warmup_steps=0)
 
 class Task(SumTask):
     def losses(self, outputs, batch):

@@ -73,7 +73,7 @@ def batches(start):
 def train(folder, *, strategy=None, learning_rate=0.1, **changes):
     """Trains six steps, a checkpoint after each; returns the trainable variables' paths."""
     plan = TrainingPlan(
-        batch_size=BATCH_SIZE,
+        train_batch_size=BATCH_SIZE,
         num_train_steps=NUM_STEPS,
         learning_rate=learning_rate,
         save_checkpoints_steps=1,

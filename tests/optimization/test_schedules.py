@@ -45,13 +45,13 @@ def test_without_an_end_the_rates_are_bit_for_bit_those_of_the_reference(num_war
 
 @pytest.mark.parametrize(("step", "rate"), [(5, 0.5), (10, 0.92), (50, 0.6), (99, 0.208), (100, 0.2), (200, 0.2)])
 def test_a_line_ends_where_the_reference_s_polynomial_would(step, rate):
-    schedule = LinearWarmupThenDecay(1.0, num_train_steps=100, num_warmup_steps=10, end=0.2)
+    schedule = LinearWarmupThenDecay(1.0, num_train_steps=100, num_warmup_steps=10, end_learning_rate=0.2)
     np.testing.assert_allclose(schedule(step - 1), rate, rtol=1e-5)
 
 
 @pytest.mark.parametrize("end", [0.0, 0.2])
 def test_half_a_cosine(end):
-    schedule = LinearWarmupThenCosine(1.0, num_train_steps=100, num_warmup_steps=10, end=end)
+    schedule = LinearWarmupThenCosine(1.0, num_train_steps=100, num_warmup_steps=10, end_learning_rate=end)
     for step in range(1, 130):
         rate = step / 10 if step < 10 else end + (1 - end) * (1 + np.cos(np.pi * min(step, 100) / 100)) / 2
         np.testing.assert_allclose(schedule(step - 1), rate, atol=1e-6)
@@ -66,8 +66,8 @@ def test_a_constant_rate_after_warmup():
 @pytest.mark.parametrize(
     "schedule",
     [
-        LinearWarmupThenDecay(0.5, num_train_steps=30, num_warmup_steps=7, end=0.1),
-        LinearWarmupThenCosine(0.5, num_train_steps=30, num_warmup_steps=7, end=0.1),
+        LinearWarmupThenDecay(0.5, num_train_steps=30, num_warmup_steps=7, end_learning_rate=0.1),
+        LinearWarmupThenCosine(0.5, num_train_steps=30, num_warmup_steps=7, end_learning_rate=0.1),
         LinearWarmupThenConstant(0.5, num_warmup_steps=7),
     ],
 )
@@ -82,20 +82,20 @@ def test_impossible_numbers_are_refused():
         LinearWarmupThenDecay(1.0, num_train_steps=0)
     with pytest.raises(ValueError, match="num_warmup_steps=-1"):
         LinearWarmupThenDecay(1.0, num_train_steps=5, num_warmup_steps=-1)
-    with pytest.raises(ValueError, match="end=2.0: must be from 0 to the peak, 1.0"):
-        LinearWarmupThenCosine(1.0, num_train_steps=5, end=2.0)
+    with pytest.raises(ValueError, match="end_learning_rate=2.0: must be from 0 to the peak, 1.0"):
+        LinearWarmupThenCosine(1.0, num_train_steps=5, end_learning_rate=2.0)
 
 
 def test_schedules_are_found_by_name(monkeypatch):
-    def square(peak, *, num_train_steps, num_warmup_steps, end):
-        return keras.optimizers.schedules.PolynomialDecay(peak, num_train_steps, end, power=2.0)
+    def square(learning_rate, *, num_train_steps, num_warmup_steps, end_learning_rate):
+        return keras.optimizers.schedules.PolynomialDecay(learning_rate, num_train_steps, end_learning_rate, power=2.0)
 
     monkeypatch.setitem(SCHEDULES, "square", square)
     numbers = {"num_train_steps": 10, "num_warmup_steps": 0}
     middles = {name: float(create_schedule(name, 1.0, **numbers)(4)) for name in SCHEDULES}
     assert middles == pytest.approx({"linear": 0.5, "cosine": 0.5, "constant": 1.0, "square": 0.36}, abs=1e-6)
-    assert float(create_schedule("linear", 1.0, **numbers, end=0.25)(9)) == 0.25
-    with pytest.raises(UserError, match="schedule='root' is unknown; choose one of constant, cosine, linear, square"):
+    assert float(create_schedule("linear", 1.0, **numbers, end_learning_rate=0.25)(9)) == 0.25
+    with pytest.raises(UserError, match="^lr_schedule='root' is unknown; choose one of constant, cosine, linear, sq"):
         create_schedule("root", 1.0, **numbers)
 
 

@@ -8,11 +8,11 @@ from official_bert.training.plan import TrainingPlan
 from official_bert.training.task import WeightedSum
 
 PLAN = TrainingPlan(
-    batch_size=4,
+    train_batch_size=4,
     num_train_steps=30,
     num_warmup_steps=2,
     learning_rate=0.01,
-    seed=1,
+    random_seed=1,
     iterations_per_loop=2,
     save_checkpoints_steps=3,
     keep_checkpoint_max=2,

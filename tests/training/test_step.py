@@ -27,7 +27,7 @@ def make_steps(model_dir, golden, *, strategy=None, dropout=0.0, seed=1, num_par
     load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
     plan = golden_plan(
         golden,
-        seed=seed,
+        random_seed=seed,
         gradient_accumulation_steps=num_parts,
         optimizer_options={"bias_correction": bias_correction},
     )
@@ -174,7 +174,7 @@ def test_parts_of_a_model_whose_sums_are_large():
     """TensorFlow's graph optimizer treats large sums in its own way, which once failed inside two loops."""
     config = BertConfig(30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
     task = PretrainingTask(config, max_seq_length=128, max_predictions_per_seq=20, eval_batch_size=8)
-    plan = TrainingPlan(batch_size=32, num_train_steps=10, gradient_accumulation_steps=4)
+    plan = TrainingPlan(train_batch_size=32, num_train_steps=10, gradient_accumulation_steps=4)
     steps = TrainingSteps(task, task.build_model(), tf.distribute.get_strategy(), plan)
     batch = {field.name: np.ones([32, *field.shape], field.dtype) for field in task.schema.fields}
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())

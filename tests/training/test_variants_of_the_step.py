@@ -21,7 +21,7 @@ def make_steps(task, **plan):
     rng = np.random.default_rng(2)
     for variable in model.trainable_variables:
         variable.assign(variable + rng.normal(0, 0.2, variable.shape))
-    plan = TrainingPlan(batch_size=4, num_train_steps=100, learning_rate=1e-3, **plan)
+    plan = TrainingPlan(train_batch_size=4, num_train_steps=100, learning_rate=1e-3, **plan)
     return model, TrainingSteps(task, model, tf.distribute.get_strategy(), plan)
 
 
@@ -85,7 +85,7 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
         task = TASKS["pretraining"](EncoderOptions(recompute_layers=recompute_layers))
         with two_devices.scope():
             model = task.build_model()
-        plan = TrainingPlan(batch_size=4, num_train_steps=100, learning_rate=1e-2, gradient_accumulation_steps=2)
+        plan = TrainingPlan(train_batch_size=4, num_train_steps=100, learning_rate=1e-2, gradient_accumulation_steps=2)
         steps = TrainingSteps(task, model, two_devices, plan)
         dataset = tf.data.Dataset.from_tensor_slices(batch).batch(4).repeat()
         trajectories.append(steps.take(iter(two_devices.experimental_distribute_dataset(dataset)), 3)["loss"])

@@ -28,7 +28,7 @@ def golden_task(model_dir, *, dropout=0.0, **options):
 
 def golden_plan(golden, **changes):
     return TrainingPlan(
-        batch_size=6,
+        train_batch_size=6,
         num_train_steps=int(golden["num_train_steps"]),
         num_warmup_steps=int(golden["num_warmup_steps"]),
         learning_rate=float(golden["learning_rate"]),

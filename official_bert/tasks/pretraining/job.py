@@ -28,6 +28,7 @@ from official_bert.tokenization import Vocabulary
 from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
+from official_bert.training.plan import TrainingPlan
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import check_has_checkpoint, check_room_for_model_files, check_same_model
 from official_bert.training.run_setup import (
@@ -35,7 +36,6 @@ from official_bert.training.run_setup import (
     encoder_options,
     training_batch_size,
     training_folder,
-    training_plan,
     warn_of_other_direction,
     write_evaluation_flags,
     write_run_files,
@@ -176,7 +176,7 @@ def _train(
             config.num_train_steps,
         )
     batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
-    plan = training_plan(config, num_train_steps=config.num_train_steps, num_warmup_steps=config.num_warmup_steps)
+    plan = TrainingPlan.of(config, eval_steps=None)
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:

@@ -89,7 +89,7 @@ def main() -> None:
     if not os.path.exists(f"{options.output_dir}/initial_student"):
         os.makedirs(options.output_dir, exist_ok=True)
         run(
-            "make_student",
+            "edit_checkpoint",
             f"--init_checkpoint={options.model_dir}/bert_model.ckpt",
             f"--bert_config_file={options.model_dir}/bert_config.json",
             f"--num_layers={options.num_layers}",

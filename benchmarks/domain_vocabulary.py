@@ -93,7 +93,7 @@ def main() -> None:
     }
     folder = f"{options.output_dir}/extended"
     log = run(
-        "extend_vocab",
+        "edit_vocab",
         f"--input_file={options.text}",
         f"--num_new_tokens={options.num_new_tokens}",
         f"--output_dir={folder}",

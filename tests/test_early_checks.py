@@ -71,12 +71,9 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "view_attention": {**files_of_model, "text": "a", "output_file": absent},
         "plot_metrics": {"output_dirs": absent, "output_file": absent},
         "convert_hf_checkpoint": {"output_dir": absent},
-        "average_checkpoints": {"output_dir": absent, "checkpoints": f"{files_of_model['init_checkpoint']},{absent}"},
-        "make_student": {**files_of_model, "output_dir": absent, "num_layers": 2},
-        "strip_checkpoint": {"output": absent},
+        "edit_checkpoint": {**files_of_model, "output_dir": absent, "num_layers": 2},
         "split_sentences": {"output_file": absent},
-        "extend_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent},
-        "prune_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent},
+        "edit_vocab": {**files_of_model, "input_file": corpus_file, "output_dir": absent, "prune": True},
         "build_vocab": {"vocab_file": absent},
     }
     model = {name: files_of_model[name] for name in ("bert_config_file", "vocab_file")}
@@ -164,16 +161,18 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("plot_metrics", {"output_file": None, "picture_file": f"{absent}/a.png"}, "does not exist"),
         ("plot_metrics", {}, "nothing"),
         ("convert_hf_checkpoint", {"hf_dir": absent}, "config.json"),
-        ("average_checkpoints", {}, f"--checkpoints {absent}: no such checkpoint"),
-        ("make_student", {"num_layers": None, "layers": "0,3"}, "--layers=0,3: there is no layer 3"),
-        ("make_student", no_checkpoint, "no such checkpoint"),
-        ("make_student", {}, "nothing"),
-        ("strip_checkpoint", {"checkpoint": absent}, f"--checkpoint {absent}: no such checkpoint"),
-        ("strip_checkpoint", {"init_checkpoint": absent}, f"--init_checkpoint {absent}: no such checkpoint"),
+        ("edit_checkpoint", {"num_layers": None, "layers": "0,3"}, "--layers=0,3: there is no layer 3"),
+        ("edit_checkpoint", no_checkpoint, f"--init_checkpoint {absent}: no such checkpoint"),
+        (
+            "edit_checkpoint",
+            {"init_checkpoint": f"{files_of_model['init_checkpoint']},{absent}"},
+            f"--init_checkpoint {absent}: no such checkpoint",
+        ),
+        ("edit_checkpoint", {}, "nothing"),
         ("split_sentences", {"input_file": absent}, "no file matches"),
-        ("extend_vocab", {"input_file": absent}, "no file matches"),
-        ("prune_vocab", no_checkpoint, "no such checkpoint"),
-        ("extend_vocab", {"bert_config_file": absent}, "cannot read the model config"),
+        ("edit_vocab", {"input_file": absent}, "no file matches"),
+        ("edit_vocab", no_checkpoint, "no such checkpoint"),
+        ("edit_vocab", {"bert_config_file": absent}, "cannot read the model config"),
         ("build_vocab", {"input_file": absent}, "no file matches"),
         ("ablation", {"vocab_file": absent}, "--vocab_file: there is no"),
         ("ablation", {"heldout_file": absent}, "no file matches"),
@@ -183,7 +182,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"
     plain = (
-        "answer fill_mask extract_features sentence_similarity word_vectors view_attention make_student extend_vocab"
+        "answer fill_mask extract_features sentence_similarity word_vectors view_attention edit_checkpoint edit_vocab"
     )
     readers = {
         "run_classifier": train,
@@ -191,7 +190,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         "run_ner": train,
         "run_pretraining": {**train, **export, "init_checkpoint": files_of_model["init_checkpoint"]},
         "convert_hf_checkpoint": to_hf,
-        **{name: {} for name in [*plain.split(), "prune_vocab"]},
+        **{name: {} for name in plain.split()},
     }
     cases += [(name, {**flags, **mixed}, is_other) for name, flags in readers.items()]
     cases += [(name, {**flags, **few}, "few.txt has 5 wordpieces") for name, flags in readers.items()]

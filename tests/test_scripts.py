@@ -17,9 +17,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import all_commands, build_vocab, strip_checkpoint
+from official_bert.commands import all_commands, build_vocab
 from official_bert.commands.build_vocab import VocabConfig
-from official_bert.commands.strip_checkpoint import StripCheckpointConfig
 from tests.conftest import (
     GOLDEN,
     ROOT,
@@ -350,29 +349,15 @@ class TestTools:
         assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
     @WARM_AND_COLD
-    def test_strip_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path, start):
+    def test_edit_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path, start):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = start("strip_checkpoint", init_checkpoint=source, output_dir=tmp_path)
+        result = start("edit_checkpoint", init_checkpoint=source, output_dir=tmp_path)
         assert result.code == 0, result
         before, after = CheckpointReader(source), CheckpointReader(target)
         assert len(after.shapes) == 62
         assert not any("adam" in name or name == "global_step" for name in after.shapes)
         for name in after.shapes:
             np.testing.assert_array_equal(after.read(name), before.read(name))
-        arguments = {"checkpoint": target, "output": target}  # the old names of the flags
-        strip_checkpoint.run(StripCheckpointConfig(**{**arguments, "output": str(tmp_path / "copy.ckpt")}))
-        copy = pathlib.Path(target + ".data-00000-of-00001").read_bytes()
-        assert (tmp_path / "copy.ckpt.data-00000-of-00001").read_bytes() == copy
-        for flags, message in (
-            (arguments, f"--output={target}: the checkpoint {target} exists already; give another name"),
-            (
-                {"init_checkpoint": target, "output_dir": str(tmp_path)},
-                f"--output_dir={tmp_path}: the checkpoint {target}",
-            ),
-            ({**arguments, "output_dir": "b"}, "--output_dir and --output exclude each other; give one"),
-            ({"output": "b"}, "--init_checkpoint (Checkpoint written by a training run) is missing"),
-        ):
-            assert_refused(strip_checkpoint.run, StripCheckpointConfig, flags, message)
 
     @WARM_AND_COLD
     def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path, start):

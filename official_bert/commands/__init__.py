@@ -36,13 +36,10 @@ NAMES = (
     "launch_workers",
     "sentence_similarity",
     "word_vectors",
-    "average_checkpoints",
-    "make_student",
-    "extend_vocab",
-    "prune_vocab",
+    "edit_checkpoint",
+    "edit_vocab",
     "demo",
     "demo_classifier",
-    "strip_checkpoint",
 )
 
 

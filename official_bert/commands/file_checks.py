@@ -5,7 +5,6 @@ from official_bert.options.corpus import CorpusOptions
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.model import ModelOptions
 from official_bert.options.sentences import SentenceOptions
-from official_bert.options.vocabulary import VocabularyChangeOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
@@ -40,18 +39,6 @@ def check_model(config: ModelOptions) -> BertConfig:
     check_fits(read_tokenizer(config).vocabulary, bert_config, config)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     return bert_config
-
-
-def check_vocabulary_tool(config: VocabularyChangeOptions) -> None:
-    """Check the files before TensorFlow is imported."""
-    from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.tokenization.vocab import Vocabulary
-    from official_bert.training.model_files import check_fits
-
-    check_corpus(config)
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
-    find_checkpoint(config.init_checkpoint, "init_checkpoint")
 
 
 def check_corpus(config: CorpusOptions) -> None:

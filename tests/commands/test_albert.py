@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import extract_features, make_student, run_classifier
+from official_bert.commands import edit_checkpoint, extract_features, run_classifier
+from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.commands.extract_features import FeatureConfig
-from official_bert.commands.make_student import StudentConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.attention import AttentionReader
 from official_bert.inference.predictor import Predictor
@@ -148,4 +148,4 @@ def test_attention_of_all_layers(albert, config):
 def test_no_layers_are_taken_out(albert, tmp_path):
     flags = {**albert, "num_layers": 1, "output_dir": str(tmp_path / "out")}
     message = "is of an ALBERT, whose layers share their weights; for another number of layers change num_hidden_layers"
-    assert_refused(make_student.run, StudentConfig, flags, message)
+    assert_refused(edit_checkpoint.run, EditCheckpointConfig, flags, message)

@@ -153,9 +153,6 @@ def test_a_sweep_refuses_flags_that_would_be_ignored_too():
 
 
 # What each script cannot do without.
-CHANGED_VOCABULARY = {
-    "input_file": "a", "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "output_dir": "e"
-}  # fmt: skip
 SMALLEST = {
     "create_pretraining_data": DATA,
     "beam_pretraining_data": DATA,
@@ -195,11 +192,15 @@ SMALLEST = {
         "input_file": "a",
         "word": "b",
     },
-    "average_checkpoints": {"checkpoints": "a,b", "output_dir": "c"},
-    "extend_vocab": {**CHANGED_VOCABULARY},
-    "prune_vocab": {**CHANGED_VOCABULARY},
-    "make_student": {"init_checkpoint": "a", "bert_config_file": "b", "output_dir": "c", "num_layers": 1},
-    "strip_checkpoint": {"init_checkpoint": "a", "output_dir": "b"},
+    "edit_checkpoint": {"init_checkpoint": "a", "output_dir": "b", "num_layers": 1},
+    "edit_vocab": {
+        "input_file": "a",
+        "init_checkpoint": "b",
+        "bert_config_file": "c",
+        "vocab_file": "d",
+        "output_dir": "e",
+        "num_new_tokens": 1,
+    },
     "launch_workers": {"command": "a"},
     "view_attention": {
         "bert_config_file": "c",

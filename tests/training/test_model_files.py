@@ -9,7 +9,6 @@ from official_bert.commands import answer, fill_mask, run_classifier, run_pretra
 from official_bert.commands.answer import AnswerConfig
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.fill_mask import FillMaskConfig
-from official_bert.commands.make_student import StudentConfig
 from official_bert.commands.view_attention import AttentionConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
@@ -74,8 +73,7 @@ def test_a_folder_supplies_the_flags_that_are_not_given(tmp_path):
     best = folder_of(tmp_path / "cased" / "best")
     assert complete(AnswerConfig, init_checkpoint=best) == found | {"do_lower_case": False}
     # Those that need no vocabulary, or ask their records first.
-    for config_class in (PretrainingConfig, StudentConfig):
-        assert complete(config_class, init_checkpoint=cased) == config_alone
+    assert complete(PretrainingConfig, init_checkpoint=cased) == config_alone
     assert complete(HfConversionConfig, init_checkpoint=cased) == {}
     assert complete(HfConversionConfig, init_checkpoint=cased, to_hf=True) == found | {"do_lower_case": False}
     assert complete(SquadConfig, bert_config_file="b") == {}

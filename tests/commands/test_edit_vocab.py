@@ -1,4 +1,4 @@
-"""`extend_vocab` and `prune_vocab`: what the new models compute, and bad input."""
+"""`edit_vocab`: what the new models compute, and bad input."""
 
 import json
 import os
@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.commands import extend_vocab, prune_vocab
-from official_bert.commands.extend_vocab import ExtendVocabConfig
-from official_bert.commands.prune_vocab import PruneVocabConfig
+from official_bert.commands import edit_vocab
+from official_bert.commands.edit_vocab import EditVocabConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tokenization import FullTokenizer, Vocabulary
@@ -35,7 +34,7 @@ def encoded(folder, vocab_file, text):
 
 
 def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
-    result = run_script("extend_vocab", **flags, num_new_tokens=3)
+    result = run_script("edit_vocab", **flags, num_new_tokens=3)
     assert result.code == 0, result
     out = flags["output_dir"]
     assert sorted(os.listdir(out)) == [
@@ -68,7 +67,7 @@ def test_an_extended_model_computes_the_same_of_texts_without_new_tokens(flags):
 
 
 def test_a_pruned_model_computes_the_same_of_the_text(flags):
-    result = run_script("prune_vocab", **flags, keep_characters=False)
+    result = run_script("edit_vocab", **flags, prune=True, keep_characters=False)
     assert result.code == 0, result
     out = flags["output_dir"]
     old, new = Vocabulary.from_file(flags["vocab_file"]), Vocabulary.from_file(f"{out}/vocab.txt")
@@ -87,12 +86,10 @@ def test_a_pruned_model_computes_the_same_of_the_text(flags):
         assert np.array_equal(second.read(name), array[kept] if is_by_token else array), name
 
 
-@pytest.mark.parametrize(
-    ("run", "config_class"), [(extend_vocab.run, ExtendVocabConfig), (prune_vocab.run, PruneVocabConfig)]
-)
-def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, run, config_class):
+@pytest.mark.parametrize("action", [{"num_new_tokens": 9}, {"prune": True}])
+def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, action):
     def refuse(changes, *parts):
-        assert_refused(run, config_class, {**flags, **changes}, *parts)
+        assert_refused(edit_vocab.run, EditVocabConfig, {**flags, **action, **changes}, *parts)
         assert not os.path.exists(flags["output_dir"])
 
     (tmp_path / "empty.txt").write_text("\n\n")
@@ -111,5 +108,15 @@ def test_files_that_do_not_belong_together_are_refused(flags, tmp_path, run, con
 
 def test_a_text_without_new_wordpieces_adds_nothing(flags, tmp_path):
     (tmp_path / "old.txt").write_text("the snow\n")
-    changes = {"input_file": str(tmp_path / "old.txt"), "min_frequency": 2}
-    assert_refused(extend_vocab.run, ExtendVocabConfig, {**flags, **changes}, "nothing to add")
+    changes = {"input_file": str(tmp_path / "old.txt"), "num_new_tokens": 9}
+    assert_refused(edit_vocab.run, EditVocabConfig, {**flags, **changes}, "nothing to add")
+
+
+def test_flags_of_the_other_action_are_refused(flags):
+    for changes, part in (
+        ({}, "give either --num_new_tokens, to add wordpieces, or --prune"),
+        ({"num_new_tokens": 9, "prune": True}, "give either --num_new_tokens"),
+        ({"num_new_tokens": 9, "min_count": 2}, "--min_count has no effect without --prune; leave it out"),
+        ({"prune": True, "min_frequency": 3}, "--min_frequency has no effect without --num_new_tokens; leave it out"),
+    ):
+        assert_refused(edit_vocab.run, EditVocabConfig, {**flags, **changes}, part)

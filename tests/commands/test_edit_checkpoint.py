@@ -1,4 +1,4 @@
-"""`average_checkpoints` and `make_student`: new models of the weights of others."""
+"""`edit_checkpoint`: new models of the weights of others."""
 
 import json
 import os
@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state, write_checkpoint
-from official_bert.commands import average_checkpoints, make_student
-from official_bert.commands.average_checkpoints import AveragingConfig
-from official_bert.commands.make_student import StudentConfig
+from official_bert.commands import edit_checkpoint
+from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 from tests.conftest import assert_fails, run_script
@@ -39,7 +38,7 @@ def checkpoints(tmp_path, model_dir):
 
 
 def average(tmp_path, *paths):
-    average_checkpoints.run(AveragingConfig(checkpoints=",".join(paths), output_dir=str(tmp_path / "out")))
+    edit_checkpoint.run(EditCheckpointConfig(init_checkpoint=",".join(paths), output_dir=str(tmp_path / "out")))
     return tmp_path / "out"
 
 
@@ -63,7 +62,7 @@ def test_what_cannot_be_averaged(checkpoints, tmp_path, model_dir):
         average(tmp_path, checkpoints[0], str(tmp_path / "run0" / "smaller.ckpt"))
     with pytest.raises(UserError, match="model.ckpt-7 is given twice; leave it out once"):
         average(tmp_path, checkpoints[0], checkpoints[0])
-    with pytest.raises(UserError, match="checkpoints .*absent: no such checkpoint"):
+    with pytest.raises(UserError, match="init_checkpoint .*absent: no such checkpoint"):
         average(tmp_path, checkpoints[0], str(tmp_path / "absent"))
     config = json.loads((model_dir / "bert_config.json").read_text())
     (tmp_path / "run1" / "bert_config.json").write_text(json.dumps({**config, "hidden_act": "relu"}))
@@ -73,9 +72,9 @@ def test_what_cannot_be_averaged(checkpoints, tmp_path, model_dir):
     average(tmp_path, *checkpoints)
     with pytest.raises(UserError, match="output_dir=.*out/bert_model.ckpt.index exists already; give another folder"):
         average(tmp_path, *checkpoints)
-    for given in ("a", "a,", ","):
-        with pytest.raises(UserError, match="must be a list of at least two checkpoints"):
-            AveragingConfig(checkpoints=given, output_dir="out")
+    for given in ("a,", ","):
+        with pytest.raises(UserError, match="must be a comma-separated list of checkpoints"):
+            EditCheckpointConfig(init_checkpoint=given, output_dir="out")
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def student_of(model_dir, vocab_file, tmp_path):
             "vocab_file": vocab_file,
             "output_dir": str(tmp_path / "student"),
         }
-        make_student.run(StudentConfig(**{**given, **flags}))
+        edit_checkpoint.run(EditCheckpointConfig(**{**given, **flags}))
         return tmp_path / "student"
 
     return make
@@ -131,8 +130,7 @@ def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
         ({"num_layers": 4}, "num_layers=4: .*bert_config.json has 3 layers; give at most so many"),
         ({"layers": "0,3"}, "layers=0,3: there is no layer 3"),
         ({"layers": "0,x"}, "--layers=0,x: give whole numbers separated by commas"),
-        ({"num_layers": 1, "layers": "0"}, "give either --num_layers or --layers"),
-        ({}, "give either --num_layers or --layers"),
+        ({"num_layers": 1, "layers": "0"}, "--num_layers and --layers exclude each other"),
         (
             {"num_layers": 1, "bert_config_file": str(tmp_path / "other.json")},
             "has 3 layers, .*other.json 2; use",
@@ -147,10 +145,15 @@ def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
         student_of(num_layers=1)
 
 
-def test_the_tools_themselves(checkpoints, model_dir, tmp_path):
-    result = run_script("average_checkpoints", checkpoints=",".join(checkpoints), output_dir=tmp_path / "a")
-    assert result.code == 0 and "the average of 2 checkpoints" in result.errors, result
-    flags = {"init_checkpoint": tmp_path / "a", "bert_config_file": tmp_path / "a" / "bert_config.json"}
-    result = run_script("make_student", **flags, num_layers=2, output_dir=tmp_path / "b")
-    assert result.code == 0 and "with the layers 0, 1 of" in result.errors, result
-    assert_fails(run_script("make_student", **flags, num_layers=2, output_dir=tmp_path / "b"), "exists already")
+def test_the_command_itself(checkpoints, model_dir, tmp_path):
+    flags = {"init_checkpoint": ",".join(checkpoints), "num_layers": 2, "output_dir": tmp_path / "a"}
+    result = run_script("edit_checkpoint", **flags)
+    assert result.code == 0 and "averaged 2 checkpoints" in result.errors, result
+    assert "took the layers 0, 1: " in result.errors
+    assert_fails(run_script("edit_checkpoint", **flags), "exists already")
+    (tmp_path / "run0" / "bert_config.json").unlink()
+    (tmp_path / "run1" / "bert_config.json").unlink()
+    flags["output_dir"] = tmp_path / "b"
+    assert_fails(run_script("edit_checkpoint", **flags), "to take layers, give --bert_config_file")
+    del flags["num_layers"]
+    assert "no bert_config.json is beside the checkpoint" in run_script("edit_checkpoint", **flags).errors

@@ -1,0 +1,191 @@
+"""`edit_checkpoint`: checkpoints of one model in; their average, or some of its layers, without training state out."""
+
+import dataclasses
+from typing import NamedTuple
+
+from absl import logging
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.options.command import Command
+from official_bert.options.option import MAX_AXIS, Options, layer_numbers, option, options
+from official_bert.support.errors import UserError
+
+
+@options(group="model")
+class EditCheckpointConfig(Options):
+    """Flags of `edit_checkpoint`."""
+
+    init_checkpoint: str | None = option(
+        None,
+        "Checkpoint to read, or a folder that holds it; a comma-separated list of several, of one architecture, for "
+        "the average of their weights.",
+        required=True,
+        is_path=True,
+    )
+    bert_config_file: str | None = option(
+        None, "Model configuration, a bert_config.json; by default the one beside the checkpoint.", is_path=True
+    )
+    vocab_file: str | None = option(
+        None, "Vocabulary of the model; by default the one beside the checkpoint, if there is one.", is_path=True
+    )
+    num_layers: int | None = option(
+        None,
+        "Number of layers of the new model, evenly spaced in the old one: with 6 of 12 layers 0, 2, 4, 6, 8 and 10.",
+        minimum=1,
+        maximum=MAX_AXIS,
+    )
+    layers: str | None = option(
+        None,
+        "Instead of --num_layers: comma-separated list of the layers to take, 0 is the first, -1 the last; a repeated "
+        "list, as in 0,1,0,1, makes a deeper model.",
+        not_with={"num_layers": "--num_layers and --layers exclude each other; give one"},
+    )
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if "" in self.paths:
+            raise UserError(f"--init_checkpoint={self.init_checkpoint}: must be a comma-separated list of checkpoints")
+        if self.layers is not None:
+            layer_numbers(self.layers)
+
+    @property
+    def paths(self) -> list[str]:
+        """The checkpoints."""
+        return [path.strip() for path in self.init_checkpoint.split(",")]
+
+
+class _Model(NamedTuple):
+    """The model that is read.
+
+    Attributes:
+      prefixes: its checkpoints.
+      config_file: the file with its architecture; None if there is none.
+      bert_config: read from it.
+      layers: the layers to take, if not all.
+    """
+
+    prefixes: list[str]
+    config_file: str | None
+    bert_config: BertConfig | None
+    layers: list[int] | None
+
+
+def check(config: EditCheckpointConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    _read_model(config)
+
+
+def run(config: EditCheckpointConfig) -> None:
+    """Writes the new model.
+
+    Raises:
+      UserError: a checkpoint cannot be read or does not fit the others or the configuration, there is no such layer, or
+        the output would overwrite a model.
+    """
+    from official_bert.checkpoints.opening import open_checkpoint
+    from official_bert.checkpoints.state_file import folders_of
+    from official_bert.checkpoints.surgery import averaged, num_layers, read_model, with_layers
+    from official_bert.tokenization.vocab import Vocabulary
+    from official_bert.training.model_folder import check_new_model, content_of, vocabulary_beside, write_model
+    from official_bert.training.run_folder import BERT_CONFIG_FILE
+
+    model = _read_model(config)
+    bert_config = model.bert_config
+    check_new_model(config.output_dir)
+    readers = [open_checkpoint(prefix, "init_checkpoint") for prefix in model.prefixes]
+    arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
+    num_left_out = len(readers[0].shapes) - len(arrays)
+    if len(readers) > 1:
+        logging.info("averaged %d checkpoints", len(readers))
+    if model.layers is not None:
+        if (there := num_layers(arrays)) != bert_config.num_hidden_layers:
+            raise UserError(
+                f"init_checkpoint {model.prefixes[0]} has {there} layers, {model.config_file} "
+                f"{bert_config.num_hidden_layers}; use files that belong together"
+            )
+        arrays = with_layers(arrays, model.layers)
+        student = dataclasses.replace(bert_config, num_hidden_layers=len(model.layers))
+        logging.info(
+            "took the layers %s: %s parameters instead of %s",
+            ", ".join(map(str, model.layers)),
+            f"{student.num_parameters:,}",
+            f"{bert_config.num_parameters:,}",
+        )
+        bert_config = student
+    if config.vocab_file is not None:
+        vocabulary = {Vocabulary.file_name: content_of(config.vocab_file)}
+    else:
+        vocabulary = vocabulary_beside(folders_of(model.config_file or model.prefixes[0])[0])
+    prefix = write_model(config.output_dir, arrays, bert_config, vocabulary)
+    logging.info("wrote %s with %d arrays; left out %d of training state", prefix, len(arrays), num_left_out)
+    if bert_config is None:
+        logging.warning("no %s is beside the checkpoint; copy the model's to %s", BERT_CONFIG_FILE, config.output_dir)
+
+
+def _read_model(config: EditCheckpointConfig) -> _Model:
+    """Finds the checkpoints and reads the files beside them."""
+    from official_bert.checkpoints.state_file import config_beside, find_checkpoint
+    from official_bert.tokenization.vocab import Vocabulary
+    from official_bert.training.model_files import check_fits
+    from official_bert.training.run_folder import BERT_CONFIG_FILE
+
+    prefixes = [find_checkpoint(path, "init_checkpoint") for path in config.paths]
+    twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
+    if twice:
+        raise UserError(f"--init_checkpoint: {twice} is given twice; leave it out once")
+    known = {prefix: path for prefix in prefixes if (path := config.bert_config_file or config_beside(prefix))}
+    config_file = next(iter(known.values()), None)
+    bert_config = BertConfig.from_json_file(config_file) if config_file else None
+    for prefix, path in known.items():
+        if BertConfig.from_json_file(path) != bert_config:
+            raise UserError(
+                f"{next(iter(known))} and {prefix} are of different models, as the {BERT_CONFIG_FILE} beside them say"
+            )
+    layers = None
+    if config.num_layers is not None or config.layers is not None:
+        layers = _chosen_layers(config, bert_config, config_file)
+    if config.vocab_file is not None and bert_config is not None:
+        flags = dataclasses.replace(config, init_checkpoint=prefixes[0], bert_config_file=config_file)
+        check_fits(Vocabulary.from_file(config.vocab_file), bert_config, flags)
+    return _Model(prefixes, config_file, bert_config, layers)
+
+
+def _chosen_layers(config: EditCheckpointConfig, bert_config: BertConfig | None, config_file: str | None) -> list[int]:
+    if bert_config is None:
+        raise UserError("to take layers, give --bert_config_file, the model's configuration; none is beside it")
+    bert_config.check_has_own_layers(config_file)
+    count = bert_config.num_hidden_layers
+    if config.layers is not None:
+        layers = layer_numbers(config.layers)
+        bert_config.check_layers(layers, config_file)
+        return [layer % count for layer in layers]
+    if config.num_layers > count:
+        raise UserError(f"num_layers={config.num_layers}: {config_file} has {count} layers; give at most so many")
+    return [place * count // config.num_layers for place in range(config.num_layers)]
+
+
+COMMAND = Command(
+    name="edit_checkpoint",
+    config_class=EditCheckpointConfig,
+    summary="Averages checkpoints, takes some of a model's layers, leaves out the optimizer state.",
+    usage=r"""
+Copies a checkpoint without the state that only training needs: a third of the size.
+
+  {command} --init_checkpoint=out/model.ckpt-1000 --output_dir=stripped
+
+Averages the weights of several:
+
+  {command} --init_checkpoint=out/model.ckpt-800,out/model.ckpt-900,out/model.ckpt-1000 --output_dir=averaged
+
+Makes a model with some of the layers of another, the start of a smaller one or of a deeper one. Embeddings, pooler and
+heads are those of the other model.
+
+  {command} --init_checkpoint=bert_model.ckpt --num_layers=6 --output_dir=student
+  {command} --init_checkpoint=bert_model.ckpt --layers=0,1,2,0,1,2 --output_dir=deep
+""",
+    check=check,
+    run=run,
+)

@@ -1,0 +1,192 @@
+"""`edit_vocab`: a model and a text in; a model with wordpieces of that text, or without those it does not use, out."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from absl import logging
+
+from official_bert.commands.file_checks import check_corpus
+from official_bert.config.bert_config import BertConfig
+from official_bert.options.command import Command
+from official_bert.options.corpus import CorpusOptions
+from official_bert.options.model import ArchitectureOptions
+from official_bert.options.option import GIVEN, option, options
+from official_bert.options.text import TextOptions
+from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from official_bert.data.vocab_changes import VocabularyChange
+    from official_bert.tokenization.vocab import Vocabulary
+
+# Settings without which some flags have no effect.
+_ADDS, _PRUNES = {"num_new_tokens": GIVEN}, {"prune": (True,)}
+_WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+_MEGABYTE = 2**20
+
+
+@options(group="model")
+class EditVocabConfig(CorpusOptions, TextOptions, ArchitectureOptions):
+    """Flags of `edit_vocab`."""
+
+    init_checkpoint: str | None = option(None, "Checkpoint of the model.", required=True, is_path=True)
+    vocab_file: str | None = option(None, "Vocabulary of the model.", required=True, from_checkpoint=True, is_path=True)
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
+    )
+    num_new_tokens: int = option(
+        0, "Maximum number of wordpieces of the text to add.", group="output", minimum=0, maximum=10**6
+    )
+    use_unused: bool = option(
+        True,
+        "Put them in the places of [unused...] tokens first, so that the vocabulary grows less, or not at all.",
+        group="output",
+        only_with=_ADDS,
+    )
+    min_frequency: int = option(
+        2,
+        "Minimum number of times a new wordpiece must occur; single characters are exempt.",
+        group="output",
+        minimum=1,
+        only_with=_ADDS,
+    )
+    max_characters: int = option(
+        1000,
+        "Maximum number of distinct characters of new wordpieces; raise it for Chinese.",
+        group="output",
+        minimum=1,
+        only_with=_ADDS,
+    )
+    prune: bool = option(False, "Leave out the wordpieces that the text does not use.", group="output")
+    min_count: int = option(
+        1,
+        "Minimum number of times a wordpiece must be used to stay; above 1, the text is split otherwise.",
+        group="output",
+        minimum=1,
+        only_with=_PRUNES,
+    )
+    keep_characters: bool = option(
+        True,
+        "Keep all wordpieces of one character that the text has, so that fewer other words are unknown.",
+        group="output",
+        only_with=_PRUNES,
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if bool(self.num_new_tokens) == self.prune:
+            raise UserError("give either --num_new_tokens, to add wordpieces, or --prune, to leave some out")
+
+
+def check(config: EditVocabConfig) -> None:
+    """Check the files before TensorFlow is imported."""
+    from official_bert.checkpoints.state_file import find_checkpoint
+    from official_bert.tokenization.vocab import Vocabulary
+    from official_bert.training.model_files import check_fits
+
+    check_corpus(config)
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
+    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+
+
+def run(config: EditVocabConfig) -> None:
+    """Writes checkpoint, architecture and vocabulary together, and logs how the text is split before and after.
+
+    Raises:
+      UserError: a file is missing or damaged, those of the model do not fit each other, the text has no words or no new
+        wordpieces, or the output would overwrite a model.
+    """
+    from official_bert.checkpoints.opening import open_checkpoint
+    from official_bert.checkpoints.surgery import read_model, with_vocabulary
+    from official_bert.data.corpus_words import count_corpus_words
+    from official_bert.data.vocab_changes import coverage, pruned
+    from official_bert.support.input_files import find_inputs
+    from official_bert.tokenization.casing import check_casing
+    from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
+    from official_bert.training.model_files import check_fits
+    from official_bert.training.model_folder import check_new_model, write_model
+
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    vocabulary = Vocabulary.from_file(config.vocab_file)
+    vocabulary.require(UNK, CLS, SEP, MASK)
+    check_fits(vocabulary, bert_config, config)
+    check_casing(vocabulary, config.text_settings, init_checkpoint=config.init_checkpoint)
+    check_new_model(config.output_dir)
+    reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
+    num_rows, width = reader.shapes.get(_WORD_EMBEDDINGS, (0, 0))
+    if num_rows < vocabulary.size:
+        raise UserError(
+            f"init_checkpoint {reader.prefix} has embeddings of {num_rows} tokens, and {config.vocab_file} has "
+            f"{vocabulary.size}; use files that belong together"
+        )
+    word_counts = count_corpus_words(find_inputs(config.input_file), config)
+    if config.prune:
+        change = pruned(vocabulary, word_counts, min_count=config.min_count, keep_characters=config.keep_characters)
+    else:
+        change = _extended(config, vocabulary, word_counts)
+    logging.info("before: %s", coverage(vocabulary.token_to_id, word_counts))
+    logging.info("after: %s", coverage(change.tokens, word_counts))
+    arrays = with_vocabulary(read_model(reader), change.sources)
+    prefix = write_model(
+        config.output_dir,
+        arrays,
+        dataclasses.replace(bert_config, vocab_size=len(change.tokens)),
+        {Vocabulary.file_name: "".join(f"{token}\n" for token in change.tokens).encode()},
+    )
+    logging.info(
+        "wrote %s with %s tokens instead of %s: word embeddings of %.1f instead of %.1f MiB",
+        prefix,
+        f"{len(change.tokens):,}",
+        f"{num_rows:,}",
+        arrays[_WORD_EMBEDDINGS].nbytes / _MEGABYTE,
+        4 * num_rows * width / _MEGABYTE,
+    )
+
+
+def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]") -> "VocabularyChange":
+    """Adds the wordpieces of a text that save most."""
+    from official_bert.data.vocab_changes import extended
+    from official_bert.data.vocab_learner import learn_vocab
+
+    learned = learn_vocab(
+        word_counts,
+        vocab_size=max(vocabulary.size, 2 * config.num_new_tokens),
+        min_frequency=config.min_frequency,
+        max_characters=config.max_characters,
+    )
+    change = extended(
+        vocabulary, learned, word_counts, num_new_tokens=config.num_new_tokens, use_unused=config.use_unused
+    )
+    num_added = len(set(change.tokens) - vocabulary.token_to_id.keys())
+    if not num_added:
+        raise UserError(
+            f"{vocabulary.source} has all wordpieces that occur {config.min_frequency} times in the text: "
+            "nothing to add"
+        )
+    num_appended = len(change.tokens) - vocabulary.size
+    logging.info("adding %d wordpieces, %d of them in the places of unused tokens", num_added, num_added - num_appended)
+    return change
+
+
+COMMAND = Command(
+    name="edit_vocab",
+    config_class=EditVocabConfig,
+    summary="Adds the wordpieces of a text to the vocabulary of a model, or leaves out those it does not use.",
+    usage=r"""
+Adds the wordpieces of a domain. The row of a new token is the mean of those of the wordpieces that it consisted of.
+Train the model further on the text.
+
+  {command} --input_file='domain/*.txt' --num_new_tokens=1000 --init_checkpoint=bert_model.ckpt \
+      --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=domain_model
+
+Leaves out wordpieces, of a multilingual model those of other languages. The text is split as before, and the model
+computes the same of it.
+
+  {command} --input_file='korean/*.txt' --prune --init_checkpoint=bert_model.ckpt \
+      --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=korean_model --nodo_lower_case
+""",
+    check=check,
+    run=run,
+)

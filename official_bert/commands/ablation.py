@@ -267,7 +267,8 @@ def _run_all(config: AblationConfig, trials: "Sequence[Trial]") -> None:
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     for has_pairs, seed in itertools.product((True, False), config.seeds):
-        if any(trial.config.random_seed == seed and _has_pairs(trial) == has_pairs for trial in pending):
+        pretraining = [trial.config for trial in pending if isinstance(trial.config, PretrainingConfig)]
+        if any((trained.random_seed, trained.use_next_sentence) == (seed, has_pairs) for trained in pretraining):
             _make_records(config, has_pairs, seed)
     for number, trial in enumerate(pending, start=1):
         name = os.path.relpath(trial.config.output_dir, config.output_dir)
@@ -339,10 +340,6 @@ def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, 
         Trial("run_pretraining", PretrainingConfig(**heldout), _MASKED_LM_LOSS),
         Trial("run_classifier", ClassifierConfig(**finetuned), metric),
     )
-
-
-def _has_pairs(trial: "Trial") -> bool:
-    return getattr(trial.config, "use_next_sentence", True)
 
 
 def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> str:

@@ -43,13 +43,8 @@ def run(config: ClassifierConfig) -> None:
     """
     from official_bert.tasks.classification.job import ClassificationJob
     from official_bert.training.finetuning import finetune
-    from official_bert.training.model_files import read_model_files
 
-    is_encoder_trained = config.do_train and config.trainable_encoder
-    bert_config, tokenizer = read_model_files(
-        config, for_training=is_encoder_trained, attention_direction=config.attention_direction
-    )
-    finetune(ClassificationJob(config, bert_config, tokenizer))
+    finetune(ClassificationJob, config)
 
 
 COMMAND = Command(

@@ -22,13 +22,8 @@ def run(config: TaggingConfig) -> None:
     """
     from official_bert.tasks.tagging.job import TaggingJob
     from official_bert.training.finetuning import finetune
-    from official_bert.training.model_files import read_model_files
 
-    is_encoder_trained = config.do_train and config.trainable_encoder
-    bert_config, tokenizer = read_model_files(
-        config, for_training=is_encoder_trained, attention_direction=config.attention_direction
-    )
-    finetune(TaggingJob(config, bert_config, tokenizer))
+    finetune(TaggingJob, config)
 
 
 COMMAND = Command(

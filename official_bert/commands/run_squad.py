@@ -32,12 +32,8 @@ def run(config: SquadConfig) -> None:
     """
     from official_bert.tasks.question_answering.job import QuestionAnsweringJob
     from official_bert.training.finetuning import finetune
-    from official_bert.training.model_files import read_model_files
 
-    bert_config, tokenizer = read_model_files(
-        config, for_training=config.do_train, attention_direction=config.attention_direction
-    )
-    finetune(QuestionAnsweringJob(config, bert_config, tokenizer))
+    finetune(QuestionAnsweringJob, config)
 
 
 COMMAND = Command(

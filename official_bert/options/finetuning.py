@@ -1,5 +1,7 @@
 """The flags of every command that fine-tunes."""
 
+from typing import ClassVar
+
 from official_bert.options.corpus import RecordFileOptions
 from official_bert.options.distillation import DistillationOptions
 from official_bert.options.evaluation import EvaluationOptions
@@ -14,6 +16,8 @@ from official_bert.support.errors import UserError
 class FinetuningOptions(DistillationOptions, HeadOptions, RecordFileOptions, TokenizerOptions, TrainingOptions):
     """Flags of every script that fine-tunes on texts."""
 
+    do_eval: ClassVar[bool] = False  # a flag where evaluation is more than a part of prediction
+    do_predict: bool = option(False, "Run prediction on the test set.", group="evaluation", affects="run")
     predict_batch_size: int = option(
         8,
         "Number of examples per prediction batch, over all devices.",
@@ -70,6 +74,17 @@ class FinetuningOptions(DistillationOptions, HeadOptions, RecordFileOptions, Tok
         if self.use_best_checkpoint and self.do_train and not self.eval_steps:
             raise UserError("--use_best_checkpoint with --do_train needs --eval_steps, which finds the best")
 
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """The flags that say how many examples all devices share."""
+        of_training = {} if self.train_batch_tokens else {"train_batch_size": self.train_batch_size}
+        return {**of_training, "predict_batch_size": self.predict_batch_size}
+
+    @property
+    def trains_encoder(self) -> bool:
+        """Whether the weights of the encoder are trained, too."""
+        return self.do_train
+
 
 @options(group="evaluation")
 class LabellingOptions(EvaluationOptions, FinetuningOptions):
@@ -84,7 +99,6 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
         affects="learning",
         sizes_run_with="always",
     )
-    do_predict: bool = option(False, "Run prediction on the test set.", affects="run")
     trainable_encoder: bool = option(
         True,
         "Train the encoder too; otherwise it is frozen, and its outputs are computed only once.",
@@ -116,6 +130,16 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
             raise UserError(
                 "--notrainable_encoder needs --init_checkpoint: the outputs of an untrained encoder are useless"
             )
+
+    @property
+    def batch_sizes(self) -> dict[str, int]:
+        """As of `FinetuningOptions`."""
+        return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
+
+    @property
+    def trains_encoder(self) -> bool:
+        """As of `FinetuningOptions`."""
+        return self.do_train and self.trainable_encoder
 
     @property
     def is_evaluated(self) -> bool:

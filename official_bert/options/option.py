@@ -202,12 +202,13 @@ def check_options(config: Any) -> None:
 def _check_required(config: Any) -> None:
     """Raises if flags that must be given are not; the message names all of them."""
     missing, advice = [], ""
+    has_checkpoint = any(field.name == "init_checkpoint" for field in dataclasses.fields(config))
     for field in dataclasses.fields(config):
         limits = field.metadata
         is_waived = limits["waived_with"] is not None and getattr(config, limits["waived_with"])
         if limits["required"] and getattr(config, field.name) is None and not is_waived:
             missing.append(f"--{field.name} ({limits['help'].removesuffix('.')})")
-            if limits["from_checkpoint"] and hasattr(config, "init_checkpoint"):
+            if limits["from_checkpoint"] and has_checkpoint:
                 advice = "; or give --init_checkpoint=FOLDER, a folder that holds the model's files"
     if missing:
         message = f"missing: {', '.join(missing)}" if len(missing) > 1 else f"{missing[0]} is missing"

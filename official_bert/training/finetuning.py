@@ -24,6 +24,7 @@ from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer, check_divisible
+from official_bert.training.model_files import read_model_files
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
     check_has_checkpoint,
@@ -45,16 +46,21 @@ from official_bert.training.run_setup import (
 from official_bert.training.strategy import create_strategy
 from official_bert.training.teacher import Teacher, find_teacher, teacher_file, write_teacher_records
 
-_BATCH_SIZES = ("train_batch_size", "eval_batch_size", "predict_batch_size")
 
+def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
+    """Trains, evaluates, predicts, and exports, as the flags of a task say.
 
-def finetune(job: FinetuningJob) -> None:
-    """Trains, evaluates, predicts, and exports, as the flags of a job say.
+    Args:
+      job_class: what the task brings to the run.
+      config: the flags.
 
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.
     """
-    config = job.config
+    bert_config, tokenizer = read_model_files(
+        config, for_training=config.trains_encoder, attention_direction=config.attention_direction
+    )
+    job = job_class(config, bert_config, tokenizer)
     if job.ensemble:
         _check_ensemble(job)
     else:
@@ -62,10 +68,9 @@ def finetune(job: FinetuningJob) -> None:
         _check_initial_checkpoint(config, job.bert_config)
     teacher = _checked_teacher(job) if config.teacher else None
     strategy = create_strategy(config)  # before anything else touches a device
-    for name in _BATCH_SIZES:
-        if hasattr(config, name) and not (name == "train_batch_size" and config.train_batch_tokens):
-            num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
-            check_divisible(getattr(config, name), strategy, name, num_parts=num_parts)
+    for name, batch_size in config.batch_sizes.items():
+        num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
+        check_divisible(batch_size, strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
     with cluster.working(), training_folder(config):
         cluster.check_shared(config.output_dir)
@@ -77,9 +82,10 @@ def finetune(job: FinetuningJob) -> None:
         trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
         if config.do_train and not _train(job, trainer, strategy, teacher):
             return  # stopped by SIGTERM
-        for name, action in (("do_eval", job.evaluate), ("do_predict", job.predict)):
-            if getattr(config, name, False):  # run_squad.py has no do_eval: predicting scores, too
-                action(trainer, 0 if job.ensemble else _loaded_step(job, trainer, name))
+        if config.do_eval:
+            job.evaluate(trainer, _loaded_step(job, trainer, "do_eval"))
+        if config.do_predict:
+            job.predict(trainer, 0 if job.ensemble else _loaded_step(job, trainer, "do_predict"))
         if config.do_export and cluster.is_chief:
             job.export(_checkpoint_to_export(config))
 

@@ -32,6 +32,21 @@ class FinetuningJob(abc.ABC):
     ensemble: tuple[str, ...] = ()
     num_training_examples: int | None = None
 
+    def __init__(self, config: FinetuningOptions, bert_config: BertConfig, tokenizer: Tokenizer):
+        """Reads and checks all files of the task, before anything is computed.
+
+        Args:
+          config: the flags.
+          bert_config: the architecture.
+          tokenizer: the tokenizer.
+
+        Raises:
+          UserError: a file is wrong.
+        """
+        self.config = config
+        self.bert_config = bert_config
+        self.tokenizer = tokenizer
+
     def check_output_folder(self) -> None:  # noqa: B027 - most tasks have nothing to add
         """Raises if the output folder holds what does not go with this run; the choreography checks the model's files.
 

@@ -11,7 +11,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile, made_from
-from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files
 from official_bert.tasks.classification.datasets.choice import configured_dataset
@@ -75,20 +75,15 @@ class _Evaluated(NamedTuple):
 class ClassificationJob(FinetuningJob):
     """Texts and labels in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
 
+    config: ClassifierConfig
+
     def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all examples and checks all labels, before anything is computed.
-
-        Args:
-          config: the flags.
-          bert_config: the architecture.
-          tokenizer: the tokenizer.
 
         Raises:
           UserError: a file or a label is wrong, or the export cannot be written.
         """
-        self.config = config
-        self.bert_config = bert_config
-        self.tokenizer = tokenizer
+        super().__init__(config, bert_config, tokenizer)
         self._dataset = dataset = configured_dataset(config)
         if config.glue_submission:
             check_submission(dataset)
@@ -188,10 +183,7 @@ class ClassificationJob(FinetuningJob):
 
     def export(self, checkpoint: str) -> None:
         """Exports a checkpoint."""
-        servable = servable_of_run(
-            self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
-        )
-        write_run_export(self.config, self.bert_config, servable)
+        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
         predicted = self._predictions(trainer, split, "predict")

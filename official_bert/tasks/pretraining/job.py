@@ -15,7 +15,7 @@ from official_bert.data.masking import Replacements
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
-from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask, check_teacher_vocabulary
@@ -82,8 +82,7 @@ def pretrain(config: PretrainingConfig) -> None:
         if config.do_export and cluster.is_chief:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
             logging.info("do_export: using the weights of %s", checkpoint)
-            servable = servable_of_run(config, bert_config, tokenizer, checkpoint, export_options(config))
-            write_run_export(config, bert_config, servable)
+            export_run(servable_of_run, config, bert_config, tokenizer, checkpoint)
 
 
 def _train_and_evaluate(

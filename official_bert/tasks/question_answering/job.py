@@ -21,7 +21,7 @@ from official_bert.metrics.span import (
     score_answers_with_null,
     threshold_of_best_f1,
 )
-from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
@@ -61,20 +61,15 @@ _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the resu
 class QuestionAnsweringJob(FinetuningJob):
     """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
 
+    config: SquadConfig
+
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all questions and checks all answers, before anything is computed.
-
-        Args:
-          config: the flags.
-          bert_config: the architecture.
-          tokenizer: the tokenizer.
 
         Raises:
           UserError: a file is wrong, the lengths do not fit each other, or the export cannot be written.
         """
-        self.config = config
-        self.bert_config = bert_config
-        self.tokenizer = tokenizer
+        super().__init__(config, bert_config, tokenizer)
         self._options = WindowOptions.of(config)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = self._read_sets()
@@ -169,10 +164,7 @@ class QuestionAnsweringJob(FinetuningJob):
                 "answer_alignment=offsets",
                 PREDICTIONS_FILE,
             )
-        servable = servable_of_run(
-            self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
-        )
-        write_run_export(self.config, self.bert_config, servable)
+        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
         """The questions to train on and those to answer, as far as the flags require them."""

@@ -63,7 +63,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         is_path=True,
         affects="data",
     )
-    do_predict: bool = option(False, "Answer the questions of --predict_file.", affects="run")
+    do_predict: bool = restated(FinetuningOptions, "do_predict", help="Answer the questions of --predict_file.")
     n_best_size: int = option(
         20,
         "Number of answers per question in nbest_predictions.json.",

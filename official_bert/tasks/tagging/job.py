@@ -22,7 +22,7 @@ from official_bert.metrics.tagging import (
     score_tags,
 )
 from official_bert.modeling.pooling import num_vectors
-from official_bert.serving.run_export import export_options, write_run_export
+from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, counted, listed
@@ -73,20 +73,15 @@ class _Split(NamedTuple):
 class TaggingJob(FinetuningJob):
     """Sentences and tags in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
 
+    config: TaggingConfig
+
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all files and checks all tags, before anything is computed.
-
-        Args:
-          config: the flags.
-          bert_config: the architecture.
-          tokenizer: the tokenizer.
 
         Raises:
           UserError: a file is wrong, the tags are unknown, or the export cannot be written.
         """
-        self.config = config
-        self.bert_config = bert_config
-        self.tokenizer = tokenizer
+        super().__init__(config, bert_config, tokenizer)
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
         self._tags = tags_of(train) if train else trained_tags(config.output_dir)
@@ -182,10 +177,7 @@ class TaggingJob(FinetuningJob):
             logging.warning(
                 "do_export: the export reads sentences without their documents, though document_context=True"
             )
-        servable = servable_of_run(
-            self.config, self.bert_config, self.tokenizer, checkpoint, export_options(self.config)
-        )
-        write_run_export(self.config, self.bert_config, servable)
+        export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _split(self, name: str, file: TaggedFile) -> _Split:
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""

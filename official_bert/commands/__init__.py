@@ -22,7 +22,6 @@ NAMES = (
     "score_answers",
     "convert_hf_checkpoint",
     "sweep",
-    "sweep_ner",
     "glue_average",
     "ablation",
     "split_sentences",

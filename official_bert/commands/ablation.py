@@ -28,7 +28,7 @@ from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig, PretrainingDataConfig
 
 if TYPE_CHECKING:
-    from official_bert.commands.trials import Trial
+    from official_bert.training.trials import Trial
 
 TABLES = ("tasks", "masking", "size")
 
@@ -278,7 +278,7 @@ def _run_all(config: AblationConfig, trials: "Sequence[Trial]") -> None:
 
 
 def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, seed: int, metric: str) -> _Trials:
-    from official_bert.commands.trials import Trial
+    from official_bert.training.trials import Trial
 
     pretraining = variant.pretraining
     if variant.pretrained_as:
@@ -349,7 +349,7 @@ def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> 
 
 def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
     """Makes the records that are not there: those to train on with a seed, and the held-out ones of the first seed."""
-    from official_bert.commands.trials import advice, run_script
+    from official_bert.training.trials import advice, run_script
 
     texts = (("train", config.input_file, seed), ("heldout", config.heldout_file, config.seeds[0]))
     for split, given, file_seed in texts:

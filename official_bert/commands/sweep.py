@@ -1,104 +1,68 @@
-"""`sweep` and `sweep_ner`: a grid of settings in; a run of a script for each, and the best ones on dev."""
+"""`sweep`: a command that fine-tunes and a grid of settings in; a run for each setting, and the best ones on dev."""
 
 import dataclasses
 import itertools
 import os
+import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
+from official_bert.commands import load_command
+from official_bert.options.binding import from_arguments
 from official_bert.options.command import Command
-from official_bert.options.finetuning import LabellingOptions
-from official_bert.options.option import option, options
+from official_bert.options.flag_names import with_dashes
+from official_bert.options.option import Options, option, options
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 from official_bert.support.text_tables import format_table, mean_and_deviation
-from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.tasks.tagging.options import TaggingConfig
 
 if TYPE_CHECKING:
-    from official_bert.commands.trials import Trial
+    from official_bert.options.finetuning import LabellingOptions
+    from official_bert.training.trials import Trial
 
 
 @options(group="training")
-class SweepOptions(LabellingOptions):
-    """Flags of every sweep: those of the script that it runs, of which four take a list.
+class SweepConfig(Options):
+    """Flags of `sweep`."""
 
-    Attributes:
-      script: the script that it runs.
-      run_config: the flags of that script.
-    """
-
-    script: ClassVar[str]
-    run_config: ClassVar[type]
-
+    command: str | None = option(
+        None,
+        "Command that each run is, run_classifier or run_ner with its flags, as one quoted value; or give it at the "
+        "end, after --.",
+        required=True,
+    )
     output_dir: str | None = option(
         None,
-        "Folder for sweep.tsv and for one folder per run with everything that the script writes.",
+        "Folder for sweep.tsv and for one folder per run with everything that the command writes.",
         required=True,
         is_path=True,
-        affects="run",
-    )
-    do_train: bool = option(True, "Run training; a sweep always does.", affects="run")
-    do_eval: bool = option(
-        True, "Run evaluation on the dev set; a sweep always does.", group="evaluation", affects="run"
     )
     # The paper's grid.
     train_batch_size: str = option(
-        "16,32",
-        "Comma-separated list: number of examples per training step, over all devices.",
-        affects="order",
-        sizes_run_with="do_train",
+        "16,32", "Comma-separated list: number of examples per training step, over all devices."
     )
-    learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.", affects="learning")
-    num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.", affects="learning")
-    random_seed: str = option(
-        "12345", "Comma-separated list: random seeds; each combination is run with each of them.", affects="order"
-    )
-
+    learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.")
+    num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.")
+    random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
     keep_only_winner: bool = option(
         False,
         "Delete the checkpoints of a combination as soon as another one scores better; keep its other files.",
         group="output",
-        affects="nothing",
     )
 
-    def __post_init__(self):
-        super().__post_init__()
-        if not (self.do_train and self.do_eval):
-            raise UserError("a sweep trains and evaluates; leave --nodo_train and --nodo_eval out")
-        if self.train_batch_tokens:
-            raise UserError("a sweep tries the sizes of --train_batch_size; leave --train_batch_tokens out")
-        if self.do_export:
-            raise UserError(f"a sweep does not export; export the winner with {self.script}.py --do_export")
 
-
-@options(group="training")
-class SweepConfig(SweepOptions, ClassifierConfig):
-    """Flags of `sweep`."""
-
-    script: ClassVar[str] = "run_classifier"
-    run_config: ClassVar[type] = ClassifierConfig
-
-
-@options(group="training")
-class NerSweepConfig(SweepOptions, TaggingConfig):
-    """Flags of `sweep_ner`."""
-
-    script: ClassVar[str] = "run_ner"
-    run_config: ClassVar[type] = TaggingConfig
-
-
+_COMMANDS = ("run_classifier", "run_ner")
 _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
 _DECIMALS = 4
 
 
-def run(config: SweepOptions) -> None:
+def run(config: SweepConfig) -> None:
     """Makes the runs that are not finished, then prints the table and the winner.
 
     Raises:
@@ -146,13 +110,14 @@ class _Combination(NamedTuple):
         return f"{flags}, {self.trials[0].metric} {mean}" + (f" (std {deviation})" if deviation else "")
 
 
-def _combinations(config: SweepOptions) -> list[_Combination]:
-    from official_bert.commands.trials import Trial
+def _combinations(config: SweepConfig) -> list[_Combination]:
+    from official_bert.training.trials import Trial
 
-    primary_metric = f"eval_{_primary_metric(config)}"
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config.run_config)}
     grid = [_parse_list(config, name, kind) for name, kind in _SETTINGS.items()]
     seeds = _parse_list(config, "random_seed", int)
+    values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}
+    script, run_config = _read_command(config, {**values, "random_seed": seeds[0]})
+    primary_metric = f"eval_{_primary_metric(run_config)}"
     combinations = []
     for values in itertools.product(*grid):
         settings = dict(zip(_SETTINGS, values, strict=True))
@@ -161,24 +126,67 @@ def _combinations(config: SweepOptions) -> list[_Combination]:
             batch_size, rate, epochs = map(_show, values)
             folder = f"batch_{batch_size}-rate_{rate}-epochs_{epochs}-seed_{seed}"
             changes = {**settings, "random_seed": seed, "output_dir": os.path.join(config.output_dir, folder)}
-            trials.append(Trial(config.script, config.run_config(**{**fields, **changes}), primary_metric))
+            trials.append(Trial(script, dataclasses.replace(run_config, **changes), primary_metric))
         combinations.append(_Combination({name: _show(value) for name, value in settings.items()}, trials))
     return combinations
 
 
-def _primary_metric(config: SweepOptions) -> str:
+def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[str, LabellingOptions]":
+    """Parse the command that is swept.
+
+    Args:
+      config: names it.
+      settings: those of the first run.
+
+    Returns:
+      Its name and its flags.
+
+    Raises:
+      UserError: it is another command, or has flags that are wrong or that the sweep sets.
+    """
+    from official_bert.training.model_files import completed
+
+    name, *arguments = shlex.split(config.command) or [""]
+    name = os.path.basename(name).removesuffix(".py")
+    if name not in _COMMANDS:
+        raise UserError(f"the command to sweep must be {' or '.join(_COMMANDS)} with its flags, not {name!r}")
+    config_class = load_command(name).config_class
+
+    def complete(_: type, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        for flag in ("output_dir", *settings):
+            if flag in given:
+                raise UserError(f"--{flag} is set by the sweep; give it before --, not to {name}")
+        for flag in ("do_train", "do_eval"):
+            if flag in given and not values[flag]:
+                raise UserError(f"a sweep trains and evaluates; leave --no{flag} out")
+        if values["train_batch_tokens"]:
+            raise UserError("a sweep tries the sizes of --train_batch_size; leave --train_batch_tokens out")
+        swept = {**settings, "output_dir": config.output_dir, "do_train": True, "do_eval": True}
+        return completed(config_class, {**values, **swept}, given)
+
+    try:
+        run_config = from_arguments(config_class, arguments, complete)
+    except UserError as error:
+        raise UserError(f"{name}: {with_dashes(str(error), config_class)}") from error
+    if run_config.do_export:
+        raise UserError(f"a sweep does not export; export the winner with {name} --do_export")
+    return name, run_config
+
+
+def _primary_metric(config: "LabellingOptions") -> str:
     from official_bert.tasks.classification.datasets.custom import CUSTOM, CUSTOM_METRICS
     from official_bert.tasks.classification.datasets.published import named_dataset
+    from official_bert.tasks.classification.options import ClassifierConfig
     from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 
-    if isinstance(config, NerSweepConfig):
+    if not isinstance(config, ClassifierConfig):
         return primary_metric(tags_of(read_configured(config, "train_file")))
     if config.task_name.lower() == CUSTOM:
         return CUSTOM_METRICS[config.problem][0]
     return named_dataset(config.task_name).primary_metric
 
 
-def _parse_list(config: SweepOptions, name: str, kind: Callable[[str], Any]) -> list[Any]:
+def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:
     given = getattr(config, name)
     try:
         values = [kind(text) for text in given.split(",")]
@@ -211,7 +219,7 @@ class _Clock:
         return f", {format_seconds(seconds)} left"
 
 
-def _record_progress(config: SweepOptions, combinations: Sequence[_Combination]) -> None:
+def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
     """Writes `sweep.tsv`; if asked to, deletes the checkpoints of combinations that can no longer win."""
     from official_bert.checkpoints.names import delete_checkpoints
 
@@ -245,15 +253,18 @@ def _best(combinations: Sequence[_Combination]) -> _Combination:
 COMMAND = Command(
     name="sweep",
     config_class=SweepConfig,
-    summary="Runs run_classifier with every combination of some settings, and names the best.",
+    summary="Runs a command that fine-tunes with every combination of some settings, and names the best.",
     usage=r"""
-  {command} --task_name=mrpc --data_dir=MRPC --output_dir=sweep --vocab_file=vocab.txt \
-      --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt --random_seed=1,2,3
+  {command} --output_dir=sweep --random_seed=1,2,3 -- run_classifier --task_name=mrpc --data_dir=MRPC \
+      --init_checkpoint=uncased_L-12_H-768_A-12
+  {command} --output_dir=sweep --learning_rate=5e-5,3e-5 -- run_ner --data_dir=conll2003 \
+      --init_checkpoint=cased_L-12_H-768_A-12
 
-Takes all flags of run_classifier; --train_batch_size, --learning_rate, --num_train_epochs and --random_seed take lists,
-by default the values in the BERT paper and one seed.
-Each run is a process of run_classifier with its own folder in --output_dir; sweep.tsv there lists the dev scores so
-far. The same command resumes an unfinished sweep; finished runs are not repeated. A run that fails ends the sweep.
+--train_batch_size, --learning_rate, --num_train_epochs and --random_seed take lists, by default the values in the BERT
+paper and one seed. The command after -- takes all its other flags; --do_train and --do_eval are added.
+Each run is a process of that command with its own folder in --output_dir; sweep.tsv there lists the dev scores so far.
+The same command resumes an unfinished sweep; finished runs are not repeated. A run that fails ends the sweep. Taggers
+are compared by the F1 of the entities or, where the tags mark none, by accuracy.
 """,
     run=run,
     uses_tensorflow=False,

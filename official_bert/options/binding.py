@@ -83,6 +83,27 @@ def from_flags(
     return config_class(**values)
 
 
+def from_arguments(
+    config_class: type[Config],
+    arguments: Sequence[str],
+    complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
+) -> Config:
+    """Builds the config of a command line that names no program.
+
+    Args:
+      config_class: the dataclass.
+      arguments: as `to_arguments` returns them.
+      complete: as of `from_flags`.
+
+    Raises:
+      UserError: as `parse_flags`, or the config's own checks.
+    """
+    flag_values = flags.FlagValues()
+    define_flags(config_class, flag_values)
+    parse_flags(flag_values, ["", *arguments])
+    return from_flags(config_class, flag_values, complete)
+
+
 def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
     """Parses a command line.
 

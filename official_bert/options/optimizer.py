@@ -48,8 +48,7 @@ class OptimizerOptions(Options):
         super().__post_init__()
         if not self.layer_wise_lr_decay:
             raise UserError("--layer_wise_lr_decay=0: must be above 0; 1 gives all layers the same learning rate")
-        is_list = isinstance(self.learning_rate, str)  # that of a sweep, each of whose runs is checked
-        if not is_list and self.end_learning_rate > self.learning_rate:
+        if self.end_learning_rate > self.learning_rate:
             raise UserError(
                 f"--end_learning_rate={self.end_learning_rate:g} is above --learning_rate={self.learning_rate:g}, the "
                 "peak; give a lower one"

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -39,6 +40,16 @@ def flags(tmp_path_factory, model_dir, vocab_file):
         "num_train_epochs": 1,
         "random_seed": 1,
     }
+
+
+OWN_FLAGS = ("output_dir", "train_batch_size", "learning_rate", "num_train_epochs", "random_seed")
+
+
+def swept(flags, *arguments, command="run_classifier"):
+    """The flags of a sweep of a command with some flags."""
+    others = [f"--{name}={value}" for name, value in flags.items() if name not in OWN_FLAGS]
+    own = {name: value for name, value in flags.items() if name in OWN_FLAGS}
+    return {**own, "command": shlex.join([command, *arguments, *others])}
 
 
 def read_table(folder):
@@ -91,7 +102,7 @@ def paper_grid(tmp_path):
 
 
 def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
-    result = run_cold("sweep", **paper_grid)
+    result = run_cold("sweep", **swept(paper_grid))
     assert result.code == 0, result
     assert "36 runs, 36 of them finished already" in result.errors
     header, *rows = read_table(tmp_path)
@@ -118,13 +129,13 @@ def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
 
 
 def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
-    assert run_script("sweep", "--keep_only_winner", **paper_grid).code == 0
+    assert run_script("sweep", "--keep_only_winner", **swept(paper_grid)).code == 0
     for pattern in ("checkpoint", "model.ckpt-*", "best/checkpoint", "best/model.ckpt-*"):
         kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}
         assert kept == {f"batch_16-rate_2e-05-epochs_3-seed_{seed}" for seed in (7, 8)}, pattern
     assert len(list(tmp_path.glob("*/eval_results.txt"))) == 36
     paper_grid["output_dir"] = f"{tmp_path}/."  # the same folder by another name
-    assert "36 of them finished" in run_script("sweep", **paper_grid).errors
+    assert "36 of them finished" in run_script("sweep", **swept(paper_grid)).errors
 
 
 @pytest.mark.parametrize(
@@ -136,18 +147,29 @@ def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
         ([], {"train_batch_size": "16,0"}, ["--train_batch_size=0: must be at least 1"]),
         ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 contains a number twice"]),
         ([], {"task_name": "colour"}, ["--task_name=colour: unknown task; did you mean cola? All tasks: cola, sst-2"]),
-        (["--nodo_train"], {}, ["a sweep trains and evaluates"]),
-        (["--nodo_eval"], {}, ["a sweep trains and evaluates"]),
+        ([], {"eval_file": "e"}, ["run_classifier: --eval_file has no effect without --task_name=custom"]),
+        ([], {"end_learning_rate": 1e-4}, ["--end_learning_rate=0.0001 is above --learning_rate=5e-05, the peak"]),
+        (["--nodo_train"], {}, ["a sweep trains and evaluates; leave --nodo_train out"]),
+        (["--nodo_eval"], {}, ["a sweep trains and evaluates; leave --nodo_eval out"]),
+        (["--do_export", "--export_dir=e"], {}, ["does not export; export the winner with run_classifier --do_export"]),
+        (["--train_batch_tokens=99"], {}, ["sizes of --train_batch_size; leave --train_batch_tokens out"]),
+        (["--learning_rate=5e-5"], {}, ["--learning_rate is set by the sweep; give it before --, not to run_class"]),
+        (["--lr=5e-5"], {}, ["run_classifier: there is no flag --lr; use --learning_rate"]),
     ],
 )
 def test_mistakes_are_found_before_any_run(paper_grid, tmp_path, arguments, changes, parts):
-    assert_fails(run_script("sweep", *arguments, **{**paper_grid, **changes}), *parts)
+    assert_fails(run_script("sweep", **swept({**paper_grid, **changes}, *arguments)), *parts)
     assert not (tmp_path / "sweep.tsv").exists()
+
+
+def test_only_commands_that_give_labels_are_swept(tmp_path):
+    result = run_script("sweep", output_dir=tmp_path / "out", command="run_squad --do_train")
+    assert_fails(result, "the command to sweep must be run_classifier or run_ner with its flags, not 'run_squad'")
 
 
 def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):
     (tmp_path / "batch_16-rate_5e-05-epochs_2-seed_7" / "run_config.json").unlink()
-    assert_fails(run_script("sweep", **paper_grid), "has a run with --adam_bias_correction=None, not Fals")
+    assert_fails(run_script("sweep", **swept(paper_grid)), "has a run with --adam_bias_correction=None, not Fals")
 
 
 def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
@@ -155,24 +177,24 @@ def test_runs_of_an_earlier_version_lack_its_newer_flags(paper_grid, tmp_path):
     settings = json.loads(path.read_text())
     del settings["flags"]["allow_inexact_resume"]
     path.write_text(json.dumps(settings))
-    assert run_script("sweep", **paper_grid).code == 0
+    assert run_script("sweep", **swept(paper_grid)).code == 0
 
 
 @pytest.mark.parametrize(
-    ("kind", "metric"), [({}, "accuracy"), ({"multi_label": True}, "micro_f1"), ({"regression": True}, "pearson")]
+    ("kind", "metric"), [([], "accuracy"), (["--multi_label"], "micro_f1"), (["--regression"], "pearson")]
 )
 def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, monkeypatch, kind, metric):
     monkeypatch.setattr(sys, "executable", "false")  # a command that fails
     columns = {"text_a_column": "text", "train_file": "train.tsv", "eval_file": "dev.tsv"}
     flags = {**paper_grid, "task_name": "custom", **columns, "output_dir": str(tmp_path / "other")}
     with pytest.raises(UserError, match="seed_7 ended with exit code 1 "):
-        sweep.run(SweepConfig(**flags, **kind))
+        sweep.run(SweepConfig(**swept(flags, *kind)))
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
 
 @pytest.mark.slow
 def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
-    result = run_script("sweep", **flags, output_dir=tmp_path, keep_checkpoint_max=1)
+    result = run_script("sweep", **swept({**flags, "output_dir": tmp_path, "keep_checkpoint_max": 1}))
     assert result.code == 0, result
     first = tmp_path / "batch_8-rate_0.001-epochs_1-seed_1"
     assert "run 1 of 1: batch_8-rate_0.001-epochs_1-seed_1" in result.errors
@@ -184,7 +206,7 @@ def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
     made = {name: os.stat(first / name).st_mtime_ns for name in os.listdir(first)}
 
     flags = {**flags, "learning_rate": "1e-3,1e-2,0"}
-    result = run_script("sweep", **flags, output_dir=tmp_path, keep_checkpoint_max=1)
+    result = run_script("sweep", **swept({**flags, "output_dir": tmp_path, "keep_checkpoint_max": 1}))
     assert result.code == 0, result
     assert "3 runs, 1 of them finished already" in result.errors
     assert "run 2 of 3: batch_8-rate_0.01-epochs_1-seed_1" in result.errors
@@ -199,7 +221,7 @@ def test_a_sweep_goes_on_where_it_ended(flags, tmp_path):
 
 def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
     flags = {**flags, "learning_rate": "1e-3,1e-2", "init_checkpoint": "absent.ckpt"}
-    result = run_script("sweep", **flags, output_dir=tmp_path)
+    result = run_script("sweep", **swept({**flags, "output_dir": tmp_path}))
     assert_fails(
         result,
         "seed_1 ended with exit code 1 and without eval_matthews_correlation; fix the error above and run the command "
@@ -218,7 +240,7 @@ def test_a_run_that_fails_ends_the_sweep(flags, tmp_path):
 def test_sigterm_ends_the_run_too(flags, tmp_path):
     flags = {**flags, "num_train_epochs": 5000, "output_dir": tmp_path, "log_steps": 1}
     run = tmp_path / "batch_8-rate_0.001-epochs_5000-seed_1"
-    command = script_command("sweep", flags)
+    command = script_command("sweep", swept(flags))
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=script_environment()) as process:
         while not (run / "metrics.jsonl").exists():  # written once it trains
             assert process.poll() is None
@@ -246,7 +268,7 @@ def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, voc
         "random_seed": 1,
         "output_dir": tmp_path,
     }
-    result = run_script("sweep_ner", **flags)
+    result = run_script("sweep", **swept(flags, command="run_ner"))
     assert result.code == 0, result
     header, *rows = read_table(tmp_path)
     assert header == ["train_batch_size", "learning_rate", "num_train_epochs", "seed_1", "mean_eval_f1", "std"]
@@ -256,4 +278,4 @@ def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, voc
     assert rows[0][3] != rows[1][3]
     best = max(rows, key=lambda row: float(row[3]))
     assert result.output.splitlines()[-1].startswith(f"best on dev: --train_batch_size=8 --learning_rate={best[1]} ")
-    assert "2 of them finished already" in run_script("sweep_ner", **flags).errors
+    assert "2 of them finished already" in run_script("sweep", **swept(flags, command="run_ner")).errors

@@ -10,8 +10,6 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.commands import run_classifier, run_pretraining
-from official_bert.commands.sweep import SweepConfig
-from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from tests.conftest import UNMASKED_RECORDS, assert_refused, prints_error
@@ -170,12 +168,6 @@ def test_pretraining_within_a_budget_resumes_exactly(
 def test_what_does_not_go_together_is_refused(settings, tmp_path, changes, parts):
     flags = {**settings, "output_dir": str(tmp_path / "out"), **changes}
     assert_refused(run_classifier.run, ClassifierConfig, flags, *parts)
-
-
-def test_a_sweep_tries_batch_sizes(settings):
-    flags = {name: value for name, value in settings.items() if name not in ("learning_rate", "num_train_epochs")}
-    with pytest.raises(UserError, match="a sweep tries the sizes of --train_batch_size; leave --train_batch_tokens"):
-        SweepConfig(**flags, output_dir="out")
 
 
 @pytest.mark.slow

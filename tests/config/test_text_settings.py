@@ -9,7 +9,6 @@ from official_bert.commands.build_vocab import VocabConfig
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.commands.extract_features import FeatureConfig
 from official_bert.commands.fill_mask import FillMaskConfig
-from official_bert.commands.sweep import SweepConfig
 from official_bert.commands.view_attention import AttentionConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
@@ -20,7 +19,6 @@ from official_bert.tasks.tagging.options import TaggingConfig
 
 CONFIGS = (
     ClassifierConfig,
-    SweepConfig,
     SquadConfig,
     TaggingConfig,
     FeatureConfig,

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from official_bert.commands import all_commands
-from official_bert.commands.sweep import SweepConfig
 from official_bert.options.option import AFFECTS, UNLIMITED, check_options, layer_numbers, option
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
@@ -144,12 +143,6 @@ def test_classifier_flags_in_their_place_are_accepted():
     windows = {"long_text": "window", "max_seq_length": 16}
     ClassifierConfig(**CLASSIFIER, **windows, do_eval=True, doc_stride=14, window_pooling="max", max_windows=2)
     ClassifierConfig(**CLASSIFIER, **windows, do_eval=True)
-    SweepConfig(**CUSTOM, eval_file="e", label_column="0", long_text="window", doc_stride=9)
-
-
-def test_a_sweep_refuses_flags_that_would_be_ignored_too():
-    with pytest.raises(UserError, match="--eval_file has no effect without --task_name=custom"):
-        SweepConfig(**CLASSIFIER, eval_file="e")
 
 
 # What each script cannot do without.
@@ -172,8 +165,7 @@ SMALLEST = {
     "score_answers": {"squad_file": "a", "predictions_file": "b"},
     "convert_hf_checkpoint": {"hf_dir": "a", "output_dir": "b"},
     "ablation": {**CLASSIFIER, "input_file": "a", "heldout_file": "f"},
-    "sweep": CLASSIFIER,
-    "sweep_ner": TAGGING,
+    "sweep": {"command": "run_ner", "output_dir": "a"},
     "glue_average": {"output_dirs": "a"},
     "split_sentences": {"input_file": "a", "output_file": "b"},
     "build_vocab": {"input_file": "a", "vocab_file": "b"},

@@ -2,7 +2,6 @@
 
 import pytest
 
-from official_bert.commands.sweep import SweepConfig
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
 
@@ -38,6 +37,3 @@ def test_what_contradicts_itself_is_refused(changes, message):
 def test_what_fits_is_accepted():
     PretrainingConfig(**GIVEN, end_learning_rate=5e-5, lr_schedule="cosine", layer_wise_lr_decay=0.9)
     PretrainingConfig(**GIVEN, optimizer="lamb", lr_schedule="constant")
-    # The rates of a sweep are a list; each of its runs compares its own.
-    texts = {"bert_config_file": "a", "vocab_file": "b", "output_dir": "c", "data_dir": "d", "task_name": "mrpc"}
-    SweepConfig(**texts, end_learning_rate=1e-3)

@@ -47,7 +47,7 @@ class Trial(NamedTuple):
             values = [flags_there.get(names[0]) for flags_there in (found, flags)]
             raise UserError(
                 f"{folder} has a run with --{names[0]}={values[0]}, not {values[1]}; "
-                "delete that folder or give another --output_dir"
+                "delete that folder or give another output_dir"
             )
 
     def run(self, name: str) -> None:

@@ -22,8 +22,12 @@ What is here:
     SentencePieceTokenizer text to the pieces of a SentencePiece model, as ALBERT reads it
     load_tokenizer         either of them, from the folder of a model
     DatasetTokenizer       the same for the strings of a tf.data.Dataset
+    CorpusReader           the lines of a part of a corpus
+    corpus_parts           the parts of the files of a corpus, for several processes
     Predictor              answers and vectors of a trained or exported model
     save_model             what Keras's fit has trained, saved for the Predictor and the scripts
+    export                 what a run or save_model left in a folder, exported for TensorFlow Serving or LiteRT
+    load_export            an exported model with its signatures
     Trainer                trains a Task of your own on any devices, with exact resumes
     Task                   what a Trainer needs of a task
     TrainingPlan           how long and how fast a Trainer trains, and what it saves
@@ -31,6 +35,7 @@ What is here:
     AdamWeightDecay        the reference's optimizer, for Keras's compile
     Lamb                   an optimizer for large batches
     LinearWarmupThenDecay  its learning rates
+    LinearWarmupThenCosine, LinearWarmupThenConstant    two other schedules
 
 Each is imported when it is first used, so that `import official_bert` costs nothing. Where Keras has been imported
 already, the models are too, so that `keras.models.load_model` knows them. The scripts, such as `run_classifier.py`,
@@ -48,10 +53,13 @@ _PUBLIC = {
     "BertConfig": "official_bert.config.bert_config",
     "BertEncoder": "official_bert.modeling.encoder",
     "ClassificationModel": "official_bert.modeling.classifier",
+    "CorpusReader": "official_bert.data.corpus_files",
     "DatasetTokenizer": "official_bert.data.dataset_tokenizer",
     "FullTokenizer": "official_bert.tokenization",
     "Predictor": "official_bert.inference.predictor",
     "Lamb": "official_bert.optimization",
+    "LinearWarmupThenConstant": "official_bert.optimization",
+    "LinearWarmupThenCosine": "official_bert.optimization",
     "LinearWarmupThenDecay": "official_bert.optimization",
     "PretrainingModel": "official_bert.modeling.pretraining",
     "SentencePieceTokenizer": "official_bert.tokenization",
@@ -61,6 +69,9 @@ _PUBLIC = {
     "Trainer": "official_bert.training.loop",
     "TrainingPlan": "official_bert.training.plan",
     "WeightedSum": "official_bert.training.task",
+    "corpus_parts": "official_bert.data.corpus_files",
+    "export": "official_bert.inference.finished_runs",
+    "load_export": "official_bert.inference.exports",
     "load_tokenizer": "official_bert.tokenization",
     "save_model": "official_bert.inference.saving",
 }

@@ -1,22 +1,26 @@
 """`import official_bert`: what it offers, and what it costs."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 import official_bert
-from tests.conftest import run_script, script_environment
+from tests.conftest import ROOT, run_script, script_environment
 
 NAMES = {
     "AdamWeightDecay",
     "BertConfig",
     "BertEncoder",
     "ClassificationModel",
+    "CorpusReader",
     "DatasetTokenizer",
     "FullTokenizer",
     "Predictor",
     "Lamb",
+    "LinearWarmupThenConstant",
+    "LinearWarmupThenCosine",
     "LinearWarmupThenDecay",
     "PretrainingModel",
     "SentencePieceTokenizer",
@@ -27,6 +31,9 @@ NAMES = {
     "TrainingPlan",
     "WeightedSum",
     "__version__",
+    "corpus_parts",
+    "export",
+    "load_export",
     "load_tokenizer",
     "save_model",
 }
@@ -75,5 +82,17 @@ def test_help_lists_the_classes_and_begins_with_an_example(tmp_path):
     beginning = page[: page.index("\nCLASSES")]
     assert "official_bert.BertEncoder.from_checkpoint(" in beginning
     for name in NAMES - {"__version__"}:
-        assert f"\n        {name} " in beginning
-        assert f"    class {name}(" in page or name in ("load_tokenizer", "save_model")
+        assert re.search(rf"\n        (\w+, )*{name}(,| )", beginning)
+        assert f"    class {name}(" in page or name[0].islower()
+
+
+def test_the_pages_need_no_other_import():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    used = {
+        f"{page.name}: {path}"
+        for page in pages
+        for path in re.findall(r"(?<![\w/.-])official_bert\.(\w+(?:\.\w+)?)", page.read_text())
+        + re.findall(r"from official_bert\.? ?import (\w+)", page.read_text())
+        if path.split(".")[0] not in NAMES
+    }
+    assert used == set()

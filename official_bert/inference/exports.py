@@ -59,6 +59,24 @@ def load(folder: str) -> tuple[Any, TaskRow]:
     return export, task
 
 
+def load_export(path: str | os.PathLike) -> Any:
+    """Loads an exported model with its signatures, as TensorFlow does, and checks that its files are whole.
+
+    Args:
+      path: a version of the model, or the folder of its versions, of which the last is taken.
+
+    Returns:
+      What `tf.saved_model.load` returns: `load_export(path).signatures["text"](text=...)` answers in tensors.
+
+    Raises:
+      UserError: there is no export that reads texts, or it is damaged.
+    """
+    version = find_version(os.fspath(path))
+    if version is None:
+        raise UserError(f"{os.fspath(path)} is not an export; check the path")
+    return load(version)[0]
+
+
 def text_names(predict: Any) -> list[str]:
     """The names of the texts that a loaded signature reads, in their order."""
     return sorted(predict.structured_input_signature[1], key=_TEXT_NAMES.index)

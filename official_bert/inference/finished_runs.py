@@ -6,16 +6,18 @@ from typing import Any
 
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoders import EncoderOptions
 from official_bert.options.saved_flags import config_from_saved
+from official_bert.serving.run_export import export_run
 from official_bert.serving.servable import Servable
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.tasks.registry import task_of_run
-from official_bert.tokenization import FullTokenizer, load_tokenizer
+from official_bert.tasks.registry import TaskRow, task_of_run
+from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
 from official_bert.training.model_files import read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
@@ -44,6 +46,54 @@ def load(
     Raises:
       UserError: the folder holds no trained model, or its files do not fit each other.
     """
+    task, *trained = _read(path, use_best_checkpoint, changes)
+    return task.servable_of_run(*trained, encoder_options)
+
+
+def export(
+    path: str | os.PathLike,
+    export_dir: str | os.PathLike,
+    *,
+    export_format: str = "saved_model",
+    export_precision: str = "float32",
+    export_parallelism: int = 0,
+    use_best_checkpoint: bool = False,
+) -> str:
+    """Exports what a script or `save_model` left in a folder, as `do_export` of the script does.
+
+    Example:
+      >>> export("out/reviews", "serving/reviews")
+      'serving/reviews/1'
+
+    Args:
+      path: the output folder of a run.
+      export_dir: folder of the versions of the exported model; its name becomes the model's name.
+      export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, which reads ids.
+      export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" or "int8" (tflite).
+      export_parallelism: number of parts of each layer of a saved_model; 0 for 2 where possible.
+      use_best_checkpoint: export the best checkpoint and not the last.
+
+    Returns:
+      The folder of the new version.
+
+    Raises:
+      UserError: the folder holds no trained model, a choice does not exist, or the export cannot be written.
+    """
+    changes = {
+        "do_export": True,
+        "export_dir": os.fspath(export_dir),
+        "export_format": export_format,
+        "export_precision": export_precision,
+        "export_parallelism": export_parallelism,
+    }
+    task, *trained = _read(os.fspath(path), use_best_checkpoint, changes)
+    return export_run(task.servable_of_run, *trained)
+
+
+def _read(
+    path: str, use_best_checkpoint: bool, changes: Mapping[str, Any]
+) -> tuple[TaskRow, Any, BertConfig, Tokenizer, str]:
+    """The task of a run, and what its `servable_of_run` takes: flags, architecture, tokenizer, checkpoint."""
     run = read_run_config(path)
     task = task_of_run(run.task, run.flags) if run else None
     if task is None:
@@ -59,7 +109,7 @@ def load(
     config = config_from_saved(task.config_class, flags, run.path)
     bert_config, tokenizer = read_model_files(config, is_trained=True)
     check_same_model(path, bert_config, tokenizer.vocabulary)
-    return task.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
+    return task, config, bert_config, tokenizer, checkpoint
 
 
 def is_run(path: str) -> bool:

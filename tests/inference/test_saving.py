@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.commands import run_classifier
+from official_bert.inference.exports import load_export
+from official_bert.inference.finished_runs import export
 from official_bert.inference.predictor import Predictor
 from official_bert.inference.saving import save_model
 from official_bert.modeling.classifier import ClassificationModel
@@ -106,9 +108,30 @@ def test_the_scripts_read_the_folder(pairs, tmp_path):
         "max_seq_length": 32,
     }
     flags |= {"task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text", "text_b_column": "second"}
-    flags |= {"output_dir": str(folder), "do_lower_case": False, "do_export": True, "export_dir": str(tmp_path / "out")}
+    flags |= {"output_dir": str(folder), "do_lower_case": False}
     run_classifier.run(ClassifierConfig(**flags, do_predict=True, predict_file="texts.tsv"))
     found = np.loadtxt(folder / "test_results.tsv")
     np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert export(folder, tmp_path / "out") == str(tmp_path / "out" / "1")
     exported = [[result.probabilities[label] for label in LABELS] for result in Predictor(tmp_path / "out")(PAIRS)]
     np.testing.assert_allclose(exported, expected, atol=1e-5)
+    first, second = map(tf.constant, zip(*PAIRS, strict=True))
+    answer = load_export(tmp_path / "out").signatures["text"](text_a=first, text_b=second)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+
+
+def test_mistakes_of_an_export_are_named(pairs, tmp_path):
+    folder, _ = pairs
+    out = tmp_path / "out"
+    for path, target, changes, message in (
+        (tmp_path, out, {}, "contains neither an exported model nor the run_config.json of a run"),
+        (folder, out, {"export_format": "onnx"}, "--export_format=onnx: must be one of saved_model, tflite"),
+        (folder, out, {"export_precision": "int8"}, "has no --export_precision=int8; choose one of float32, bfloat16"),
+        (folder, out, {"use_best_checkpoint": True}, "there is no checkpoint in .*best; train with eval_steps first"),
+        (folder, folder / "vocab.txt", {}, "is a file, not a folder"),
+    ):
+        with pytest.raises(UserError, match=message):
+            export(path, target, **changes)
+    with pytest.raises(UserError, match="pairs is not an export; check the path"):
+        load_export(folder)
+    assert not out.exists()

@@ -1,5 +1,6 @@
 """Knowledge distillation: a task whose model also learns the outputs of a larger model, the teacher."""
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -66,24 +67,65 @@ class DistilledTask:
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The losses of the task and `soft_target`, each times its weight."""
         soft_target = self._task.soft_target_loss(outputs, batch[TEACHER_LOGITS], batch, self._temperature)
-        losses = {
-            name: weighted(loss, 1 - self._soft_target_weight)
-            for name, loss in self._task.losses(outputs, batch).items()
-        }
-        return {**losses, "soft_target": weighted(soft_target, self._soft_target_weight)}
+        losses = {**self._task.losses(outputs, batch), "soft_target": soft_target}
+        return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Those of the task, which need no teacher."""
         return self._task.predictions(outputs, batch)
 
 
-class HiddenStateTask:
-    """A distilled task whose student also learns what the layers of its teacher compute.
+class TaughtTask(abc.ABC):
+    """A task whose student learns from a teacher that reads each batch together with it.
 
-    The teacher reads each batch together with the student.
+    Evaluation is that of the task, and needs no teacher.
 
     Attributes:
-      schema: the records of the distilled task.
+      schema: the records of the task.
+    """
+
+    def __init__(self, task: Task, *, weights: Mapping[str, float], projected_size: int | None = None):
+        """Adds losses to a task.
+
+        Args:
+          task: the task.
+          weights: what to multiply losses with, by name; those of the task that it does not name stay as they are.
+          projected_size: width that trainable projections give the student's layers; None for none.
+        """
+        self._task = task
+        self._weights = weights
+        self._projected_size = projected_size
+        self.schema = task.schema
+        self._teacher: keras.Model | None = None
+
+    def build_model(self) -> keras.Model:
+        """Creates the student and its projections, variables included, and loads the teacher."""
+        student = LayeredModel(self._task.build_model(), projected_size=self._projected_size)
+        self._teacher = self._load_teacher()
+        self._teacher.trainable = False
+        return student
+
+    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """Those of the task and those of what the teacher computes, each times its weight."""
+        losses = {**self._task.losses(outputs.outputs, batch), **self._taught_losses(outputs, batch)}
+        return weighted(losses, self._weights)
+
+    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Those of the task, which need no teacher."""
+        return self._task.predictions(outputs.outputs, batch)
+
+    @abc.abstractmethod
+    def _load_teacher(self) -> keras.Model:
+        """Creates the teacher, with its weights."""
+
+    @abc.abstractmethod
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
+        """Asks the teacher; returns the losses of the student against it."""
+
+
+class HiddenStateTask(TaughtTask):
+    """A distilled task whose student also learns what the layers of its teacher compute.
+
     Source: Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding" (2020), section 3.1.
     """
 
@@ -107,33 +149,22 @@ class HiddenStateTask:
           weight: weight of the loss.
           dtype: dtype policy of the teacher.
         """
-        self._task = task
+        super().__init__(task, weights={"hidden_state": weight}, projected_size=teacher_config.hidden_size)
         self._teacher_checkpoint, self._teacher_config = teacher_checkpoint, teacher_config
-        self._teacher_layers, self._weight = teacher_layers, weight
+        self._teacher_layers = teacher_layers
         self._dtype = dtype
-        self.schema = task.schema
-        self._teacher: Encoder | None = None
 
-    def build_model(self) -> keras.Model:
-        """Creates the student and its projections, variables included, and loads the teacher's encoder."""
-        student = LayeredModel(self._task.build_model(), projected_size=self._teacher_config.hidden_size)
-        self._teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
-        self._teacher.trainable = False
+    def _load_teacher(self) -> Encoder:
+        teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
         arrays, _ = open_pretrained(self._teacher_checkpoint, self._teacher_config, parameter="teacher")
-        load_pretrained(arrays, self._teacher.checkpoint_variables(), required=is_of_encoder)
-        return student
+        load_pretrained(arrays, teacher.checkpoint_variables(), required=is_of_encoder)
+        return teacher
 
-    def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Those of the distilled task, and `hidden_state` times its weight."""
+    def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         encoded = self._teacher({name: batch[name] for name in ENCODER_INPUTS}, training=False)
         layers = encoded["encoder_layers"]
         taught = [encoded["embedding_output"], *(layers[layer] for layer in self._teacher_layers)]
-        hidden_state = hidden_state_loss(outputs.layers, taught, batch["input_mask"])
-        return {**self._task.losses(outputs.outputs, batch), "hidden_state": weighted(hidden_state, self._weight)}
-
-    def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Those of the task, which need no teacher."""
-        return self._task.predictions(outputs.outputs, batch)
+        return {"hidden_state": hidden_state_loss(outputs.layers, taught, batch["input_mask"])}
 
 
 def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], input_mask: tf.Tensor) -> WeightedSum:
@@ -149,6 +180,14 @@ def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor]
         ]
     )  # [B, S]
     return WeightedSum(tf.reduce_sum(differences * is_real), tf.reduce_sum(is_real))
+
+
+def cosine_loss(student: tf.Tensor, teacher: tf.Tensor, input_mask: tf.Tensor) -> WeightedSum:
+    """1 - the cosine of the angle between two layers, float [B, S, D]: the mean over positions that are not padding."""
+    student, teacher = (tf.math.l2_normalize(tf.cast(layer, tf.float32), axis=-1) for layer in (student, teacher))
+    distances = 1 - tf.reduce_sum(student * teacher, axis=-1)  # [B, S]
+    is_real = tf.cast(input_mask, tf.float32)
+    return WeightedSum(tf.reduce_sum(distances * is_real), tf.reduce_sum(is_real))
 
 
 def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: int) -> list[int]:
@@ -187,9 +226,11 @@ def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: i
     return [layer % num_teacher for layer in given]
 
 
-def weighted(loss: WeightedSum, weight: float) -> WeightedSum:
-    """A loss whose mean is multiplied by a weight."""
-    return loss._replace(total=loss.total * weight)
+def weighted(
+    losses: Mapping[str, WeightedSum], weights: Mapping[str, float], others: float = 1.0
+) -> dict[str, WeightedSum]:
+    """Losses whose means are multiplied by weights, by name; `others` is the weight of those without one."""
+    return {name: loss._replace(total=loss.total * weights.get(name, others)) for name, loss in losses.items()}
 
 
 def soft_cross_entropy(

@@ -19,6 +19,7 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask
 from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.tagging.options import TaggingConfig
 from tests.conftest import assert_refused, prints_error, run_script
@@ -289,9 +290,7 @@ def test_pretraining_learns_the_teacher_s_words_and_its_last_layer(pretraining, 
 
     small = {**pretraining, "output_dir": str(tmp_path / "small"), "num_train_steps": 30, "masked_lm_weight": 0.0}
     small["bert_config_file"] = without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1)
-    run_pretraining.run(
-        PretrainingConfig(**small, hidden_state_weight=3.0, do_eval=True, gradient_accumulation_steps=2)
-    )
+    run_pretraining.run(PretrainingConfig(**small, cosine_weight=3.0, do_eval=True, gradient_accumulation_steps=2))
     lines = [json.loads(line) for line in open(f"{small['output_dir']}/metrics.jsonl") if '"train"' in line]
     assert lines[-1]["soft_target_loss"] < 0.9 * lines[0]["soft_target_loss"]
     assert lines[-1]["cosine_loss"] < 0.8 * lines[0]["cosine_loss"]
@@ -302,15 +301,11 @@ def test_the_loss_of_the_teacher_s_words_is_a_divergence(pretraining, model_dir,
 
     config = BertConfig.from_json_file(without_dropout(pretraining["bert_config_file"], tmp_path, num_hidden_layers=1))
     task = DistilledPretrainingTask(
+        PretrainingTask(config, max_seq_length=64, max_predictions_per_seq=10, eval_batch_size=8),
         config,
         teacher=f"{model_dir}/bert_model.ckpt",
         temperature=2.0,
-        soft_target_weight=5.0,
-        masked_lm_weight=2.0,
-        hidden_state_weight=1.0,
-        max_seq_length=64,
-        max_predictions_per_seq=10,
-        eval_batch_size=8,
+        weights={"soft_target": 5.0, "masked_lm": 2.0, "cosine": 1.0},
     )
     model = task.build_model()
     batch = next(iter(training_batches([records_file], task.schema, batch_size=4, num_records=100, seed=1)))
@@ -340,7 +335,7 @@ def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_pa
     config_file = pretraining["bert_config_file"]
     (tmp_path / "narrow").mkdir()
     narrow = without_dropout(config_file, tmp_path / "narrow", hidden_size=16, num_attention_heads=2)
-    refuse({"bert_config_file": narrow}, "hidden_size", "cannot be compared; give --hidden_state_weight=0")
+    refuse({"bert_config_file": narrow}, "hidden_size", "cannot be compared; give --cosine_weight=0")
     vocab_size = json.loads(open(config_file).read())["vocab_size"]
     (tmp_path / "large").mkdir()
     large = without_dropout(config_file, tmp_path / "large", vocab_size=vocab_size + 1)

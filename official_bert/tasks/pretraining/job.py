@@ -1,7 +1,10 @@
 """A run of pretraining: records in; checkpoints, scores and an exported model out."""
 
+import functools
 import math
 import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +18,7 @@ from official_bert.data.masking import Replacements
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
 from official_bert.data.records import check_first_record, count_records
+from official_bert.data.schema import RecordSchema
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support.input_files import find_inputs, is_no_sidecar
@@ -85,6 +89,36 @@ def pretrain(config: PretrainingConfig) -> None:
             export_run(servable_of_run, config, bert_config, tokenizer, checkpoint)
 
 
+class _Records(NamedTuple):
+    """The records that a run reads.
+
+    Attributes:
+      paths: the files.
+      schema: what lies in them.
+      masking: masks them anew each time, if they have no masks.
+      count: how many there are.
+      seed: of their order.
+    """
+
+    paths: list[str]
+    schema: RecordSchema
+    masking: DynamicMasking | None
+    count: int
+    seed: int
+
+    def training_batches(self, **selection: Any) -> tf.data.Dataset:
+        """Gives shuffled batches without end; for the arguments see `data.pipeline`."""
+        if self.masking:
+            return self.masking.training_batches(self.paths, num_records=self.count, **selection)
+        return training_batches(self.paths, self.schema, num_records=self.count, seed=self.seed, **selection)
+
+    def evaluation_batches(self, **selection: Any) -> tf.data.Dataset:
+        """Gives the first batches in the order of the files."""
+        if self.masking:
+            return self.masking.evaluation_batches(self.paths, **selection)
+        return evaluation_batches(self.paths, self.schema, **selection)
+
+
 def _train_and_evaluate(
     config: PretrainingConfig,
     bert_config: BertConfig,
@@ -94,14 +128,18 @@ def _train_and_evaluate(
     cluster: Cluster,
 ) -> bool:
     """Trains, evaluates, or both; returns whether training came to its end."""
-    task = _task(config, bert_config)
-    masking = _dynamic_masking(config, bert_config, vocabulary) if config.dynamic_masking else None
-    schema = masking.schema if masking else task.schema
-    for path in paths:
-        check_first_record(path, schema)
-    num_records = sum(count_records(path) for path in paths)
-    logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
-
+    options = encoder_options(config)
+    task = PretrainingTask(
+        bert_config,
+        max_seq_length=config.max_seq_length,
+        max_predictions_per_seq=config.max_predictions_per_seq,
+        eval_batch_size=config.eval_batch_size,
+        use_next_sentence=config.use_next_sentence,
+        sentence_order=config.sentence_order,
+        encoder_options=options,
+    )
+    learned = _distilled(task, config, bert_config, options.dtype) if config.teacher else task
+    records = _records(config, bert_config, vocabulary, task, paths)
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
@@ -109,65 +147,62 @@ def _train_and_evaluate(
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
     with training_folder(config):
         cluster.check_shared(config.output_dir)
-        cluster.check_same("flags or numbers of records", config, num_records)
-        trainer = Trainer(task, strategy, seed=config.random_seed, use_xla=config.use_xla)
-        with explained_damage(paths, schema):
-            if masking:
-                masking.check_vocabulary(paths[0])
-            if config.do_train and not _train(
-                config, trainer, task, masking, paths, num_records, vocabulary, bert_config
-            ):
+        cluster.check_same("flags or numbers of records", config, records.count)
+        trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
+        with explained_damage(paths, records.schema):
+            if records.masking:
+                records.masking.check_vocabulary(paths[0])
+            write_files = functools.partial(write_run_files, config, bert_config, vocabulary, trainer.num_replicas)
+            if config.do_train and not _train(config, trainer, records, write_files):
                 return False
             if config.do_eval:
-                _evaluate(config, trainer, task, masking, paths, num_records)
+                _evaluate(config, trainer, records, task)
     return True
 
 
-def _task(config: PretrainingConfig, bert_config: BertConfig) -> PretrainingTask:
-    options = {
-        "max_seq_length": config.max_seq_length,
-        "max_predictions_per_seq": config.max_predictions_per_seq,
-        "eval_batch_size": config.eval_batch_size,
-        "use_next_sentence": config.use_next_sentence,
-        "sentence_order": config.sentence_order,
-        "encoder_options": encoder_options(config),
+def _distilled(
+    task: PretrainingTask, config: PretrainingConfig, bert_config: BertConfig, dtype: str | None
+) -> DistilledPretrainingTask:
+    weights = {
+        "masked_lm": config.masked_lm_weight,
+        "soft_target": config.soft_target_weight,
+        "cosine": config.cosine_weight,
     }
-    if config.teacher is None:
-        return PretrainingTask(bert_config, **options)
+    temperature = config.distillation_temperature
     return DistilledPretrainingTask(
-        bert_config,
-        teacher=config.teacher,
-        temperature=config.distillation_temperature,
-        soft_target_weight=config.soft_target_weight,
-        masked_lm_weight=config.masked_lm_weight,
-        hidden_state_weight=config.hidden_state_weight,
-        **options,
+        task, bert_config, teacher=config.teacher, temperature=temperature, weights=weights, dtype=dtype
     )
 
 
-def _dynamic_masking(config: PretrainingConfig, bert_config: BertConfig, vocabulary: Vocabulary) -> DynamicMasking:
-    return DynamicMasking(
-        vocabulary,
-        max_seq_length=config.max_seq_length,
-        max_predictions_per_seq=config.max_predictions_per_seq,
-        type_vocab_size=bert_config.type_vocab_size,
-        masked_lm_prob=config.masked_lm_prob,
-        do_whole_word_mask=config.do_whole_word_mask,
-        random_seed=config.random_seed,
-        replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
-    )
-
-
-def _train(
+def _records(
     config: PretrainingConfig,
-    trainer: Trainer,
-    task: PretrainingTask,
-    masking: DynamicMasking | None,
-    paths: list[str],
-    num_records: int,
-    vocabulary: Vocabulary | None,
     bert_config: BertConfig,
-) -> bool:
+    vocabulary: Vocabulary | None,
+    task: PretrainingTask,
+    paths: list[str],
+) -> _Records:
+    masking = None
+    if config.dynamic_masking:
+        masking = DynamicMasking(
+            vocabulary,
+            max_seq_length=config.max_seq_length,
+            max_predictions_per_seq=config.max_predictions_per_seq,
+            type_vocab_size=bert_config.type_vocab_size,
+            masked_lm_prob=config.masked_lm_prob,
+            do_whole_word_mask=config.do_whole_word_mask,
+            random_seed=config.random_seed,
+            replacements=Replacements(config.mask_replace_prob, config.random_replace_prob),
+        )
+    schema = masking.schema if masking else task.schema
+    for path in paths:
+        check_first_record(path, schema)
+    num_records = sum(count_records(path) for path in paths)
+    logging.info("%s records in %d file(s)", f"{num_records:,}", len(paths))
+    return _Records(paths, schema, masking, num_records, config.random_seed)
+
+
+def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write_files: Callable[[], None]) -> bool:
+    """Trains; returns whether training came to its end. `write_files` completes the folder before the first step."""
     if config.num_warmup_steps >= config.num_train_steps:
         logging.warning(
             "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",
@@ -175,32 +210,18 @@ def _train(
             config.num_train_steps,
         )
     batch_size = training_batch_size(config, trainer.num_replicas, config.max_seq_length)
-    plan = TrainingPlan.of(config, eval_steps=None)
+    lengths = padded_lengths(config.max_seq_length) if config.train_batch_tokens else None
     check_resumed_flags(config, config.num_train_steps, trainer.num_replicas)
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(config, bert_config, vocabulary, trainer.num_replicas)
-        selection = {
-            "batch_size": batch_size,
-            "lengths": padded_lengths(config.max_seq_length) if config.train_batch_tokens else None,
-            "num_records": num_records,
-            "start_record": start_record,
-        }
-        if masking:
-            return masking.training_batches(paths, **selection)
-        return training_batches(paths, task.schema, seed=config.random_seed, **selection)
+        write_files()
+        return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
 
+    plan = TrainingPlan.of(config, eval_steps=None)
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 
-def _evaluate(
-    config: PretrainingConfig,
-    trainer: Trainer,
-    task: PretrainingTask,
-    masking: DynamicMasking | None,
-    paths: list[str],
-    num_records: int,
-) -> None:
+def _evaluate(config: PretrainingConfig, trainer: Trainer, records: _Records, task: PretrainingTask) -> None:
     latest = latest_checkpoint(config.output_dir)
     if latest:
         step = trainer.restore(latest)
@@ -208,14 +229,10 @@ def _evaluate(
         trainer.load_initial(config.init_checkpoint)
         step = 0
     write_evaluation_flags(config, None)
-    num_batches = min(config.max_eval_steps, math.ceil(num_records / config.eval_batch_size))
-    num_evaluated = min(num_records, num_batches * config.eval_batch_size)
-    logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, num_records)
-    selection = {"batch_size": config.eval_batch_size, "max_batches": num_batches}
-    if masking:
-        batches = masking.evaluation_batches(paths, **selection)
-    else:
-        batches = evaluation_batches(paths, task.schema, **selection)
+    num_batches = min(config.max_eval_steps, math.ceil(records.count / config.eval_batch_size))
+    num_evaluated = min(records.count, num_batches * config.eval_batch_size)
+    logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, records.count)
+    batches = records.evaluation_batches(batch_size=config.eval_batch_size, max_batches=num_batches)
     scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
     ScalarLog(config.output_dir).replace("eval", step, scores)
     results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}

@@ -246,7 +246,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         only_with=WITH_TEACHER,
         affects="learning",
     )
-    hidden_state_weight: float = option(
+    cosine_weight: float = option(
         1.0,
         "With --teacher: weight in the loss of the angle between the last layers of both; 0 if they differ in size.",
         group="distillation",

@@ -10,6 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
+from official_bert.training.distillation import soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
 EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finite
@@ -61,13 +62,22 @@ class PretrainingTask:
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
         """The two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""
-        weights = batch["masked_lm_weights"]
         masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
-        losses = {"masked_lm": WeightedSum(tf.reduce_sum(masked_lm * weights), tf.reduce_sum(weights) + EMPTY_WEIGHT)}
+        losses = {"masked_lm": _over_masked(masked_lm, batch)}
         if self._pair_task:
             of_pairs = _cross_entropy(batch["next_sentence_labels"], outputs["next_sentence_logits"])  # [B]
             losses[self._pair_task] = WeightedSum(tf.reduce_sum(of_pairs), tf.cast(tf.size(of_pairs), tf.float32))
         return losses
+
+    def soft_target_loss(
+        self,
+        outputs: Mapping[str, tf.Tensor],
+        teacher_logits: tf.Tensor,
+        batch: Mapping[str, tf.Tensor],
+        temperature: float,
+    ) -> WeightedSum:
+        """How far the predictions of the masked words are from a teacher's `masked_lm_logits`."""
+        return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Losses and hits of each example: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
@@ -108,6 +118,12 @@ class PretrainingTask:
             masked_lm /= np.sum(batch["masked_lm_weight"]) + EMPTY_WEIGHT
             losses.append(masked_lm + (np.mean(batch[f"{self._pair_task}_loss"]) if self._pair_task else 0))
         return float(np.mean(losses))
+
+
+def _over_masked(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
+    """The mean of losses [B, P] over the masked positions."""
+    weights = batch["masked_lm_weights"]
+    return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights) + EMPTY_WEIGHT)
 
 
 def _cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

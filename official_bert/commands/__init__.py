@@ -5,41 +5,14 @@ imported when it runs, so that `--help` never imports TensorFlow.
 """
 
 import importlib
+import pkgutil
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
 from official_bert.options.command import Command
 from official_bert.options.running import run_command
 
-NAMES = (
-    "create_pretraining_data",
-    "run_pretraining",
-    "run_classifier",
-    "run_squad",
-    "run_ner",
-    "extract_features",
-    "answer",
-    "score_answers",
-    "convert_hf_checkpoint",
-    "sweep",
-    "glue_average",
-    "ablation",
-    "split_sentences",
-    "build_vocab",
-    "fill_mask",
-    "view_attention",
-    "plot_metrics",
-    "beam_pretraining_data",
-    "beam_predict",
-    "serve",
-    "launch_workers",
-    "sentence_similarity",
-    "word_vectors",
-    "edit_checkpoint",
-    "edit_vocab",
-    "demo",
-    "demo_classifier",
-)
+NAMES = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
 
 
 def load_command(name: str) -> Command:

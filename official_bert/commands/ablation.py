@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_file
+from official_bert.commands.shared.file_checks import check_file
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions

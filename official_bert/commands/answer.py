@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_file
+from official_bert.commands.shared.file_checks import check_file
 from official_bert.options.command import Command
 from official_bert.options.model import HeadOptions, ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options, restated

@@ -5,7 +5,7 @@ import time
 from absl import logging
 
 from official_bert.commands.create_pretraining_data import record_maker
-from official_bert.commands.file_checks import check_pretraining_data
+from official_bert.commands.shared.file_checks import check_pretraining_data
 from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
 from official_bert.options.option import options

@@ -2,7 +2,7 @@
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_corpus
+from official_bert.commands.shared.file_checks import check_corpus
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
 from official_bert.options.option import option, options

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_pretraining_data
+from official_bert.commands.shared.file_checks import check_pretraining_data
 from official_bert.options.command import Command
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError

@@ -91,7 +91,7 @@ def run(config: DemoConfig) -> None:
     Raises:
       UserError: the folder is not the demo's, a command fails, or an accuracy is too low.
     """
-    from official_bert.commands.demonstration import demo_data, prepare_folder, run_alone, run_command, say_title
+    from official_bert.commands.shared.demonstration import demo_data, prepare_folder, run_alone, run_command, say_title
     from official_bert.training.results import read_results
 
     began = time.monotonic()
@@ -200,7 +200,7 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
       vocab_file: the vocabulary, which says how many wordpieces there are.
       config_file: where to write.
     """
-    from official_bert.commands.demonstration import say
+    from official_bert.commands.shared.demonstration import say
 
     config = BertConfig(
         vocab_size=sum(1 for _ in text_files.LineReader(vocab_file)),
@@ -232,7 +232,7 @@ def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -
     Raises:
       UserError: an accuracy is too low.
     """
-    from official_bert.commands.demonstration import say, say_title
+    from official_bert.commands.shared.demonstration import say, say_title
 
     say_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
     say(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")

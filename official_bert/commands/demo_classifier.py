@@ -55,7 +55,14 @@ def run(config: ClassifierDemoConfig) -> None:
     Raises:
       UserError: the folder is not the demo's, a command fails, or the accuracy is too low.
     """
-    from official_bert.commands.demonstration import demo_data, prepare_folder, run_command, run_python, say, say_title
+    from official_bert.commands.shared.demonstration import (
+        demo_data,
+        prepare_folder,
+        run_command,
+        run_python,
+        say,
+        say_title,
+    )
     from official_bert.training.results import read_results
 
     began = time.monotonic()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_corpus
+from official_bert.commands.shared.file_checks import check_corpus
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions

@@ -2,7 +2,7 @@
 
 import sys
 
-from official_bert.commands.file_checks import check_model
+from official_bert.commands.shared.file_checks import check_model
 from official_bert.options.command import Command
 from official_bert.options.model import ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options

@@ -2,7 +2,7 @@
 
 import os
 
-from official_bert.commands.file_checks import check_file, check_finetuning
+from official_bert.commands.shared.file_checks import check_file, check_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.classification.options import ClassifierConfig
 

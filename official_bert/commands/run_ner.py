@@ -1,6 +1,6 @@
 """`run_ner`: sentences with tags in; checkpoints, scores, predicted tags and an exported model out."""
 
-from official_bert.commands.file_checks import check_finetuning
+from official_bert.commands.shared.file_checks import check_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.tagging.options import TaggingConfig
 

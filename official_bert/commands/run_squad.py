@@ -1,6 +1,6 @@
 """`run_squad`: questions and texts in; checkpoints, answers, scores and an exported model out."""
 
-from official_bert.commands.file_checks import check_file, check_finetuning
+from official_bert.commands.shared.file_checks import check_file, check_finetuning
 from official_bert.options.command import Command
 from official_bert.tasks.question_answering.options import SquadConfig
 

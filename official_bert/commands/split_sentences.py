@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_corpus
+from official_bert.commands.shared.file_checks import check_corpus
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
 from official_bert.options.option import MAX_PARTS, option, options

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.file_checks import check_sentence_model
+from official_bert.commands.shared.file_checks import check_sentence_model
 from official_bert.options.command import Command
 from official_bert.options.option import layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions

@@ -1,5 +1,7 @@
 """The flags that name a model, and what stands on it."""
 
+from typing import ClassVar
+
 from official_bert.options.option import MAX_AXIS, Options, option, options
 from official_bert.options.text import TokenizerOptions
 
@@ -22,6 +24,7 @@ class ArchitectureOptions(Options):
 class ModelOptions(TokenizerOptions, ArchitectureOptions):
     """The flags that name a model."""
 
+    max_seq_length: ClassVar[int | None] = None  # a flag of the commands whose texts do not decide on the length
     init_checkpoint: str | None = option(None, "Checkpoint with the weights of the model.", required=True, is_path=True)
 
 

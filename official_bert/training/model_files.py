@@ -31,6 +31,7 @@ class ModelFlags(CheckpointFlags, Protocol):
     vocab_file: str | None
     spm_model_file: str | None
     text_settings: TextSettings
+    max_seq_length: int | None  # None where a text decides on the length
 
 
 def read_model_files(
@@ -49,7 +50,7 @@ def read_model_files(
     """
     bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
     bert_config.check_memory(flags.bert_config_file, for_training=for_training)
-    if hasattr(flags, "max_seq_length"):  # not where a text decides on the length
+    if flags.max_seq_length is not None:
         bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = read_tokenizer(flags)
     check_fits(tokenizer.vocabulary, bert_config, flags, is_trained=is_trained)

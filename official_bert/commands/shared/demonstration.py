@@ -11,7 +11,7 @@ from pathlib import Path
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 
-_DEMO_DATA = Path(__file__).parent.parent / "demo_data"
+_DEMO_DATA = Path(__file__).parents[2] / "demo_data"
 LINE_WIDTH = 100
 # A demo deletes files only in a folder that holds this one.
 MARKER = "made_by_a_demo"

@@ -32,7 +32,8 @@ def our_prediction(architecture, dtype):
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.encoders import EncoderOptions, create_encoder
+    from official_bert.modeling.encoder import create_encoder
+    from official_bert.modeling.encoder_options import EncoderOptions
 
     config = BertConfig(vocab_size=training_step.VOCABULARY, type_vocab_size=2, **architecture)
     encoder = create_encoder(config, EncoderOptions(dtype=dtype))

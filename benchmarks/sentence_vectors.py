@@ -36,8 +36,8 @@ from official_bert.data.feature_files import FeatureLayout, TextFeatures, featur
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.layout import padded_sequences
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.transformer import PaddedLayout
 from official_bert.tokenization import FullTokenizer
 
 BATCH_SIZE, MAX_SEQ_LENGTH, DEFAULT_LAYERS = 32, 128, (-1, -2, -3, -4)
@@ -79,8 +79,8 @@ def extractor_of(
     flags: argparse.Namespace, pooling: str, layers: tuple[int, ...], *, is_padded: bool = False
 ) -> FeatureExtractor:
     """An extractor as the script makes it, or, padded, one that computes what the reference's did."""
-    layout_maker = padded_sequences if is_padded else UnpaddedLayout.of
-    encoder = BertEncoder.from_checkpoint(flags.encoder_dir, layout_maker=layout_maker)
+    layout = PaddedLayout if is_padded else UnpaddedLayout
+    encoder = BertEncoder.from_checkpoint(flags.encoder_dir, layout=layout)
     tokenizer = FullTokenizer.from_folder(flags.encoder_dir)
     settings = ExtractionSettings(layers, pooling, MAX_SEQ_LENGTH)
     fixed_shape = (BATCH_SIZE, MAX_SEQ_LENGTH) if is_padded else None

@@ -91,7 +91,8 @@ def prepare_ours(flags: argparse.Namespace) -> None:
     from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
     from official_bert.config.bert_config import BertConfig
     from official_bert.modeling.classifier import ClassificationModel
-    from official_bert.modeling.encoders import FLAT, UNPADDED, create_encoder
+    from official_bert.modeling.encoder import create_encoder
+    from official_bert.modeling.encoder_options import FLAT, UNPADDED
     from official_bert.serving.lite import write_lite
     from official_bert.serving.saved_model import write_export
     from official_bert.tasks.classification.servable import ClassificationServable

@@ -38,7 +38,7 @@ def prepare(flags: argparse.Namespace) -> None:
     from official_bert.config.bert_config import BertConfig
     from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import BertEncoder
-    from official_bert.modeling.unpadding import UnpaddedLayout
+    from official_bert.modeling.encoder_options import UnpaddedLayout
     from official_bert.serving.saved_model import write_export
     from official_bert.tasks.classification.servable import ClassificationServable
     from official_bert.tokenization import FullTokenizer
@@ -51,7 +51,7 @@ def prepare(flags: argparse.Namespace) -> None:
         num_attention_heads=flags.hidden_size // 32,
         intermediate_size=4 * flags.hidden_size,
     )
-    model = ClassificationModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=2)
+    model = ClassificationModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=2)
     servable = ClassificationServable(
         model,
         config,

@@ -39,7 +39,7 @@ def our_step(architecture=ARCHITECTURE, batch=None, **options):
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.encoders import EncoderOptions
+    from official_bert.modeling.encoder_options import EncoderOptions
     from official_bert.tasks.pretraining.task import PretrainingTask
 
     batch = make_batch() if batch is None else batch

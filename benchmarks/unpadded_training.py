@@ -32,7 +32,7 @@ def finetuning_step(batch, **options):
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
-    from official_bert.modeling.encoders import EncoderOptions
+    from official_bert.modeling.encoder_options import EncoderOptions
     from official_bert.tasks.classification.task import ClassificationTask
 
     task = ClassificationTask(
@@ -50,10 +50,10 @@ def finetuning_step(batch, **options):
 
 
 def measure(side: str, work: str) -> None:
-    from official_bert.modeling.layout import padded_sequences
-    from official_bert.modeling.unpadding import UnpaddedLayout
+    from official_bert.modeling.encoder_options import UnpaddedLayout
+    from official_bert.modeling.transformer import PaddedLayout
 
-    options = {"layout_maker": UnpaddedLayout.of if side == "unpadded" else padded_sequences}
+    options = {"layout": UnpaddedLayout if side == "unpadded" else PaddedLayout}
     batch = make_batch(work)
     if work == "fine-tuning":
         step = finetuning_step(batch, **options)

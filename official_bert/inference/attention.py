@@ -11,8 +11,8 @@ from absl import logging
 from official_bert.checkpoints.loading import load_initial
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import is_of_encoder
-from official_bert.modeling.encoders import PLAIN, create_encoder
+from official_bert.modeling.encoder import create_encoder, is_of_encoder
+from official_bert.modeling.encoder_options import PLAIN
 from official_bert.serving.servable import SERVING_DEFAULT
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.servable import FilledMask, PretrainingServable, load_model, results

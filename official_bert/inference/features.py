@@ -13,11 +13,10 @@ from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.sequence_batches import SequenceFunction
-from official_bert.modeling.encoder import BertEncoder, is_of_encoder
-from official_bert.modeling.encoders import EncoderOptions, create_encoder
-from official_bert.modeling.layout import padded_sequences
+from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
+from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
 from official_bert.modeling.pooling import max_over_positions, mean_over_positions, weighted_mean_over_positions
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.sentences import ExtractionOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import JoinedSequence, join_texts, split_windows, truncate_pair
@@ -244,7 +243,7 @@ def load_encoder(
             EncoderOptions(
                 use_one_hot_embeddings=use_one_hot_embeddings,
                 # A TPU compiles for one shape, which the number of tokens is not.
-                layout_maker=padded_sequences if options.use_tpu else UnpaddedLayout.of,
+                layout=PaddedLayout if options.use_tpu else UnpaddedLayout,
                 dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
             ),
         )

@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.embedding import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoders import EncoderOptions
+from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.options.saved_flags import config_from_saved
 from official_bert.serving.run_export import export_run
 from official_bert.serving.servable import Servable

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from official_bert.inference import exports, finished_runs
 from official_bert.inference.embedding import TextEncoder
-from official_bert.modeling.encoders import UNPADDED
+from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support.errors import UserError, listed, plain_message
 from official_bert.tasks.registry import TASKS

@@ -11,7 +11,7 @@ import numpy as np
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoder_model import EncoderModel
+from official_bert.modeling.heads import EncoderModel
 from official_bert.support import writing
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.registry import TASKS, TaskRow

@@ -8,11 +8,10 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.tensor_names import FEATURES
-from official_bert.modeling.bilstm import LINEAR, bilstm_layers, width_after
-from official_bert.modeling.blocks import Dropout, OutputProjection
-from official_bert.modeling.encoder_model import EncoderModel
-from official_bert.modeling.inputs import completed, named_inputs
-from official_bert.modeling.model import Encoder
+from official_bert.modeling.blocks import Dropout
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
+from official_bert.modeling.model import completed, named_inputs
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
 from official_bert.support.errors import UserError
 
@@ -33,7 +32,7 @@ class ClassificationModel(EncoderModel):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: BertEncoder,
         *,
         num_outputs: int,
         window_length: int | None = None,

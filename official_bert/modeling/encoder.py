@@ -1,4 +1,23 @@
-"""`BertEncoder`: ids in, every intermediate result out, by name."""
+"""`BertEncoder`: ids in, every intermediate result out, by name. This file reads from top to bottom.
+
+Its layers are in `transformer`, the small parts in `blocks`, and what it may be called with in `model`.
+
+What is notable about the model:
+
+- Three embeddings are added up: of words, of positions (learned, up to `max_position_embeddings`), and of segments,
+  which tell the two texts of a pair apart.
+- Layer normalization comes after each residual sum ("post-norm") and after the embeddings, with an epsilon of 1e-12.
+- All projections have a bias, those to query, key and value included.
+- The feed-forward half is four times as wide; its GELU is the tanh form, as the released models were trained with.
+- Padding is masked by adding -10000 to the attention scores, not minus infinity, so that no row is without a sum.
+- Training drops out attention probabilities, too, and so whole positions from the view of others.
+- Weights start as a truncated normal of a small deviation, mostly 0.02.
+- `pooled_output` is a tanh projection of the last layer at [CLS]; next-sentence prediction trains it.
+- The word embeddings are the output weights of masked-LM prediction, too; see `pretraining`.
+- The path of a variable is its name in the reference's checkpoints, and its shape the shape there; attributes and name
+  scopes are nested for that.
+- Softmax, normalization and logits are float32 under every dtype policy.
+"""
 
 from typing import Any
 
@@ -7,13 +26,11 @@ from keras import ops
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.albert import SharedStack
-from official_bert.modeling.blocks import Configured, dense
-from official_bert.modeling.embeddings import Embeddings
-from official_bert.modeling.inputs import completed, named_inputs, refuse_within_sequential
-from official_bert.modeling.layout import LayoutMaker, padded_sequences
-from official_bert.modeling.masks import attention_bias, last_real_position
-from official_bert.modeling.model import TokenModel
-from official_bert.modeling.transformer import TransformerStack
+from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, dense, initializer
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
+from official_bert.modeling.model import TokenModel, completed, named_inputs, refuse_within_sequential
+from official_bert.modeling.transformer import PaddedLayout, TransformerStack
+from official_bert.support.errors import UserError
 
 _SCOPE = "bert"  # what the names of an encoder's variables begin with in a checkpoint
 
@@ -23,26 +40,9 @@ def is_of_encoder(name: str) -> bool:
     return name.startswith(f"{_SCOPE}/")
 
 
-@keras.saving.register_keras_serializable(package="official_bert")
-class Pooler(Configured, keras.layers.Layer):
-    """A vector for the whole sequence: a tanh projection of one of its vectors, mostly that at [CLS]."""
-
-    def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
-        """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
-        super().__init__(config, name=name, **kwargs)
-        self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, activation="tanh")
-
-    def build(self, input_shape=None):
-        """Creates the variables."""
-        self.dense.build((None, self.config.hidden_size))
-
-    def compute_output_shape(self, input_shape):
-        """(B, D), as it came."""
-        return tuple(input_shape)
-
-    def call(self, first):
-        """Maps vectors, one of each sequence, float [B, D], to float [B, D]."""
-        return self.dense(first)
+def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
+    """Makes the encoder of an architecture, which computes as the options say."""
+    return BertEncoder(config, **vars(options))
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -61,7 +61,7 @@ class BertEncoder(Configured, TokenModel):
         config: BertConfig,
         *,
         use_one_hot_embeddings: bool = False,
-        layout_maker: LayoutMaker = padded_sequences,
+        layout: Any = PaddedLayout,
         recompute_layers: bool = False,
         name: str = _SCOPE,
         trainable: bool = True,
@@ -72,8 +72,8 @@ class BertEncoder(Configured, TokenModel):
         Args:
           config: the architecture.
           use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
-          layout_maker: how the layers lay out a batch; what is returned at padding may depend on it. It changes the
-            speed alone, and is no part of what Keras stores.
+          layout: how the vectors of a batch lie in the layers, `PaddedLayout` or a class of `encoder_options`; what is
+            returned at padding may depend on it. It changes the speed alone, and is no part of what Keras stores.
           recompute_layers: whether training computes the activations of each layer again in the backward pass, and
             stores only what enters it; no part of what Keras stores either.
           name: the first part of the variables' paths; "bert" in checkpoints.
@@ -81,12 +81,11 @@ class BertEncoder(Configured, TokenModel):
           **kwargs: see `keras.Model`: dtype.
         """
         super().__init__(config, name=name, **kwargs)
-        self._use_one_hot_embeddings, self._layout_maker = use_one_hot_embeddings, layout_maker
+        self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
         self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy)
         stack = SharedStack if config.is_albert else TransformerStack
         self.transformer = stack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
         self.pooler = Pooler(config, dtype=self.dtype_policy)
-        self._at_inference: tuple[Any, LayoutMaker] | None = None
         self.build_for_any_length()
         self.trainable = trainable  # only when the parts are there does it reach them
 
@@ -152,17 +151,6 @@ class BertEncoder(Configured, TokenModel):
         """The arguments of the constructor, but for what concerns speed and memory alone."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
-    def replace_at_inference(self, stack: Any, layout_maker: LayoutMaker) -> None:
-        """Lets something else compute the layers at inference; training, and what Keras stores, stay as they are.
-
-        Attention probabilities may then be missing from the results.
-
-        Args:
-          stack: called as `TransformerStack`, of which it has `num_heads`.
-          layout_maker: makes the layouts that it works in.
-        """
-        self._at_inference = (stack, layout_maker)
-
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
         refuse_within_sequential(self)
@@ -187,15 +175,14 @@ class BertEncoder(Configured, TokenModel):
             pooled_output: float [B, D].
             encoder_layers: list of L float [B, S, D], first layer first.
             embedding_output: float [B, S, D], what enters the first layer.
-            attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`, and
-              where `replace_at_inference` was given a stack without them.
+            attention_probabilities: list of L float [B, N, S, S]; of None in training with `recompute_layers`.
 
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are not these.
         """
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
-        stack, embedding_output, bias, layout = self._begin(inputs, training)
-        layers = stack(layout.pack(embedding_output), bias, layout=layout, training=training)
+        embedding_output, bias, layout = self._begin(inputs, training)
+        layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
         last = layers[-1].context
         pooled_output = self.pooler(self._last_read(last, inputs) if self.config.is_left_to_right else last[:, 0])
@@ -230,16 +217,155 @@ class BertEncoder(Configured, TokenModel):
         inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
         if self.config.is_left_to_right:
             return self(**inputs, training=training)["pooled_output"]
-        stack, embedding_output, bias, layout = self._begin(inputs, training)
-        layers = stack(layout.pack(embedding_output), bias, layout=layout, first_only=True, training=training)
+        x, bias, layout = self._begin(inputs, training)
+        layers = self.transformer(layout.pack(x), bias, layout=layout, first_only=True, training=training)
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
     def _begin(self, inputs, training):
-        """Gives the layers, what enters the first of them, float [B, S, D], the attention bias, and the layout."""
-        stack, layout_maker = self.transformer, self._layout_maker
-        if self._at_inference and not training:
-            stack, layout_maker = self._at_inference
+        """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)  # [B, S, E]
-        layout = layout_maker(inputs["input_mask"], stack.num_heads)
+        layout = self.layout.of(inputs["input_mask"], self.transformer.num_heads)
         bias = attention_bias(inputs["input_mask"], is_left_to_right=self.config.is_left_to_right)
-        return stack, self.transformer.project(embedded), bias, layout
+        return self.transformer.project(embedded), bias, layout
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class Embeddings(Configured, keras.layers.Layer):
+    """The three embedding tables, layer normalization and dropout.
+
+    Attributes:
+      word_embeddings: variable [V, E]; the masked-LM head shares it. E is D but for ALBERT.
+    Source: BERT paper, figure 2.
+    """
+
+    def __init__(self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs):
+        """Creates the parts.
+
+        Args:
+          config: the architecture.
+          use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
+          name: the layer's.
+          **kwargs: see `keras.layers.Layer`.
+        """
+        super().__init__(config, name=name, **kwargs)
+        self._use_one_hot_embeddings = use_one_hot_embeddings
+        self.layer_norm = LayerNorm(dtype=self.dtype_policy)
+        self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        """Creates the tables."""
+        config = self.config
+        self.word_embeddings = self._table("word_embeddings", config.vocab_size)
+        self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
+        self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
+        self.layer_norm.build((None, None, config.embedding_width))
+
+    def _table(self, name: str, rows: int):
+        config = self.config
+        return self.add_weight(
+            name=name,
+            shape=(rows, config.embedding_width),
+            initializer=initializer(config.initializer_range),
+            autocast=False,  # the gradient of a common word is a sum of thousands of terms, too many for bfloat16
+        )
+
+    def compute_output_shape(self, input_shape):
+        """(B, S) to (B, S, E); the errors are those of `call`."""
+        self._check_shape(input_shape)
+        return (*input_shape, self.config.embedding_width)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
+
+    def call(self, input_ids, segment_ids, training=False):
+        """Looks up and adds the embeddings.
+
+        Args:
+          input_ids: int32 [B, S].
+          segment_ids: int32 [B, S].
+          training: whether to drop out.
+
+        Returns:
+          float [B, S, E].
+
+        Raises:
+          UserError: `input_ids` is not of rank 2, or has more positions than the model.
+        """
+        self._check_shape(input_ids.shape)
+        if self._use_one_hot_embeddings:
+            words = _one_hot_lookup(self.word_embeddings, input_ids)
+        else:
+            words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, E]
+        if training or self._use_one_hot_embeddings:  # a handful of rows, to which gradients come faster by multiplying
+            segments = _one_hot_lookup(self.token_type_embeddings, segment_ids)
+        else:
+            segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)  # [B, S, E]
+        positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, E]
+        return self.dropout(self.layer_norm(words + segments + positions), training=training)
+
+    def _check_shape(self, shape) -> None:
+        """Raises for ids that the tables do not fit; a length that is not known yet passes."""
+        if len(shape) != 2:
+            raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
+        limit = self.config.max_position_embeddings
+        if shape[1] is not None and shape[1] > limit:
+            raise UserError(
+                f"input_ids has {shape[1]} positions, the model has max_position_embeddings={limit}; cut the sequences "
+                "to that length"
+            )
+
+
+def _one_hot_lookup(table, ids):
+    return ops.matmul(ops.one_hot(ids, table.shape[0], dtype=table.dtype), table)  # [B, S, E]
+
+
+MASKED_SCORE = -10000.0  # reference value; far below any score, and finite
+
+
+def attention_bias(input_mask, *, is_left_to_right: bool = False):
+    """Turns a padding mask into a term of the attention scores.
+
+    Args:
+      input_mask: int32 [B, T], 1 for a real position and 0 for padding.
+      is_left_to_right: whether a position may look only at itself and those before it.
+
+    Returns:
+      float32 [B, 1, 1, T], or [B, 1, T, T] left to right: 0 where a position may be looked at, -10000 at padding and at
+      later positions; broadcasts over heads and over the positions that look.
+    """
+    bias = (1.0 - ops.cast(input_mask, "float32")) * MASKED_SCORE  # [B, T]
+    bias = bias[:, None, None, :]  # [B, 1, 1, T]
+    if not is_left_to_right:
+        return bias
+    positions = ops.arange(ops.shape(input_mask)[1])
+    is_later = ops.cast(positions[None, :] > positions[:, None], "float32")  # [T, T]
+    return ops.minimum(bias, is_later * MASKED_SCORE)  # [B, 1, T, T]
+
+
+def last_real_position(input_mask):
+    """The last position that is no padding: int32 [B, T] to int32 [B]; 0 where there is none."""
+    positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
+    return ops.max(ops.cast(input_mask, "int32") * positions, axis=1)
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class Pooler(Configured, keras.layers.Layer):
+    """A vector for the whole sequence: a tanh projection of one of its vectors, mostly that at [CLS]."""
+
+    def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
+        """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
+        super().__init__(config, name=name, **kwargs)
+        self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, activation="tanh")
+
+    def build(self, input_shape=None):
+        """Creates the variables."""
+        self.dense.build((None, self.config.hidden_size))
+
+    def compute_output_shape(self, input_shape):
+        """(B, D), as it came."""
+        return tuple(input_shape)
+
+    def call(self, first):
+        """Maps vectors, one of each sequence, float [B, D], to float [B, D]."""
+        return self.dense(first)

@@ -6,11 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from official_bert.modeling.bilstm import LINEAR, bilstm_layers, width_after
-from official_bert.modeling.blocks import OutputProjection
-from official_bert.modeling.encoder_model import EncoderModel
-from official_bert.modeling.inputs import completed, named_inputs
-from official_bert.modeling.model import Encoder
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
+from official_bert.modeling.model import completed, named_inputs
 
 HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
 
@@ -23,7 +21,7 @@ class SpanModel(EncoderModel):
     """
 
     def __init__(
-        self, encoder: Encoder, *, head: str = LINEAR, lstm_units: int | None = None, name: str = "span", **kwargs
+        self, encoder: BertEncoder, *, head: str = LINEAR, lstm_units: int | None = None, name: str = "span", **kwargs
     ):
         """Creates the head under the names of the reference's checkpoints.
 

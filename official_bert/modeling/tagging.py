@@ -7,12 +7,11 @@ import keras
 from keras import ops
 
 from official_bert.config.tensor_names import FEATURES
-from official_bert.modeling.bilstm import LINEAR, bilstm_layers, width_after
-from official_bert.modeling.blocks import Dropout, OutputProjection
+from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
-from official_bert.modeling.encoder_model import EncoderModel
-from official_bert.modeling.inputs import completed, named_inputs
-from official_bert.modeling.model import Encoder
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
+from official_bert.modeling.model import completed, named_inputs
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
 
 
@@ -29,7 +28,7 @@ class TaggingModel(EncoderModel):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: BertEncoder,
         *,
         num_outputs: int,
         feature_layers: str = LAST,

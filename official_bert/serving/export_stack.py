@@ -9,17 +9,18 @@ This is tensor parallelism between cores (Megatron-LM, section 3): each part add
 parts for itself, as every device does there, rather than wait until another core has done so.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from official_bert.modeling.attention import AttentionOutput, attend
 from official_bert.modeling.blocks import ResidualOutput, normalize
-from official_bert.modeling.transformer import TransformerLayer, TransformerStack
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.transformer import AttentionOutput, TransformerLayer, TransformerStack, attend
 
 # B: sequences, S: positions, T: tokens, D = N * H, n = N / parts heads of a part, d = n * H, i = I / parts.
 
@@ -87,6 +88,7 @@ class ExportStack:
 
     Attributes:
       num_heads: n.
+      project: see `TransformerStack`.
     """
 
     def __init__(self, stack: TransformerStack, num_parts: int):
@@ -96,7 +98,7 @@ class ExportStack:
           stack: the layers.
           num_parts: number of parts, which divides the heads and the width of the feed-forward layers.
         """
-        self.num_heads = stack.num_heads // num_parts
+        self.num_heads, self.project = stack.num_heads // num_parts, stack.project
         self._num_parts = num_parts
         layers = list(dict.fromkeys(stack.layers))
         self._numbers = [layers.index(layer) for layer in stack.layers]  # those that share weights are one
@@ -104,6 +106,16 @@ class ExportStack:
         self._activation = layers[0].intermediate.dense.activation
         parts = zip(*(part for layer in layers for part in _kernels(layer, num_parts)), strict=True)
         self._kernels = _Kernels(*(tf.Variable(np.stack(arrays), trainable=False) for arrays in parts))
+
+    @contextlib.contextmanager
+    def in_place_of_layers(self, encoder: BertEncoder) -> Iterator[None]:
+        """Within it, the encoder computes with this, and not with the layers that it has."""
+        own = encoder.transformer, encoder.layout
+        encoder.transformer, encoder.layout = self, ServedLayout
+        try:
+            yield
+        finally:
+            encoder.transformer, encoder.layout = own
 
     def __call__(self, x, bias, *, layout: ServedLayout, first_only=False, training=False):
         """Transforms sequences; see `TransformerStack.call`. The outputs have no probabilities, and none drops out."""

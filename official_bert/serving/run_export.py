@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import FLAT, UNPADDED
+from official_bert.modeling.encoder_options import FLAT, UNPADDED
 from official_bert.options.training import TrainingOptions
 from official_bert.serving.lite import write_lite
 from official_bert.serving.saved_model import write_export

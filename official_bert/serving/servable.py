@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
-from official_bert.modeling.model import Encoder
-from official_bert.serving.export_stack import ExportStack, ServedLayout
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.serving.export_stack import ExportStack
 from official_bert.tokenization import Tokenizer, vocab
 from official_bert.tokenization.graph import make_graph_tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES
@@ -74,7 +74,7 @@ class Servable(tf.Module):
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> BertEncoder:
         """The model's encoder."""
         return self._encoder()
 
@@ -101,8 +101,14 @@ class Servable(tf.Module):
         Args:
           num_parts: number of parts of each layer; see `BertConfig.export_parts`.
         """
-        encoder = self._encoder()
-        encoder.replace_at_inference(ExportStack(encoder.transformer, num_parts), ServedLayout.of)
+        encoder, run_model = self._encoder(), self._run_model
+        stack = ExportStack(encoder.transformer, num_parts)
+
+        def run_in_parts(inputs: Tensors) -> Tensors:
+            with stack.in_place_of_layers(encoder):
+                return run_model(inputs)
+
+        self._run_model = run_in_parts
 
     def sample_texts(self, num_pieces: int) -> Sequence[str]:
         """Makes texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""

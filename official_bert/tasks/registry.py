@@ -17,7 +17,7 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoders import UNPADDED, EncoderOptions
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel

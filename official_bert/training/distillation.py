@@ -11,9 +11,8 @@ from official_bert.checkpoints.pretrained import load_pretrained, open_pretraine
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.data.schema import Field
-from official_bert.modeling.encoder import is_of_encoder
-from official_bert.modeling.encoders import EncoderOptions, create_encoder
-from official_bert.modeling.model import Encoder
+from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
+from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.support.errors import UserError
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
 from official_bert.training.task import Task, WeightedSum
@@ -154,7 +153,7 @@ class HiddenStateTask(TaughtTask):
         self._teacher_layers = teacher_layers
         self._dtype = dtype
 
-    def _load_teacher(self) -> Encoder:
+    def _load_teacher(self) -> BertEncoder:
         teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
         arrays, _ = open_pretrained(self._teacher_checkpoint, self._teacher_config, parameter="teacher")
         load_pretrained(arrays, teacher.checkpoint_variables(), required=is_of_encoder)

@@ -6,8 +6,8 @@ import keras
 
 from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.modeling.blocks import dense
-from official_bert.modeling.encoder_model import EncoderModel
-from official_bert.modeling.inputs import completed, named_inputs
+from official_bert.modeling.heads import EncoderModel
+from official_bert.modeling.model import completed, named_inputs
 
 
 class OutputsAndLayers(NamedTuple):

@@ -11,9 +11,8 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import config_beside, latest_checkpoint, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.token_budget import TokenBudget
-from official_bert.modeling.encoders import EncoderOptions
-from official_bert.modeling.layout import padded_sequences
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
+from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, locks, writing
@@ -77,7 +76,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
     return EncoderOptions(
         use_one_hot_embeddings=config.use_tpu,
         dtype=dtype_policy(config.mixed_precision, use_tpu=config.use_tpu),
-        layout_maker=UnpaddedLayout.of if config.unpad else padded_sequences,
+        layout=UnpaddedLayout if config.unpad else PaddedLayout,
         recompute_layers=config.gradient_checkpointing,
     )
 

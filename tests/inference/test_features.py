@@ -10,7 +10,7 @@ from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import Bm25Weights
 from official_bert.inference.features import ExtractionSettings, FeatureExtractor
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.strategy import mirrored_strategy
@@ -28,7 +28,7 @@ def plain(model_dir):
 
 @pytest.fixture(scope="module")
 def unpadded(model_dir):
-    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout_maker=UnpaddedLayout.of)
+    return BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout=UnpaddedLayout)
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_several_devices_and_fixed_shapes_give_the_same(plain, unpadded, tokeniz
     expected = extracted(unpadded, tokenizer)
     strategy = mirrored_strategy("CPU", 2)
     with strategy.scope():
-        mirrored = BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout_maker=UnpaddedLayout.of)
+        mirrored = BertEncoder.from_checkpoint(model_dir / "bert_model.ckpt", layout=UnpaddedLayout)
     for found in (
         extracted(mirrored, tokenizer, strategy=strategy),
         extracted(plain, tokenizer, fixed_shape=(4, 64)),

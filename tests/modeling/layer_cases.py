@@ -12,16 +12,20 @@ import numpy as np
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.albert import SharedLayer, SharedStack
-from official_bert.modeling.attention import AttentionBlock, SelfAttention
-from official_bert.modeling.blocks import LayerNorm, OutputProjection, ResidualOutput
+from official_bert.modeling.blocks import LayerNorm, ResidualOutput
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.embeddings import Embeddings
-from official_bert.modeling.encoder import BertEncoder, Pooler
-from official_bert.modeling.masked_lm import MaskedLmHead
-from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.encoder import BertEncoder, Embeddings, Pooler
+from official_bert.modeling.heads import OutputProjection
+from official_bert.modeling.pretraining import MaskedLmHead, PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.modeling.transformer import Intermediate, TransformerLayer, TransformerStack
+from official_bert.modeling.transformer import (
+    AttentionBlock,
+    Intermediate,
+    SelfAttention,
+    TransformerLayer,
+    TransformerStack,
+)
 
 # Every size another number, so that no two dimensions can be exchanged unseen.
 B, S, P, D, I, V = 2, 7, 3, 12, 20, 30  # noqa: E741
@@ -36,7 +40,7 @@ CONFIG = BertConfig(
 )
 ALBERT = dataclasses.replace(CONFIG, embedding_size=5, num_hidden_groups=2, inner_group_num=2)
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
-NOT_STORED = {"layout_maker", "recompute_layers"}  # they change speed and memory alone
+NOT_STORED = {"layout", "recompute_layers"}  # they change speed and memory alone
 UNTRAINED = "key/bias"  # it adds the same to all scores of a row, which softmax does not see
 
 

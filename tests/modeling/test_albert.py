@@ -1,5 +1,6 @@
 """ALBERT: names of variables, which layers share them, and that it computes what a BERT of the same weights does."""
 
+import contextlib
 import dataclasses
 
 import keras
@@ -8,12 +9,11 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.encoders import EncoderOptions, create_encoder
+from official_bert.modeling.encoder import BertEncoder, create_encoder
+from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.transformer import TransformerStack
-from official_bert.modeling.unpadding import UnpaddedLayout
-from official_bert.serving.export_stack import ExportStack, ServedLayout
+from official_bert.serving.export_stack import ExportStack
 
 V, E, D, I = 50, 8, 24, 48  # noqa: E741
 CONFIG = BertConfig(
@@ -170,17 +170,17 @@ def test_every_way_of_computing_gives_the_same_numbers():
     expected = encoder(*INPUTS)
     np.testing.assert_allclose(encoder.pool(*INPUTS), expected["pooled_output"], atol=1e-6)
     options = {
-        "unpadded": {"layout_maker": UnpaddedLayout.of},
+        "unpadded": {"layout": UnpaddedLayout},
         "one-hot": {"use_one_hot_embeddings": True},
         "parts": {},
     }
     for name, given in options.items():
         other = randomized(create_encoder(CONFIG, EncoderOptions(**given)))
-        if name == "parts":
-            other.replace_at_inference(ExportStack(other.transformer, 3), ServedLayout.of)
-        found = other(*INPUTS)
+        in_parts = ExportStack(other.transformer, 3).in_place_of_layers(other)
+        with in_parts if name == "parts" else contextlib.nullcontext():
+            found, pooled = other(*INPUTS), other.pool(*INPUTS)
         np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-5, err_msg=name)
-        np.testing.assert_allclose(other.pool(*INPUTS), expected["pooled_output"], atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(pooled, expected["pooled_output"], atol=1e-5, err_msg=name)
         for layer, other_layer in zip(found["encoder_layers"], expected["encoder_layers"], strict=True):
             np.testing.assert_allclose(layer[MASK == 1], other_layer[MASK == 1], atol=2e-5, err_msg=name)
 

@@ -1,5 +1,6 @@
 """Attention from left to right: what comes later changes nothing."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.layout import padded_sequences
-from official_bert.modeling.unpadding import UnpaddedLayout
-from official_bert.serving.export_stack import ExportStack, ServedLayout
+from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.transformer import PaddedLayout
+from official_bert.serving.export_stack import ExportStack
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
@@ -20,8 +21,8 @@ MASK = (np.arange(12) < LENGTHS[:, np.newaxis]).astype(np.int32)
 IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)
 
 
-def random_encoder(config=CONFIG, layout_maker=padded_sequences, **options):
-    encoder = BertEncoder(config, layout_maker=layout_maker, **options)
+def random_encoder(config=CONFIG, layout=PaddedLayout, **options):
+    encoder = BertEncoder(config, layout=layout, **options)
     rng = np.random.default_rng(1)
     for variable in encoder.weights:
         if variable.dtype == "float32":
@@ -71,12 +72,12 @@ def test_the_pooler_reads_the_last_real_position(encoder, encoded):
 
 @pytest.mark.parametrize("num_parts", [1, 2])
 def test_other_ways_of_computing_give_the_same_numbers(encoded, num_parts):
-    other = random_encoder(layout_maker=UnpaddedLayout.of)
-    if num_parts > 1:
-        other.replace_at_inference(ExportStack(other.transformer, num_parts), ServedLayout.of)
-    found = other(IDS, MASK)
+    other = random_encoder(layout=UnpaddedLayout)
+    in_parts = ExportStack(other.transformer, num_parts).in_place_of_layers(other)
+    with in_parts if num_parts > 1 else contextlib.nullcontext():
+        found, pooled = other(IDS, MASK), other.pool(IDS, MASK)
     np.testing.assert_allclose(found["pooled_output"], encoded["pooled_output"], atol=1e-5)
-    np.testing.assert_allclose(other.pool(IDS, MASK), encoded["pooled_output"], atol=1e-5)
+    np.testing.assert_allclose(pooled, encoded["pooled_output"], atol=1e-5)
     for layer, expected in zip(found["encoder_layers"], encoded["encoder_layers"], strict=True):
         np.testing.assert_allclose(layer[MASK == 1], expected[MASK == 1], atol=1e-5)
 

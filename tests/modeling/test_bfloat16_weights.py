@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.bilstm import BILSTM
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import UnpaddedLayout
+from official_bert.modeling.heads import BILSTM
 from official_bert.modeling.pooling import WEIGHTED_SUM
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.modeling.unpadding import UnpaddedLayout
 
 CONFIG = BertConfig(
     vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
@@ -40,8 +40,7 @@ def test_outputs_are_float32_and_near_those_of_float32_weights(name):
     if name == "pretraining":
         batch["masked_lm_positions"] = np.array([[1, 2], [3, 4], [5, 6]])
     one, two = (
-        MODELS[name](BertEncoder(CONFIG, layout_maker=UnpaddedLayout.of, dtype=dtype))
-        for dtype in ("float32", "bfloat16")
+        MODELS[name](BertEncoder(CONFIG, layout=UnpaddedLayout, dtype=dtype)) for dtype in ("float32", "bfloat16")
     )
     for wide, narrow in zip(one.weights, two.weights, strict=True):
         narrow.assign(wide)

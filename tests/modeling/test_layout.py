@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import FLAT, PLAIN, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import FLAT, PLAIN
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48,

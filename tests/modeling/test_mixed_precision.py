@@ -9,8 +9,7 @@ from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.embeddings import Embeddings
-from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder import BertEncoder, Embeddings
 from official_bert.modeling.pooling import WEIGHTED_SUM, mean_over_positions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import EncoderOptions, create_encoder
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
@@ -44,7 +44,7 @@ def loss_and_gradients(encoder, seed, compiled):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "compiled"),
-    [({}, False), ({}, True), ({"dtype": "mixed_bfloat16"}, True), ({"layout_maker": UnpaddedLayout.of}, True)],
+    [({}, False), ({}, True), ({"dtype": "mixed_bfloat16"}, True), ({"layout": UnpaddedLayout}, True)],
     ids=["eager", "compiled", "bfloat16", "unpadded"],
 )
 def test_losses_and_gradients_stay_the_same(options, compiled):

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder_options import UnpaddedLayout
 
 TOLERANCE = 1e-6
 
@@ -18,7 +18,7 @@ def encoders():
         vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=3, intermediate_size=48,
         max_position_embeddings=20, type_vocab_size=2,
     )  # fmt: skip
-    padded, unpadded = BertEncoder(config), BertEncoder(config, layout_maker=UnpaddedLayout.of)
+    padded, unpadded = BertEncoder(config), BertEncoder(config, layout=UnpaddedLayout)
     rng = np.random.default_rng(1)
     for variable, other in zip(padded.weights, unpadded.weights, strict=True):
         if variable.dtype == "float32":

@@ -14,7 +14,7 @@ from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.unpadding import UnpaddedLayout
+from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.serving.saved_model import write_export
 from official_bert.serving.servable import TEXT
 from official_bert.tasks.classification.servable import ClassificationServable
@@ -39,7 +39,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def servable(model_dir, vocab_file):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    model = ClassificationModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=3)
+    model = ClassificationModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=3)
     load_whole(str(GOLDEN / "classifier" / "model.ckpt"), model.trainable_variables, "--init_checkpoint")
     return ClassificationServable(
         model,

@@ -10,9 +10,10 @@ import tensorflow as tf
 from official_bert.commands import run_classifier
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
-from official_bert.modeling.bilstm import BILSTM
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoders import FLAT, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import FLAT
+from official_bert.modeling.heads import BILSTM
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.lite import write_lite

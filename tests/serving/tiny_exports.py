@@ -5,10 +5,10 @@ import tensorflow as tf
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.serving.saved_model import write_export
 from official_bert.tasks.classification.servable import ClassificationServable
 from official_bert.tasks.pretraining.servable import PretrainingServable
@@ -56,7 +56,7 @@ def write_tiny_export(folder, task, *, bert_config_file, vocab_file, seed=1):
     """Writes the next version of a model of random weights into a folder; returns the version's folder."""
     config = BertConfig.from_json_file(bert_config_file)
     tf.keras.utils.set_random_seed(seed)
-    encoder = BertEncoder(config, layout_maker=UnpaddedLayout.of)
+    encoder = BertEncoder(config, layout=UnpaddedLayout)
     model, servable = TASKS[task](encoder, config=config, tokenizer=FullTokenizer(vocab_file))
     for variable in model.trainable_variables:  # large enough for the texts to matter
         variable.assign(variable + tf.random.normal(variable.shape, stddev=0.1))

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import EncoderOptions
+from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tasks.question_answering.records import TRAINING_SCHEMA

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import PLAIN
+from official_bert.modeling.encoder_options import PLAIN
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.training.distillation import (

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import load_initial, restore, restore_present
-from official_bert.modeling.encoders import EncoderOptions
+from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.training.loss_scale import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale
 from official_bert.training.step import TrainingSteps
 from tests.training.trajectory import golden_batches, golden_plan, golden_task, golden_trajectory

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.modeling.encoders import PLAIN, UNPADDED, EncoderOptions
+from official_bert.modeling.encoder_options import PLAIN, UNPADDED, EncoderOptions
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.task import QuestionAnsweringTask
 from official_bert.training.loop import Trainer
@@ -67,7 +67,7 @@ def test_padding_competes_in_the_loss_of_question_answering_only_where_it_is_com
     [pytest.param("classification", PLAIN, id="padded"), *(pytest.param(name, UNPADDED, id=name) for name in TASKS)],
 )
 def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
-    recomputing = EncoderOptions(layout_maker=options.layout_maker, recompute_layers=True)
+    recomputing = EncoderOptions(layout=options.layout, recompute_layers=True)
     batch = batch_of(name)
     (expected, sums), (found, other_sums) = (gradients(TASKS[name](each), batch) for each in (options, recomputing))
     np.testing.assert_allclose(other_sums["loss"], sums["loss"], rtol=1e-6)

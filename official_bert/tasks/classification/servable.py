@@ -10,7 +10,8 @@ from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.graph_joining import join_windows, truncate_and_join
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.classification.datasets.choice import configured_dataset, reads_pairs
 from official_bert.tasks.classification.options import ClassifierConfig

@@ -12,7 +12,8 @@ from official_bert.config.tensor_names import FEATURES
 from official_bert.data.schema import Field, RecordSchema
 from official_bert.metrics.classification import METRICS
 from official_bert.modeling.classifier import ClassificationModel
-from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD
 from official_bert.tasks.classification.records import IS_REAL_FIELD, LABEL_FIELDS, classification_schema
 from official_bert.training.distillation import TEACHER_LOGITS, soft_binary_cross_entropy, soft_cross_entropy

@@ -7,7 +7,8 @@ import tensorflow as tf
 from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained
 from official_bert.checkpoints.state_file import folders_of
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask

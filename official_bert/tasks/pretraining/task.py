@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.tasks.pretraining.records import PRETRAINING_SCHEMA
 from official_bert.training.distillation import soft_cross_entropy

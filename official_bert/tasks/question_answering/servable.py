@@ -13,7 +13,8 @@ import tensorflow as tf
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.graph_joining import Parts, join_parts
-from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.span import SpanModel
 from official_bert.serving.servable import (
     WINDOWS_IN_A_BATCH,

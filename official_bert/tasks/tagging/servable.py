@@ -14,7 +14,8 @@ from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.metrics.tagging import find_entities, has_entities
-from official_bert.modeling.encoders import UNPADDED, EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import (
     Servable,

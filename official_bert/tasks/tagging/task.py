@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.schema import Field, RecordSchema
-from official_bert.modeling.encoders import PLAIN, EncoderOptions, create_encoder
+from official_bert.modeling.encoder import create_encoder
+from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_SCHEMA
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy

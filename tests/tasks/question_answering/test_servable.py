@@ -13,8 +13,8 @@ from official_bert.checkpoints.loading import load_initial
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.span import SpanModel
-from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA
 from official_bert.support.errors import UserError
@@ -51,7 +51,7 @@ def config(one_layer_config_file):
 
 @pytest.fixture(scope="module")
 def model(config):
-    model = SpanModel(BertEncoder(config, layout_maker=UnpaddedLayout.of))
+    model = SpanModel(BertEncoder(config, layout=UnpaddedLayout))
     load_initial(str(GOLDEN / "squad" / "model.ckpt"), model.trainable_variables, required=lambda name: True)
     return model
 

@@ -15,8 +15,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.metrics.tagging import find_entities
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.tagging import TaggingModel
-from official_bert.modeling.unpadding import UnpaddedLayout
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
 from official_bert.tasks.tagging.options import TaggingConfig
@@ -52,7 +52,7 @@ def config(one_layer_config_file):
 def model(config):
     """A tagger of random weights, large enough for its tags to differ."""
     tf.keras.utils.set_random_seed(3)
-    model = TaggingModel(BertEncoder(config, layout_maker=UnpaddedLayout.of), num_outputs=len(TAGS))
+    model = TaggingModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=len(TAGS))
     for variable in model.trainable_variables:
         if variable.path.startswith("tagging/"):
             variable.assign(tf.random.normal(variable.shape, seed=5))

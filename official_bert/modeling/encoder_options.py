@@ -1,18 +1,64 @@
-"""Leaves padding out of the computation: the tokens of all sequences of a batch are stored one after another.
+"""Ways of computing an encoder that change its speed and its memory, but no number; none is part of the architecture.
 
-Everything but attention treats each position on its own, so a batch costs what its tokens cost, without padding. Their
-number differs from batch to batch, which TensorFlow handles well on CPU and GPU; XLA and TPUs need fixed shapes.
+Padding can be left out: the tokens of all sequences of a batch are then stored one after another. Everything but
+attention treats each position on its own, so a batch costs what its tokens cost. Their number differs from batch to
+batch, which TensorFlow handles well on CPU and GPU; XLA and TPUs need fixed shapes.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 from keras import ops
+
+from official_bert.modeling.transformer import PaddedLayout
+
+# B: sequences, S: positions, T: tokens, N: heads, H: head width, D = N * H.
+
+
+class FlatLayout(NamedTuple):
+    """The vectors are float [B * S, D], so that a linear layer is one product of two matrices whatever S is.
+
+    LiteRT runs such a product fast at lengths that it learns only when it is called.
+
+    Attributes:
+      batch_size: B.
+    """
+
+    batch_size: Any
+
+    @classmethod
+    def of(cls, input_mask, num_heads: int) -> "FlatLayout":
+        """The layout of sequences with this mask, int32 [B, S]."""
+        del num_heads
+        return cls(ops.shape(input_mask)[0])
+
+    def pack(self, sequences):
+        """Brings padded sequences into the layout."""
+        return ops.reshape(sequences, (-1, sequences.shape[-1]))
+
+    def unpack(self, x):
+        """Gives the padded sequences again."""
+        return ops.reshape(x, (self.batch_size, -1, x.shape[-1]))
+
+    def first(self, x):
+        """Selects the first vector of each sequence."""
+        return self.unpack(x)[:, 0], self
+
+    def split_heads(self, x, num_heads):
+        """Gives the heads of vectors."""
+        heads = ops.reshape(x, (self.batch_size, -1, num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
+        return ops.transpose(heads, (0, 2, 1, 3))
+
+    def join_heads(self, heads):
+        """Makes vectors of heads."""
+        return ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, heads.shape[1] * heads.shape[3]))
+
 
 # B: sequences, S: positions, T: tokens, N: heads, H: head width, D = N * H.
 
 
 class UnpaddedLayout(NamedTuple):
-    """A `Layout`: the vectors of all tokens are float [T, D].
+    """The vectors of all tokens are float [T, D], without padding.
 
     Attributes:
       positions: int32 [T], each token's index among the B * S positions.
@@ -78,3 +124,27 @@ class UnpaddedLayout(NamedTuple):
         num_heads, head_width = heads.shape[1], heads.shape[3]
         joined = self.take(ops.reshape(heads, (-1, head_width)), self.join)  # [T, N, H]
         return ops.reshape(joined, (-1, num_heads * head_width))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderOptions:
+    """How an encoder computes; the same weights go with all of these.
+
+    Attributes:
+      use_one_hot_embeddings: see `BertEncoder`.
+      layout: see `BertEncoder`.
+      recompute_layers: see `BertEncoder`.
+      dtype: Keras's dtype policy, such as "mixed_bfloat16"; models on the encoder have the same. None for the default.
+    """
+
+    use_one_hot_embeddings: bool = False
+    layout: Any = PaddedLayout
+    dtype: str | None = None
+    recompute_layers: bool = False
+
+
+PLAIN = EncoderOptions()
+
+UNPADDED = EncoderOptions(layout=UnpaddedLayout)
+
+FLAT = EncoderOptions(layout=FlatLayout)

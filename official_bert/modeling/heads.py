@@ -1,0 +1,186 @@
+"""What the models that stand on an encoder have in common: the encoder, its checkpoints, and the layers of heads."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.blocks import initializer
+from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
+from official_bert.modeling.encoder_options import EncoderOptions
+from official_bert.modeling.model import TokenModel
+
+LINEAR, BILSTM = "linear", "bilstm"  # choices of `head`
+
+_NUM_LAYERS = 2  # BERT paper, section 5.3
+
+
+class EncoderModel(TokenModel):
+    """A model that has an encoder.
+
+    Attributes:
+      encoder: the encoder.
+    """
+
+    def __init__(self, encoder: BertEncoder, *, dtype=None, **kwargs):
+        super().__init__(dtype=dtype or encoder.dtype_policy, **kwargs)
+        self.encoder = encoder
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor as JSON can hold them."""
+        return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None):
+        """Makes the model that `get_config` described."""
+        encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
+        return cls(**{**config, "encoder": encoder})
+
+    def checkpoint_variables(self) -> dict[str, keras.Variable]:
+        """The variables under their names in a checkpoint."""
+        variables = self.encoder.checkpoint_variables()
+        of_encoder = {id(variable) for variable in self.encoder.weights}
+        return {**variables, **{weight.path: weight for weight in self.weights if id(weight) not in of_encoder}}
+
+    def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
+        """Gives what `call` does, from what the encoder has computed of the inputs before.
+
+        Args:
+          encoded: what `BertEncoder.call` returned.
+          inputs: the inputs of `call` by name, none left out.
+          training: whether to drop out in the head.
+        """
+        raise NotImplementedError
+
+    @property
+    def _architecture(self) -> BertConfig:
+        return self.encoder.config
+
+    @classmethod
+    def from_checkpoint(cls, path, *, bert_config=None, dtype=None, **options):
+        """Makes the model on a new encoder, with the weights that a path means.
+
+        Args:
+          path: see `BertEncoder.from_checkpoint`. Variables of the model's head that the checkpoint lacks are newly
+            initialized, with a warning that names them.
+          bert_config: see `BertEncoder.from_checkpoint`.
+          dtype: the dtype policy of encoder and model.
+          **options: see the constructor, `num_outputs=2`.
+
+        Raises:
+          UserError: see `BertEncoder.from_checkpoint`.
+        """
+        from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained  # imports TensorFlow
+
+        arrays, config = open_pretrained(path, bert_config)
+        model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
+        load_pretrained(arrays, model.checkpoint_variables(), required=is_of_encoder)
+        return model
+
+
+@keras.saving.register_keras_serializable(package="official_bert")
+class OutputProjection(keras.layers.Layer):
+    """A linear layer that gives logits: float32 under every policy, its weights stored transposed as in the reference.
+
+    Its variables belong to the name scope that is open when the layer is made, without the layer's own name: a
+    checkpoint knows a classifier's as `output_weights`, a span head's as `cls/squad/output_weights`.
+
+    Attributes:
+      output_weights: variable [C, D].
+      output_bias: variable [C].
+    """
+
+    def __init__(
+        self,
+        input_width: int,
+        num_outputs: int,
+        *,
+        initializer_range: float = 0.02,
+        name: str = "output_projection",
+        trainable: bool = True,
+    ):
+        """Creates the variables.
+
+        Args:
+          input_width: D.
+          num_outputs: C.
+          initializer_range: standard deviation of the initial weights.
+          name: the layer's.
+          trainable: whether training changes the variables.
+        """
+        super().__init__(name=name, trainable=trainable, dtype="float32")
+        self.supports_masking = True  # no position depends on another
+        self._arguments = {
+            "input_width": input_width,
+            "num_outputs": num_outputs,
+            "initializer_range": initializer_range,
+        }
+        self._num_outputs = num_outputs
+        self.output_weights = self._variable("output_weights", (num_outputs, input_width), initializer_range)
+        self.output_bias = self._variable("output_bias", (num_outputs,), None)
+        self.build((None, input_width))
+
+    @staticmethod
+    def _variable(name: str, shape: tuple[int, ...], initializer_range: float | None) -> keras.Variable:
+        initial = initializer(initializer_range) if initializer_range else "zeros"
+        return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
+
+    def build(self, input_shape=None):
+        """Has nothing to create."""
+
+    def compute_output_shape(self, input_shape):
+        """The shape of x with C as its last dimension."""
+        return (*input_shape[:-1], self._num_outputs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        config = super().get_config()
+        del config["dtype"]  # it has no choice
+        return {**config, **self._arguments}
+
+    def call(self, x):
+        """Maps float [..., D] to logits, float32 [..., C]."""
+        return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
+
+
+def bilstm_layers(
+    head: str,
+    lstm_units: int | None,
+    input_width: int,
+    dtype_policy: keras.DTypePolicy,
+    *,
+    returns_sequence: bool = True,
+) -> list[keras.layers.Layer]:
+    """Makes the layers that a choice of head puts before its linear one, named `lstm_0` and `lstm_1`.
+
+    Call them one after another with `mask`, bool [B, S].
+
+    Args:
+      head: "bilstm" for two layers, "linear" for none.
+      lstm_units: units per direction; None for `input_width`.
+      input_width: D of the vectors that they read, float [B, S, D].
+      dtype_policy: the model's.
+      returns_sequence: whether the last one gives a vector at every position, float [B, S, 2 * units]; otherwise what
+        each direction has seen at its end, float [B, 2 * units].
+
+    Source: BERT paper, sections 5.1 and 5.3.
+    """
+    if head == LINEAR:
+        return []
+    if dtype_policy.variable_dtype != "float32":  # the initial weights of an LSTM are orthogonal, which needs float32
+        dtype_policy = keras.DTypePolicy(f"mixed_{dtype_policy.compute_dtype}")
+    units, layers = lstm_units or input_width, []
+    for number in range(_NUM_LAYERS):
+        is_sequence = returns_sequence or number < _NUM_LAYERS - 1
+        lstm = keras.layers.LSTM(units, return_sequences=is_sequence, dtype=dtype_policy, name="lstm")
+        layers.append(keras.layers.Bidirectional(lstm, dtype=dtype_policy, name=f"lstm_{number}"))
+        layers[-1].build((None, None, input_width))
+        input_width = 2 * units
+    return layers
+
+
+def width_after(layers: list[keras.layers.Layer], input_width: int) -> int:
+    """The width of what the layers give, or of what they would read if there are none."""
+    return 2 * layers[-1].forward_layer.units if layers else input_width

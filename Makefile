@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/official-bert demo
 
 demo-classifier: install
-	$(BIN)/official-bert demo_classifier
+	$(BIN)/official-bert demo --task=classification
 
 test: install
 	$(BIN)/python -m pytest

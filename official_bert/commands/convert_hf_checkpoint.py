@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -86,7 +86,6 @@ def check(config: HfConversionConfig) -> None:
         read_hf_config(os.path.join(config.hf_dir, "config.json"))
 
 
-_CHECKPOINT, _CONFIG_FILE = "bert_model.ckpt", "bert_config.json"
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
 
 
@@ -104,27 +103,24 @@ def run(config: HfConversionConfig) -> None:
 
 def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
-    from official_bert.checkpoints.bundle import write_checkpoint
     from official_bert.tokenization import hf_tokenizer
+    from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
+    from official_bert.training.run_folder import BERT_CONFIG_FILE
 
     hf_dir, output_dir = config.hf_dir, config.output_dir
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = read_hf_config(hf_config_file)
     bert_config.check_memory(hf_config_file, for_training=False)
-    vocabulary = _VocabularyFile.of_hf(hf_dir)
-    bert_config.check_vocab_size(vocabulary.vocabulary.size, vocabulary.source, hf_config_file)
+    vocabulary = _vocabulary_of(hf_dir)
+    bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
 
-    writing.make_folders(output_dir)
-    vocab_file, config_file, prefix = (
-        os.path.join(output_dir, name) for name in (vocabulary.name, _CONFIG_FILE, _CHECKPOINT)
-    )
+    names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
+    vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
     sources = [os.path.join(hf_dir, name) for name in files.list_folder(hf_dir)]
     writing.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
-    _write(vocab_file, vocabulary.content)
-    _write(config_file, bert_config.to_json_string().encode())
-    write_checkpoint(prefix, weights.arrays)
+    write_model(output_dir, weights.arrays, bert_config, {vocabulary.file_name: vocabulary.file_content})
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if "do_lower_case" not in settings:
@@ -136,69 +132,31 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
         logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
 
 
-class _VocabularyFile(NamedTuple):
-    """The file that holds the vocabulary beside the converted model.
+def _vocabulary_of(hf_dir: str) -> "Vocabulary":
+    from official_bert.tokenization.folder import find_vocabulary
+    from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
+    from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary
 
-    Attributes:
-      content: what is in it.
-      vocabulary: read from it.
-    """
-
-    content: bytes
-    vocabulary: "Vocabulary"
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.vocabulary.file_name
-
-    @property
-    def source(self) -> str:
-        """The file that it was read from."""
-        return self.vocabulary.source
-
-    @classmethod
-    def of_wordpieces(cls, vocab_file: str) -> "_VocabularyFile":
-        from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary, number_tokens, vocab_lines
-
-        lines = vocab_lines(vocab_file)
-        vocabulary = Vocabulary(number_tokens(lines, vocab_file), vocab_file)
-        vocabulary.require(UNK, CLS, SEP)
-        return cls("\n".join([*lines, ""]).encode(), vocabulary)
-
-    @classmethod
-    def of_spm(cls, spm_model_file: str) -> "_VocabularyFile":
-        from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
-
-        vocabulary = SentencePieceVocabulary.from_file(spm_model_file)
-        return cls(vocabulary.model, vocabulary)
-
-    @classmethod
-    def of_hf(cls, hf_dir: str) -> "_VocabularyFile":
-        from official_bert.tokenization.folder import find_vocabulary
-        from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
-
-        path = find_vocabulary(hf_dir)
-        return (
-            cls.of_spm(path) if os.path.basename(path) == SentencePieceVocabulary.file_name else cls.of_wordpieces(path)
-        )
+    path = find_vocabulary(hf_dir)
+    if os.path.basename(path) == SentencePieceVocabulary.file_name:
+        return SentencePieceVocabulary.from_file(path)
+    vocabulary = Vocabulary.from_file(path)
+    vocabulary.require(UNK, CLS, SEP)
+    return vocabulary
 
 
 def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.tokenization import hf_tokenizer
+    from official_bert.tokenization import hf_tokenizer, read_tokenizer
     from official_bert.training.model_files import check_fits
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     bert_config.check_memory(config.bert_config_file, for_training=False)
     reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
-    if config.spm_model_file is not None:
-        vocabulary = _VocabularyFile.of_spm(config.spm_model_file)
-    else:
-        vocabulary = _VocabularyFile.of_wordpieces(config.vocab_file)
-    check_fits(vocabulary.vocabulary, bert_config, config)
+    vocabulary = read_tokenizer(config).vocabulary
+    check_fits(vocabulary, bert_config, config)
     tokenizer_config = hf_tokenizer.make_tokenizer_config(
         config.text_settings,
         max_length=bert_config.max_position_embeddings,
@@ -207,7 +165,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
 
     writing.make_folders(config.output_dir)
     contents = {
-        vocabulary.name: vocabulary.content,
+        vocabulary.file_name: vocabulary.file_content,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
         _HF_CONFIG_FILE: _json(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
     }
@@ -215,7 +173,8 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     writing.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")
     safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
     for path, content in zip(paths, contents.values(), strict=False):
-        _write(path, content)
+        with writing.atomic_write(path, "wb") as sink:
+            sink.write(content)
     if not config.basic_tokenize:
         logging.warning(
             "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 obeys "
@@ -227,11 +186,6 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
 
 def _json(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=2, sort_keys=True) + "\n").encode()
-
-
-def _write(path: str, content: bytes) -> None:
-    with writing.atomic_write(path, "wb") as sink:
-        sink.write(content)
 
 
 COMMAND = Command(

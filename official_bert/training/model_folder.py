@@ -11,7 +11,7 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES
 
-_CHECKPOINT = "bert_model.ckpt"
+CHECKPOINT_FILE = "bert_model.ckpt"
 
 
 def check_new_model(folder: str) -> None:
@@ -20,7 +20,7 @@ def check_new_model(folder: str) -> None:
     Raises:
       UserError: it holds a file that would be overwritten.
     """
-    for name in (f"{_CHECKPOINT}.index", *MODEL_FILES.values()):
+    for name in (f"{CHECKPOINT_FILE}.index", *MODEL_FILES.values()):
         path = os.path.join(folder, name)
         if files.exists(path):
             raise UserError(f"output_dir={folder}: {path} exists already; give another folder")
@@ -47,7 +47,7 @@ def write_model(
     for name, content in contents.items():
         with writing.atomic_write(os.path.join(folder, name), "wb") as sink:
             sink.write(content)
-    prefix = os.path.join(folder, _CHECKPOINT)
+    prefix = os.path.join(folder, CHECKPOINT_FILE)
     write_checkpoint(prefix, arrays)  # last: where it is, the folder is complete
     return prefix
 

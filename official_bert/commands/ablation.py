@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_file
+from official_bert.commands.shared.file_checks import check_file, check_folder
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
@@ -111,8 +111,7 @@ def check(config: AblationConfig) -> None:
 
     for name in ("bert_config_file", "vocab_file"):
         check_file(getattr(config, name), name)
-    if not files.is_folder(config.data_dir):
-        raise UserError(f"--data_dir: there is no folder {config.data_dir}; check the path")
+    check_folder(config.data_dir, "data_dir")
     for given in (config.input_file, config.heldout_file):
         corpus_parts(find_inputs(given), file_format=config.input_format, text_field=config.text_field)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_file
+from official_bert.commands.shared.file_checks import check_file, check_model
 from official_bert.options.command import Command
 from official_bert.options.model import HeadOptions, ModelOptions
 from official_bert.options.option import MAX_AXIS, option, options, restated
@@ -39,12 +39,8 @@ class AnswerConfig(AnswerOptions, ModelOptions, HeadOptions):
 
 def check(config: AnswerConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.training.model_files import read_model_files
-
     check_file(config.context_file, "context_file")
-    read_model_files(config)
-    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    check_model(config)
 
 
 _NO_ANSWER = "(no answer)"

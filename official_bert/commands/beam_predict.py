@@ -4,6 +4,7 @@ import time
 
 from absl import logging
 
+from official_bert.commands.shared.file_checks import check_folder
 from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
 from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
@@ -98,8 +99,7 @@ class BeamPredictionConfig(BeamOptions):
 
 def check(config: BeamPredictionConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    if not files.is_folder(config.model_dir):
-        raise UserError(f"--model_dir: there is no folder {config.model_dir}; check the path")
+    check_folder(config.model_dir, "model_dir")
     find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
     require("apache_beam", extra="beam")
 

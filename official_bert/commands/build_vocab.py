@@ -25,11 +25,6 @@ class VocabConfig(CorpusOptions, TextOptions):
     max_characters: int = option(1000, "Maximum number of distinct characters; raise it for Chinese.", minimum=1)
 
 
-def check(config: VocabConfig) -> None:
-    """Check the files before TensorFlow is imported."""
-    check_corpus(config)
-
-
 def run(config: VocabConfig) -> None:
     """Learns a vocabulary and writes it.
 
@@ -66,7 +61,7 @@ COMMAND = Command(
     usage="""
   {command} --input_file=corpus.txt --vocab_file=vocab.txt --vocab_size=8000
 """,
-    check=check,
+    check=check_corpus,
     run=run,
     uses_tensorflow=False,
 )

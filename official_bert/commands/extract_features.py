@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
+from official_bert.commands.shared.file_checks import check_model
 from official_bert.options.command import Command
 from official_bert.options.devices import DeviceOptions
 from official_bert.options.model import ModelOptions
@@ -129,13 +130,8 @@ class FeatureConfig(DeviceOptions, ModelOptions):
 
 def check(config: FeatureConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.training.model_files import read_model_files
-
     _source(config).check()
-    bert_config, _ = read_model_files(config)
-    bert_config.check_layers(config.layer_indices, config.bert_config_file)
-    find_checkpoint(config.init_checkpoint, "init_checkpoint")
+    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
 
 
 def run(config: FeatureConfig) -> None:

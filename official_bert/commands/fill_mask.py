@@ -17,11 +17,6 @@ class FillMaskConfig(ModelOptions):
     top_k: int = option(5, "Number of candidates to print for each mask.", minimum=1, maximum=MAX_AXIS)
 
 
-def check(config: FillMaskConfig) -> None:
-    """Check the files before TensorFlow is imported."""
-    check_model(config)
-
-
 def run(config: FillMaskConfig) -> None:
     """Prints the best words for each mask.
 
@@ -66,6 +61,6 @@ COMMAND = Command(
   {command} --bert_config_file=bert_config.json --vocab_file=vocab.txt \
       --init_checkpoint=bert_model.ckpt --text="the baker puts the [MASK] into the oven ."
 """,
-    check=check,
+    check=check_model,
     run=run,
 )

@@ -6,7 +6,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 
 
 def check(config: SquadConfig) -> None:
-    """Checks the files of `run_squad`, and that the windows overlap; see `check_classifier`."""
+    """Check the files before TensorFlow is imported, and that the windows overlap."""
     from official_bert.checkpoints.state_file import find_checkpoint
     from official_bert.tasks.question_answering.windows import WindowOptions
     from official_bert.training.model_files import read_model_files
@@ -18,10 +18,8 @@ def check(config: SquadConfig) -> None:
         read_model_files(config)
         for path in config.ensemble:
             find_checkpoint(path, "ensemble_checkpoints")
-    if config.do_train:
-        check_file(config.train_file, "train_file")
-    if config.do_predict or (config.do_train and config.eval_steps):
-        check_file(config.predict_file, "predict_file")
+    for name in config.required_files:
+        check_file(getattr(config, name), name)
 
 
 def run(config: SquadConfig) -> None:

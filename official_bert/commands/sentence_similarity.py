@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_sentence_model
+from official_bert.commands.shared.file_checks import check_model
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, layer_numbers, option, options
@@ -110,7 +110,7 @@ def check(config: SimilarityConfig) -> None:
     for name in ("candidates_file", "query_file", "sts_file"):
         if getattr(config, name) is not None:
             TextSource(getattr(config, name), parameter=name).check()
-    check_sentence_model(config)
+    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
 
 
 _QUERIES_AT_A_TIME = 256  # of a file; from standard input each is answered as it comes

@@ -3,10 +3,10 @@
 import os
 import re
 
+from official_bert.commands.shared.file_checks import check_folder
 from official_bert.config.batching import BatchingSettings
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
-from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import check_installed, require
 from official_bert.support.ports import check_free
@@ -92,8 +92,7 @@ class ServeConfig(Options):
 
 def check(config: ServeConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    if not files.is_folder(config.export_dir):
-        raise UserError(f"--export_dir: there is no folder {config.export_dir}; check the path")
+    check_folder(config.export_dir, "export_dir")
     check_installed("kserve", extra="serve")
     config.check_ports()
 

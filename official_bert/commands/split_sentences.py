@@ -44,11 +44,6 @@ class SplitSentencesConfig(CorpusOptions):
     )
 
 
-def check(config: SplitSentencesConfig) -> None:
-    """Check the files before TensorFlow is imported."""
-    check_corpus(config)
-
-
 _PART_BYTES = 1 << 22  # of text that a process splits before it takes the next part
 _BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 
@@ -210,7 +205,7 @@ The sentences are written one per line, with a blank line between documents.
   {command} --input_file=books/*.txt --one_document_per_file --output_file=corpus.txt
   {command} --input_file=articles.jsonl.gz --text_field=body --output_file=corpus.txt.gz
 """,
-    check=check,
+    check=check_corpus,
     run=run,
     uses_tensorflow=False,
 )

@@ -65,7 +65,7 @@ class AttentionConfig(ModelOptions):
 
 def check(config: AttentionConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    check_model(config).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
+    check_model(_fitting(config)).check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     if config.format == "png":
         check_installed("matplotlib", extra="plots")
 
@@ -84,8 +84,7 @@ def run(config: AttentionConfig) -> None:
     bert_config.check_head(config.layer or 0, config.head or 0, config.bert_config_file)
     inputs = (config.bert_config_file, config.vocab_file)
     writing.check_no_overwriting([config.output_file], inputs, "output_file")
-    length = min(config.max_seq_length, bert_config.max_position_embeddings)  # longer texts are truncated
-    bert_config, tokenizer = read_model_files(dataclasses.replace(config, max_seq_length=length))
+    bert_config, tokenizer = read_model_files(_fitting(config))
     read = AttentionReader(bert_config, tokenizer, config.init_checkpoint, top_k=config.top_k)
     view = read(config.text, config.text_b, max_seq_length=config.max_seq_length)
     chosen = None
@@ -106,6 +105,12 @@ def run(config: AttentionConfig) -> None:
             attention_image.draw_overview(view, sink, merges_words=config.merge_words)
     num_layers, num_heads, length, _ = view.attention.shape
     logging.info("wrote %s: %d wordpieces, %d layers of %d heads", config.output_file, length, num_layers, num_heads)
+
+
+def _fitting(config: AttentionConfig) -> AttentionConfig:
+    """Lower the length to what the model takes; longer texts are truncated."""
+    limit = BertConfig.from_json_file(config.bert_config_file).max_position_embeddings
+    return dataclasses.replace(config, max_seq_length=min(config.max_seq_length, limit))
 
 
 COMMAND = Command(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from official_bert.commands.shared.file_checks import check_sentence_model
+from official_bert.commands.shared.file_checks import check_model
 from official_bert.options.command import Command
 from official_bert.options.option import layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions
@@ -44,7 +44,7 @@ def check(config: WordVectorConfig) -> None:
     from official_bert.data.text_inputs import TextSource
 
     TextSource(config.input_file).check()
-    check_sentence_model(config)
+    check_model(config).check_layers(config.layer_indices, config.bert_config_file)
     if config.picture_file is not None:
         writing.check_writable_folder(config.picture_file, name="picture_file")
         check_installed("matplotlib", extra="plots")

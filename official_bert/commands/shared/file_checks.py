@@ -4,7 +4,6 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.options.corpus import CorpusOptions
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.model import ModelOptions
-from official_bert.options.sentences import SentenceOptions
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import find_inputs
@@ -19,24 +18,12 @@ def check_pretraining_data(config: RecordOptions) -> None:
     read_tokenizer(config)
 
 
-def check_sentence_model(config: SentenceOptions) -> None:
-    """Check the model of a command that computes vectors."""
+def check_model(config: ModelOptions) -> BertConfig:
+    """Check the files of a model; return its architecture."""
     from official_bert.checkpoints.state_file import find_checkpoint
     from official_bert.training.model_files import read_model_files
 
     bert_config, _ = read_model_files(config)
-    bert_config.check_layers(config.layer_indices, config.bert_config_file)
-    find_checkpoint(config.init_checkpoint, "init_checkpoint")
-
-
-def check_model(config: ModelOptions) -> BertConfig:
-    """Check the files of a model; return its architecture."""
-    from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.tokenization import read_tokenizer
-    from official_bert.training.model_files import check_fits
-
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    check_fits(read_tokenizer(config).vocabulary, bert_config, config)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
     return bert_config
 
@@ -67,3 +54,9 @@ def check_file(path: str, flag: str) -> None:
     """Raise if the file of a flag is not there."""
     if not files.exists(path):
         raise UserError(f"--{flag}: there is no file {path}; check the path")
+
+
+def check_folder(path: str, flag: str) -> None:
+    """Raise if the folder of a flag is not there."""
+    if not files.is_folder(path):
+        raise UserError(f"--{flag}: there is no folder {path}; check the path")

@@ -169,9 +169,9 @@ class QuestionAnsweringJob(FinetuningJob):
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
         """The questions to train on and those to answer, as far as the flags require them."""
         config, train, dev = self.config, None, None
-        if config.do_train:
+        if "train_file" in config.required_files:
             train = read_squad(config.train_file, for_training=True, version_2=self._version_2)
-        if config.do_predict or (config.do_train and config.eval_steps):
+        if "predict_file" in config.required_files:
             dev = read_squad(config.predict_file, for_training=False, version_2=self._version_2)
             self._check_labels(dev)
             if config.do_predict:
@@ -184,7 +184,7 @@ class QuestionAnsweringJob(FinetuningJob):
             return
         config = self.config
         number = f"{len(dev.questions) - dev.num_labelled} of the {len(dev.questions)} questions"
-        if config.do_train and config.eval_steps:
+        if config.is_evaluated:
             raise UserError(f"eval_steps needs the correct answers, but {number} in {config.predict_file} have none")
         if config.null_score_diff_threshold == "auto":
             raise UserError(

@@ -126,12 +126,9 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
         super().__post_init__()
         if not (self.do_train or self.do_predict or self.do_export):
             raise UserError("nothing to do: give at least one of --do_train, --do_predict and --do_export")
-        if self.do_train and not self.train_file:
-            raise UserError("--do_train needs --train_file")
-        if self.do_predict and not self.predict_file:
-            raise UserError("--do_predict needs --predict_file")
-        if self.do_train and self.eval_steps and not self.predict_file:
-            raise UserError("--eval_steps needs --predict_file, whose questions it scores")
+        for name, flag in self.required_files.items():
+            if not getattr(self, name):
+                raise UserError(f"--{flag} needs --{name}{', whose questions it scores' * (flag == 'eval_steps')}")
         if self.null_score_diff_threshold == "auto" and not self.version_2_with_negative:
             raise UserError("--null_score_diff_threshold=auto needs --version_2_with_negative")
         if self.ensemble_checkpoints is not None and (
@@ -144,6 +141,18 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 
         if self.ensemble_checkpoints is not None and self.do_export:
             raise UserError("--do_export exports one checkpoint; leave --ensemble_checkpoints out")
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the questions to answer are scored during training."""
+        return self.do_train and self.eval_steps > 0
+
+    @property
+    def required_files(self) -> dict[str, str]:
+        """The flags that name a file to read, each with the flag that requires it."""
+        of_predict = "do_predict" if self.do_predict else "eval_steps" if self.is_evaluated else None
+        required_by = {"train_file": "do_train" if self.do_train else None, "predict_file": of_predict}
+        return {name: flag for name, flag in required_by.items() if flag}
 
     @property
     def ensemble(self) -> list[str]:

@@ -78,7 +78,7 @@ def merge_runs(
       outputs: the files to write.
       num_processes: how many processes sort and compress.
       slice_bytes: about how many bytes of records a process holds at a time.
-      compression: one of `tfrecord.COMPRESSIONS`.
+      compression: "none" or "gzip".
 
     Raises:
       UserError: a file cannot be written, or would have no records.

@@ -33,7 +33,7 @@ class RecordWriter:
 
         Args:
           paths: the files.
-          compression: one of `tfrecord.COMPRESSIONS`.
+          compression: "none" or "gzip".
         """
         self._paths = list(paths)
         self._compression = compression
@@ -72,7 +72,7 @@ class RecordFile(NamedTuple):
       path: the file.
       schema: what a record holds, sized.
       lengths: what batches of similar records are padded to, see `pipeline.training_batches`; None pads nothing.
-      compression: one of `tfrecord.COMPRESSIONS`; which a file has that is there already is seen from its content.
+      compression: "none" or "gzip"; which a file has that is there already is seen from its content.
     """
 
     path: str
@@ -180,7 +180,7 @@ def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[byt
       path: the file.
       fingerprint: of all that decides its content.
       records: makes the records; called only if they are needed.
-      compression: one of `tfrecord.COMPRESSIONS`; an existing file may have another one.
+      compression: "none" or "gzip"; an existing file may have another one.
 
     Returns:
       The number of records.

@@ -16,7 +16,6 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 
 GZIP = "gzip"
-COMPRESSIONS = ("none", GZIP)
 FRAME_BYTES = 16  # of a record on disk, beside its own
 
 _LENGTH = struct.Struct("<Q")

@@ -164,9 +164,9 @@ def read_json(
     return values
 
 
-def read_json_list(path: str, what: str, *, finite: bool = True) -> list[Any]:
+def read_json_list(path: str, what: str) -> list[Any]:
     """Reads a JSON file that holds a list; arguments and errors are those of `read_json`."""
-    values = _json_values(path, what, finite, MAX_SETTINGS_BYTES)
+    values = _json_values(path, what, True, MAX_SETTINGS_BYTES)
     if not isinstance(values, list):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be a list")
     return values

@@ -188,29 +188,28 @@ class Span(NamedTuple):
     mark: str
 
 
-def write_report(path: str, title: str, sections: Sequence[Section], *, notes: Sequence[str] = ()) -> None:
+def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
     """Writes a report as one HTML file, which loads nothing from other places, and logs its name.
 
     Args:
       path: the file.
       title: its headline.
       sections: what it shows, in this order.
-      notes: sentences that the reader should know first.
     """
-    page = report_page(title, sections, notes=notes)
+    page = report_page(title, sections)
     with writing.atomic_write(path) as sink:
         sink.write(page)
     logging.info("wrote %s", path)
 
 
-def report_page(title: str, sections: Sequence[Section], *, notes: Sequence[str] = ()) -> str:
+def report_page(title: str, sections: Sequence[Section]) -> str:
     """Makes the HTML of a report; for the arguments see `write_report`.
 
     Long texts are shortened, so that a page is of at most a few megabytes: what is left out is said in the text.
     """
     data = {
         "title": title,
-        "notes": list(notes),
+        "notes": [],
         "sections": [{"kind": type(section).__name__, **_fields(section)} for section in sections],
     }
     return filled(_TEMPLATE, data)
@@ -250,9 +249,9 @@ def _cell(value: str | int | float, decimals: int) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.{decimals}f}"
 
 
-def shortened(text: str, most: int = _MOST_IN_A_CELL) -> str:
+def shortened(text: str) -> str:
     """A text of at most some characters and a mark where it was longer."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= _MOST_IN_A_CELL else text[: _MOST_IN_A_CELL - 1] + "…"
 
 
 def _shortened_parts(parts: Sequence[Part]) -> list[Part]:

@@ -26,14 +26,14 @@ class Opened(OpenedPage):
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    opened = Opened(browser, tmp_path / "report.html", report_page("A report", made_sections(), notes=["A note."]))
+    opened = Opened(browser, tmp_path / "report.html", report_page("A report", made_sections()))
     yield opened
     opened.close()
 
 
 def test_every_section_shows_its_content(opened):
     assert opened.page.title() == "A report"
-    assert opened.texts("h1") == ["A report"] and opened.texts("#notes li") == ["A note."]
+    assert opened.texts("h1") == ["A report"]
     assert opened.texts("h2") == [section.title for section in made_sections()]
     assert opened.texts(".scores dd") == ["0.8064", "nan", "343"]
     assert opened.page.get_attribute(".scores div >> nth=0", "title") == "eval_accuracy = 0.80637254"
@@ -108,8 +108,8 @@ def test_a_text_without_marks_is_folded_at_its_end_and_no_character_is_cut_in_tw
 
 @pytest.mark.parametrize("text", [*HOSTILE, "\u202e turned \u2067"])
 def test_a_hostile_text_is_text(browser, tmp_path, text):
-    opened = Opened(browser, tmp_path / "report.html", report_page(text, made_sections(text), notes=[text]))
-    assert opened.texts("h1") == [text] and opened.texts("#notes li") == [text]
+    opened = Opened(browser, tmp_path / "report.html", report_page(text, made_sections(text)))
+    assert opened.texts("h1") == [text]
     assert opened.page.title() == " ".join(text.split(" ")).strip()
     assert opened.texts("thead th[scope=col] >> nth=0") == [text]
     assert opened.texts(".table td >> nth=0") == [text]
@@ -147,7 +147,7 @@ def test_light_and_dark_are_the_systems_until_the_button_is_pressed(browser, tmp
 def test_on_a_narrow_screen_nothing_is_wider_than_it(browser, tmp_path):
     sections = made_sections("a" * 300)
     sections[1] = Matrix(title="Confusion", names=["label" * 9] * 30, counts=[[12_345] * 30] * 30)
-    opened = Opened(browser, tmp_path / "report.html", report_page("b" * 300, sections, notes=["c" * 300]), width=360)
+    opened = Opened(browser, tmp_path / "report.html", report_page("b" * 300, sections), width=360)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 360
     opened.close()
 

@@ -63,7 +63,7 @@ class MakeRecords(beam.PTransform):
           maker: makes the records.
           copies: of the data.
           outputs: TFRecord files.
-          compression: one of `tfrecord.COMPRESSIONS`.
+          compression: "none" or "gzip".
         """
         super().__init__()
         self._parts, self._tokenizer, self._maker, self._copies = list(parts), tokenizer, maker, copies

@@ -208,7 +208,7 @@ class ShardedRun:
 
         Args:
           outputs: TFRecord files.
-          compression: one of `tfrecord.COMPRESSIONS`.
+          compression: "none" or "gzip".
 
         Returns:
           A summary.

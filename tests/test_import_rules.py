@@ -177,3 +177,17 @@ def test_the_rules_can_be_broken():
     assert list(violations(PACKAGE / "modeling" / "blocks.py", ["tensorflow"]))
     assert list(violations(PACKAGE / "data" / "schema.py", ["official_bert.modeling.encoder"]))
     assert list(violations(PACKAGE / "support" / "files.py", ["absl.flags"]))
+
+
+def test_nothing_asks_whether_a_config_has_a_field():
+    asked = [
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for path in modules()
+        if part_of(path) in ("options", "training", "tasks", "commands", "inference")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and (name := ast.unparse(node.func)) in ("hasattr", "getattr")
+        and len(node.args) == (2 if name == "hasattr" else 3)
+        and re.search(r"(^|\.)(self|config|flags)$", ast.unparse(node.args[0]))
+    ]
+    assert asked == []

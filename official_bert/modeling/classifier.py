@@ -11,7 +11,7 @@ from official_bert.config.tensor_names import FEATURES
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
-from official_bert.modeling.model import completed, named_inputs
+from official_bert.modeling.model import EncoderInputs, complete_inputs, symbolic_inputs
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
 from official_bert.support.errors import UserError
 
@@ -101,10 +101,10 @@ class ClassificationModel(EncoderModel):
         """Symbolic outputs; see `call`."""
         if holds_features(input_ids):
             return keras.KerasTensor((input_ids[FEATURES].shape[0], self._num_outputs), "float32")
-        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
+        inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
         if self._window_length is None:
-            self.encoder.compute_output_spec(**inputs)  # which checks the length
-        return keras.KerasTensor((inputs["input_ids"].shape[0], self._num_outputs), "float32")
+            self.encoder.compute_output_spec(inputs)  # which checks the length
+        return keras.KerasTensor((inputs.input_ids.shape[0], self._num_outputs), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Scores examples.
@@ -126,16 +126,14 @@ class ClassificationModel(EncoderModel):
         if holds_features(input_ids):
             features = ops.reshape(input_ids[FEATURES], (-1, *self.feature_shape))  # [B, K, D]
             return self.classify(features, training=training)
-        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
         if self._window_length is None:
             return self._logits(inputs, training)
-        num_examples = ops.shape(inputs["input_ids"])[0]
-        windows = {
-            name: ops.reshape(tensor, (-1, self._window_length)) for name, tensor in inputs.items()
-        }  # [B * W, S]
+        num_examples = ops.shape(inputs.input_ids)[0]
+        windows = EncoderInputs(*(ops.reshape(tensor, (-1, self._window_length)) for tensor in inputs))  # [B * W, S]
         logits = self._logits(windows, training)  # [B * W, C]
         logits = ops.reshape(logits, (num_examples, -1, logits.shape[-1]))  # [B, W, C]
-        is_real = ops.reshape(windows["input_mask"][:, 0] == 1, (num_examples, -1, 1))  # [B, W, 1]
+        is_real = ops.reshape(windows.input_mask[:, 0] == 1, (num_examples, -1, 1))  # [B, W, 1]
         is_real = ops.concatenate([ops.ones_like(is_real[:, :1]), is_real[:, 1:]], axis=1)  # so that none has no window
         if self._window_pooling == "max":
             return ops.max(ops.where(is_real, logits, -np.inf), axis=1)
@@ -145,13 +143,13 @@ class ClassificationModel(EncoderModel):
         """Scores sequences, each by itself: float32 [B, num_outputs]."""
         if not self.lstm_layers:
             return self.classify(self.features(inputs, training=training), training=training)
-        encoded = self.encoder(**inputs, training=training and self.encoder.trainable)
-        return self.from_encoded(encoded, inputs, training=training)
+        encoded = self.encoder(inputs, training=training and self.encoder.trainable)
+        return self.from_encoded(encoded, inputs._asdict(), training=training)
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
         """See `EncoderModel.from_encoded`; of sequences, not of windows."""
         if not self.lstm_layers:
-            return self.classify(self._features(encoded, inputs), training=training)
+            return self.classify(self._features(encoded, inputs["input_mask"]), training=training)
         x = encoded["sequence_output"]  # [B, S, D]
         for layer in self.lstm_layers:
             x = layer(x, mask=ops.cast(inputs["input_mask"], "bool"), training=training)  # the last gives [B, 2 * U]
@@ -167,17 +165,17 @@ class ClassificationModel(EncoderModel):
         Returns:
           float [B, K, D].
         """
-        inputs = completed(named_inputs(self.INPUTS, inputs, None, None))
+        inputs = complete_inputs(inputs)
         training = training and self.encoder.trainable
         if self._feature_layers is None:
-            return ops.expand_dims(self.encoder.pool(**inputs, training=training), axis=1)  # [B, 1, D]
-        return self._features(self.encoder(**inputs, training=training), inputs)
+            return ops.expand_dims(self.encoder.pool(inputs, training=training), axis=1)  # [B, 1, D]
+        return self._features(self.encoder(inputs, training=training), inputs.input_mask)
 
-    def _features(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any]):
+    def _features(self, encoded: Mapping[str, Any], input_mask):
         """Selects what the classifier reads: float [B, K, D]."""
         if self._feature_layers is None:
             return ops.expand_dims(encoded["pooled_output"], axis=1)
-        return sequence_features(encoded["encoder_layers"], inputs["input_mask"], self._feature_layers)
+        return sequence_features(encoded["encoder_layers"], input_mask, self._feature_layers)
 
     def classify(self, features, training=False):
         """Scores what `features` gives: float [B, K, D] to logits, float32 [B, num_outputs]."""

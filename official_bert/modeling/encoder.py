@@ -28,7 +28,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.albert import SharedStack
 from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.model import TokenModel, completed, named_inputs, refuse_within_sequential
+from official_bert.modeling.model import TokenModel, complete_inputs, refuse_within_sequential, symbolic_inputs
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
 from official_bert.support.errors import UserError
 
@@ -154,7 +154,7 @@ class BertEncoder(Configured, TokenModel):
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
         refuse_within_sequential(self)
-        shape = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)["input_ids"].shape
+        shape = symbolic_inputs(input_ids, input_mask, segment_ids).input_ids.shape
         self.embeddings.compute_output_shape(shape)  # raises for a shape that does not fit
         embedded = keras.KerasTensor((*shape, self.config.hidden_size), self.compute_dtype)
         layers = self.transformer.compute_output_spec(embedded)
@@ -180,7 +180,7 @@ class BertEncoder(Configured, TokenModel):
         Raises:
           UserError: the sequences are longer than `max_length`, or the inputs are not these.
         """
-        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
         embedding_output, bias, layout = self._begin(inputs, training)
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
@@ -191,7 +191,7 @@ class BertEncoder(Configured, TokenModel):
     @staticmethod
     def _last_read(x, inputs):
         """Selects the vector of each sequence that has seen all of it: float [B, S, D] to [B, D]."""
-        positions = last_real_position(inputs["input_mask"])
+        positions = last_real_position(inputs.input_mask)
         return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
     @staticmethod
@@ -214,18 +214,18 @@ class BertEncoder(Configured, TokenModel):
         Returns:
           float [B, D].
         """
-        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
         if self.config.is_left_to_right:
-            return self(**inputs, training=training)["pooled_output"]
+            return self(inputs, training=training)["pooled_output"]
         x, bias, layout = self._begin(inputs, training)
         layers = self.transformer(layout.pack(x), bias, layout=layout, first_only=True, training=training)
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
     def _begin(self, inputs, training):
         """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout."""
-        embedded = self.embeddings(inputs["input_ids"], inputs["segment_ids"], training=training)  # [B, S, E]
-        layout = self.layout.of(inputs["input_mask"], self.transformer.num_heads)
-        bias = attention_bias(inputs["input_mask"], is_left_to_right=self.config.is_left_to_right)
+        embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
+        layout = self.layout.of(inputs.input_mask, self.transformer.num_heads)
+        bias = attention_bias(inputs.input_mask, is_left_to_right=self.config.is_left_to_right)
         return self.transformer.project(embedded), bias, layout
 
 

@@ -18,7 +18,7 @@ _NUM_LAYERS = 2  # BERT paper, section 5.3
 
 
 class EncoderModel(TokenModel):
-    """A model that has an encoder.
+    """A model that has an encoder, which it calls with complete `EncoderInputs`.
 
     Attributes:
       encoder: the encoder.

@@ -6,7 +6,7 @@ That is a dict of named tensors, a list of them in order, or one argument for ea
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -18,6 +18,14 @@ from official_bert.support.errors import UserError
 
 # What other libraries call our inputs; a mask that is passed over in silence would be the worst of mistakes.
 _OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+
+
+class EncoderInputs(NamedTuple):
+    """What an encoder reads, complete; each is int32 [B, S]. A model completes its inputs once, and passes these on."""
+
+    input_ids: Any
+    input_mask: Any
+    segment_ids: Any
 
 
 class TokenModel(keras.Model):
@@ -119,22 +127,33 @@ def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, An
     return dict(zip(names, values, strict=True))
 
 
-def completed(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of an encoder with those that were left out: all positions real, all of the first segment.
+def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
+    """Gives the inputs of an encoder, with those that were left out: all positions real, all of the first segment.
 
     Args:
-      inputs: input_ids, and input_mask and segment_ids or None, each [B, S].
+      first: see `named_inputs`; or what this has returned, which is complete.
+      *others: likewise.
 
-    Returns:
-      The three as int32 [B, S].
+    Raises:
+      UserError: see `named_inputs`.
     """
-    input_ids = _int32(inputs["input_ids"])
-    mask, segments = inputs["input_mask"], inputs["segment_ids"]
-    return {
-        "input_ids": input_ids,
-        "input_mask": ops.ones_like(input_ids) if mask is None else _int32(mask),
-        "segment_ids": ops.zeros_like(input_ids) if segments is None else _int32(segments),
-    }
+    if isinstance(first, EncoderInputs):
+        return first
+    ids, mask, segments = named_inputs(ENCODER_INPUTS, first, *(others or (None, None))).values()
+    ids = _int32(ids)
+    return EncoderInputs(
+        ids,
+        ops.ones_like(ids) if mask is None else _int32(mask),
+        ops.zeros_like(ids) if segments is None else _int32(segments),
+    )
+
+
+def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
+    """Gives the symbolic inputs of an encoder; those that were left out look like input_ids. See `complete_inputs`."""
+    if isinstance(first, EncoderInputs):
+        return first
+    ids, *others = named_inputs(ENCODER_INPUTS, first, *(others or (None, None))).values()
+    return EncoderInputs(ids, *(ids if other is None else other for other in others))
 
 
 def refuse_within_sequential(encoder: keras.Model) -> None:

@@ -10,7 +10,7 @@ from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.modeling.blocks import ACTIVATIONS, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
-from official_bert.modeling.model import named_inputs
+from official_bert.modeling.model import complete_inputs, named_inputs, symbolic_inputs
 from official_bert.support.errors import UserError
 
 
@@ -55,7 +55,7 @@ class PretrainingModel(EncoderModel):
     ):
         """Symbolic outputs; see `call`."""
         inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
-        encoded = self.encoder.compute_output_spec(*(inputs[name] for name in ENCODER_INPUTS))
+        encoded = self.encoder.compute_output_spec(symbolic_inputs(inputs))
         return {
             "masked_lm_logits": self.masked_lm.compute_output_spec(
                 encoded["sequence_output"], inputs["masked_lm_positions"], self.encoder.word_embeddings
@@ -80,7 +80,7 @@ class PretrainingModel(EncoderModel):
           UserError: see `BertEncoder.call`; or masked_lm_positions is missing.
         """
         inputs = self._named(input_ids, input_mask, segment_ids, masked_lm_positions)
-        encoded = self.encoder(**{name: inputs[name] for name in ENCODER_INPUTS}, training=training)
+        encoded = self.encoder(complete_inputs(inputs), training=training)
         return self.from_encoded(encoded, inputs)
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):

@@ -8,7 +8,7 @@ from keras import ops
 
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
-from official_bert.modeling.model import completed, named_inputs
+from official_bert.modeling.model import complete_inputs, symbolic_inputs
 
 HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
 
@@ -46,8 +46,8 @@ class SpanModel(EncoderModel):
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
-        inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
-        shape = self.encoder.compute_output_spec(**inputs)["sequence_output"].shape[:2]
+        inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
+        shape = self.encoder.compute_output_spec(inputs)["sequence_output"].shape[:2]
         return {name: keras.KerasTensor(shape, "float32") for name in ("start_logits", "end_logits")}
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -65,8 +65,8 @@ class SpanModel(EncoderModel):
         Raises:
           UserError: see `BertEncoder.call`.
         """
-        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
-        return self.from_encoded(self.encoder(**inputs, training=training), inputs, training=training)
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
+        return self.from_encoded(self.encoder(inputs, training=training), inputs._asdict(), training=training)
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
         """See `EncoderModel.from_encoded`."""

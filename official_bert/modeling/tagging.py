@@ -11,7 +11,7 @@ from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
-from official_bert.modeling.model import completed, named_inputs
+from official_bert.modeling.model import complete_inputs, symbolic_inputs
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
 
 
@@ -88,8 +88,8 @@ class TaggingModel(EncoderModel):
         if holds_features(input_ids):
             shape = input_ids["input_mask"].shape
         else:
-            inputs = named_inputs(self.INPUTS, input_ids, input_mask, segment_ids)
-            shape = self.encoder.compute_output_spec(**inputs)["sequence_output"].shape[:2]
+            inputs = symbolic_inputs(input_ids, input_mask, segment_ids)
+            shape = self.encoder.compute_output_spec(inputs)["sequence_output"].shape[:2]
         return keras.KerasTensor((*shape, self._options["num_outputs"]), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -110,10 +110,10 @@ class TaggingModel(EncoderModel):
         """
         if holds_features(input_ids):
             return self.tag(input_ids[FEATURES], input_ids["input_mask"], training=training)
-        inputs = completed(named_inputs(self.INPUTS, input_ids, input_mask, segment_ids))
-        return self.tag(self.features(inputs, training=training), inputs["input_mask"], training=training)
+        inputs = complete_inputs(input_ids, input_mask, segment_ids)
+        return self.tag(self.features(inputs, training=training), inputs.input_mask, training=training)
 
-    def features(self, inputs: Mapping[str, Any], training=False):
+    def features(self, inputs, training=False):
         """Computes what the tagger reads.
 
         Args:
@@ -123,18 +123,17 @@ class TaggingModel(EncoderModel):
         Returns:
           float [B, S, K * D].
         """
-        inputs = completed(named_inputs(self.INPUTS, inputs, None, None))
-        encoded = self.encoder(**inputs, training=training and self.encoder.trainable)
-        return self._features(encoded, inputs)
+        encoded = self.encoder(complete_inputs(inputs), training=training and self.encoder.trainable)
+        return self._features(encoded)
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
         """See `EncoderModel.from_encoded`."""
-        return self.tag(self._features(encoded, inputs), inputs["input_mask"], training=training)
+        return self.tag(self._features(encoded), inputs["input_mask"], training=training)
 
-    def _features(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any]):
+    def _features(self, encoded: Mapping[str, Any]):
         """Selects what the tagger reads: float [B, S, K * D]."""
         features = position_features(encoded["embedding_output"], encoded["encoder_layers"], self._feature_layers)
-        batch_size, length = ops.shape(inputs["input_ids"])
+        batch_size, length = ops.shape(features)[:2]
         return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))
 
     def tag(self, features, input_mask, training=False):

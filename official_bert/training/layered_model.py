@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import keras
 
-from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.modeling.blocks import dense
 from official_bert.modeling.heads import EncoderModel
-from official_bert.modeling.model import completed, named_inputs
+from official_bert.modeling.model import complete_inputs
 
 
 class OutputsAndLayers(NamedTuple):
@@ -63,8 +62,9 @@ class LayeredModel(keras.Model):
     def call(self, inputs, training=False) -> OutputsAndLayers:
         """Computes both; the inputs are those of the model, as a dict by name."""
         named = {name: inputs[name] for name in self.model.INPUTS}
-        named.update(completed(named_inputs(ENCODER_INPUTS, named, None, None)))
-        encoded = self.encoder(**{name: named[name] for name in ENCODER_INPUTS}, training=training)
+        complete = complete_inputs(named)
+        named.update(complete._asdict())
+        encoded = self.encoder(complete, training=training)
         layers = [encoded["embedding_output"], *encoded["encoder_layers"]]
         if self.projections:
             of_embeddings, of_layers = self.projections

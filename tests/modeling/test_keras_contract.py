@@ -14,6 +14,7 @@ from official_bert import modeling
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.model import named_inputs
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.transformer import TransformerLayer, TransformerStack
@@ -271,7 +272,7 @@ def test_a_summary_shows_shapes_and_the_output_layer(model):
 
 
 class OtherEncoder(keras.Model):
-    """An encoder that has nothing in common with ours but the protocol: words alone, and factorized."""
+    """An encoder that has nothing in common with ours but its methods: words alone, and factorized."""
 
     def __init__(self, config):
         super().__init__(name="other")
@@ -286,18 +287,18 @@ class OtherEncoder(keras.Model):
     def word_embeddings(self):
         return self.embedding.embeddings
 
-    def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        words = self.embedding(input_ids)
+    def call(self, inputs, training=False):
+        words = self.embedding(inputs.input_ids) * keras.ops.cast(inputs.input_mask, "float32")[..., None]
         layers = [self.projection(words)] * self.config.num_hidden_layers
         return {"sequence_output": layers[-1], "pooled_output": layers[-1][:, 0], "encoder_layers": layers}
 
-    def pool(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        return self(input_ids)["pooled_output"]
+    def pool(self, inputs, training=False):
+        return self(inputs)["pooled_output"]
 
 
-def test_models_take_another_encoder(batch):
-    config = CONFIG
-    inputs = {**batch, "masked_lm_positions": np.array([[1, 2, 0]] * NUM_EXAMPLES)}
+def test_models_take_another_encoder_and_give_it_complete_inputs(batch, monkeypatch):
+    config, completed = CONFIG, []
+    inputs = {"input_ids": batch["input_ids"], "masked_lm_positions": np.array([[1, 2, 0]] * NUM_EXAMPLES)}
     shapes = {
         ClassificationModel(OtherEncoder(config), num_outputs=3): [(NUM_EXAMPLES, 3)],
         ClassificationModel(OtherEncoder(config), num_outputs=3, feature_layers="weighted_sum"): [(NUM_EXAMPLES, 3)],
@@ -306,6 +307,12 @@ def test_models_take_another_encoder(batch):
     }
     for model, expected in shapes.items():
         assert [tuple(output.shape) for output in keras.tree.flatten(model(inputs))] == expected
+        symbolic = {name: keras.Input((array.shape[1],), dtype="int32") for name, array in inputs.items()}
+        assert [output.shape[1:] for output in keras.tree.flatten(model(symbolic))] == [shape[1:] for shape in expected]
+    monkeypatch.setattr("official_bert.modeling.model.named_inputs", lambda *a: completed.append(a) or named_inputs(*a))
+    ours = ClassificationModel(BertEncoder(config), num_outputs=3)
+    ours(inputs)
+    assert len(completed) == 1  # by the model; its encoder finds nothing to do
 
 
 def test_the_folder_of_a_model_needs_no_custom_objects(model, tmp_path):

@@ -24,9 +24,10 @@ from common import compare
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.pipeline import evaluation_batches, training_batches
+from official_bert.data.records import RecordFile
 from official_bert.data.schema import RecordSchema
 from official_bert.tasks.classification.datasets.published import DATASETS
-from official_bert.tasks.classification.records import TextJoiner, write_records
+from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import FullTokenizer
 from official_bert.training.loop import Trainer
@@ -119,7 +120,7 @@ def main() -> None:
         texts = [(example.text_a, example.text_b) for example in examples]
         labels = dataset.check_labels(examples) if split == "train" else [0] * len(texts)
         path = os.path.join(folder, f"{split}.tf_record")
-        num_records = write_records(path, task.schema, joiner, texts, labels)
+        num_records = LabelledTexts(joiner, texts, labels).write_ids(RecordFile(path, task.schema))
         return Records(path, task.schema, num_records, {"buckets": joiner.padded_lengths(), "fixed": None})
 
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,8 @@ except SystemExit as end:
 """
 _TASKS = """
 import sys
-from official_bert.tasks.classification.records import TextJoiner, classification_schema, write_records
+from official_bert.data.records import RecordFile
+from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
 from official_bert.tasks.question_answering.examples import read_squad
 from official_bert.tasks.question_answering.records import write_prediction_records, write_training_records
 from official_bert.tasks.question_answering.windows import TokenizedSquad, WindowOptions
@@ -40,10 +41,12 @@ tokenizer = FullTokenizer(vocab_file)
 lengths = {"S": 32, "V": len(tokenizer), "T": 2}
 schema = classification_schema("single_label").sized(C=2, **lengths)
 joiner = TextJoiner(tokenizer, max_seq_length=32)
-assert write_records(folder + "/texts", schema, joiner, [("a text", None), ("one", "two")], [0, 1]) == 2
+examples = LabelledTexts(joiner, [("a text", None), ("one", "two")], [0, 1])
+assert examples.write_ids(RecordFile(folder + "/texts", schema)) == 2
 schema = tagging.TAGGING_SCHEMA.sized(N=3, **lengths)
 windows = lambda: make_windows([["a", "sentence"]], tokenizer, max_seq_length=32)
-assert tagging.write_records(folder + "/words", schema, windows, [[0, 1]], tokenizer, made_from="these") == 1
+words = tagging.LabelledWindows(windows, [[0, 1]], tokenizer, "these")
+assert words.write_ids(RecordFile(folder + "/words", schema)) == 1
 squad = read_squad(squad_file, for_training=True, version_2=False)
 options = WindowOptions(max_seq_length=64, doc_stride=32, max_query_length=16)
 assert write_training_records(folder + "/train", squad, tokenizer, options, version_2=False)

@@ -77,7 +77,7 @@ class RecordFile(NamedTuple):
 
     path: str
     schema: RecordSchema
-    lengths: list[int] | None
+    lengths: list[int] | None = None
     compression: str = "none"
 
 

@@ -1,7 +1,7 @@
 """A run of `run_classifier.py` as a `FinetuningJob`: which examples, which records, what is written of predictions."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from official_bert.tasks.classification.outputs import (
     write_glue_submission,
     write_readable_table,
 )
-from official_bert.tasks.classification.records import TextJoiner, write_feature_records, write_records
+from official_bert.tasks.classification.records import LabelledTexts, TextJoiner
 from official_bert.tasks.classification.report import report_sections
 from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
@@ -133,8 +133,7 @@ class ClassificationJob(FinetuningJob):
 
     def training_fingerprints(self) -> tuple[str | None, str]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
-        wanted = self._joiner.fingerprint(self.task.schema, self._train.texts, self._train.labels)
-        return made_from(self._records.ids_file("train").path), wanted
+        return made_from(self._records.ids_file("train").path), self._writer(self._train).fingerprint(self.task.schema)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
@@ -143,7 +142,7 @@ class ClassificationJob(FinetuningJob):
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the records to train on and the names of the labels."""
         write_labels(self.config.output_dir, self._dataset.labels)
-        return self._records.write(trainer, "train", _Writer(self._joiner, self._train))
+        return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Scores all splits to evaluate, those of a second one with a suffix, and logs them."""
@@ -227,40 +226,17 @@ class ClassificationJob(FinetuningJob):
         path = os.path.join(self.config.output_dir, f"report{split.suffix}.html")
         write_report(path, f"{self._dataset.name}: {split.name}, {len(split.examples):,} examples", sections)
 
+    def _writer(self, split: _LabelledSplit) -> LabelledTexts:
+        return LabelledTexts(self._joiner, split.texts, split.labels)
+
     def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
         """The predictions of a split; `purpose` is "eval" or "predict"."""
-        writer = _Writer(self._joiner, split)
+        writer = self._writer(split)
         return self._records.predictions(trainer, purpose + split.suffix, writer, is_scored=purpose == "eval")
 
 
 def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:
     return {name: score for part in evaluated for name, score in part.scores.items()}
-
-
-class _Writer(NamedTuple):
-    """Writes the records of a split; see `SplitWriter`."""
-
-    joiner: TextJoiner
-    split: _LabelledSplit
-
-    def write_ids(self, file: RecordFile) -> int:
-        split = self.split
-        return write_records(
-            file.path, file.schema, self.joiner, split.texts, split.labels, compression=file.compression
-        )
-
-    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
-        split = self.split
-        write_feature_records(
-            file.path,
-            file.schema,
-            self.joiner,
-            split.texts,
-            split.labels,
-            encoder=encoder,
-            features=features,
-            compression=file.compression,
-        )
 
 
 def _read_splits(

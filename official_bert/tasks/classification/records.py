@@ -9,7 +9,7 @@ from absl import logging
 
 from official_bert.config.tensor_names import ENCODER_INPUTS, FEATURES
 from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.records import fingerprint, write_cached
+from official_bert.data.records import RecordFile, fingerprint, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.processes import Workers, available_cores
 from official_bert.tokenization import Tokenizer
@@ -126,58 +126,70 @@ class TextJoiner:
         return padded_lengths(self.max_length)
 
     def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
-        """Hashes all that decides how the records of examples come out; the arguments are those of `write_records`."""
+        """Hashes all that decides how the records of examples come out."""
         vocabulary = self.tokenizer.vocabulary.contents
         text = self.tokenizer.settings.fingerprint
         settings = (text, self._max_seq_length, self.max_windows, self._doc_stride)
         return fingerprint(vocabulary, settings, schema.names, texts, labels)
 
 
-def write_records(
-    path: str,
-    schema: RecordSchema,
-    joiner: TextJoiner,
-    texts: Texts,
-    labels: Labels,
-    *,
-    compression: str = "none",
-    num_processes: int = 0,
-) -> int:
-    """Writes the records of examples, unless an existing file is up to date.
+class LabelledTexts(NamedTuple):
+    """N texts or pairs with their labels, to be written as records; a `SplitWriter`.
 
-    Args:
-      path: the TFRecord file.
-      schema: what a record holds, sized.
+    Attributes:
       joiner: turns texts into ids.
-      texts: N texts or pairs.
-      labels: N labels, as `Dataset.check_labels` gives them.
-      compression: see `RecordFile`.
-      num_processes: maximum number of processes, 0 for one per processor core; few examples are the work of one.
-
-    Returns:
-      N.
+      texts: the texts or pairs.
+      labels: their labels, as `Dataset.check_labels` gives them.
     """
 
-    def records() -> Iterator[bytes]:
-        num_used = max(1, min(num_processes or available_cores(), len(texts) // _EXAMPLES_WORTH_A_PROCESS))
-        starts = range(0, len(texts), _EXAMPLES_IN_A_BATCH)
-        slices = (slice(start, start + _EXAMPLES_IN_A_BATCH) for start in starts)
-        batches = ((texts[part], labels[part]) for part in slices)
-        counts = Counter()
-        with Workers(num_used, joiner, schema, name="tokenizes texts") as workers:
-            for batch in workers.map(_encoded_batch, batches):
-                yield from batch.records
-                counts.update(batch.counts)
-        if counts["num_shortened"]:
-            logging.info(
-                "%d of %d examples were truncated to %d wordpieces",
-                counts["num_shortened"],
-                len(texts),
-                joiner.max_length,
-            )
-        warn_of_unknown(path, joiner.tokenizer, num_unknown=counts["num_unknown"], num_pieces=counts["num_pieces"])
+    joiner: TextJoiner
+    texts: Texts
+    labels: Labels
 
-    return write_cached(path, joiner.fingerprint(schema, texts, labels), records, compression)
+    def fingerprint(self, schema: RecordSchema) -> str:
+        """Hashes all that decides how the records come out."""
+        return self.joiner.fingerprint(schema, self.texts, self.labels)
+
+    def write_ids(self, file: RecordFile, *, num_processes: int = 0) -> int:
+        """Writes the records, unless an existing file is up to date; returns N.
+
+        Args:
+          file: where to.
+          num_processes: maximum number of processes, 0 for one per processor core; few examples are the work of one.
+        """
+        joiner, texts = self.joiner, self.texts
+
+        def records() -> Iterator[bytes]:
+            num_used = max(1, min(num_processes or available_cores(), len(texts) // _EXAMPLES_WORTH_A_PROCESS))
+            starts = range(0, len(texts), _EXAMPLES_IN_A_BATCH)
+            slices = (slice(start, start + _EXAMPLES_IN_A_BATCH) for start in starts)
+            batches = ((texts[part], self.labels[part]) for part in slices)
+            counts = Counter()
+            with Workers(num_used, joiner, file.schema, name="tokenizes texts") as workers:
+                for batch in workers.map(_encoded_batch, batches):
+                    yield from batch.records
+                    counts.update(batch.counts)
+            if counts["num_shortened"]:
+                logging.info(
+                    "%d of %d examples were truncated to %d wordpieces",
+                    counts["num_shortened"],
+                    len(texts),
+                    joiner.max_length,
+                )
+            unknown = {name: counts[name] for name in ("num_unknown", "num_pieces")}
+            warn_of_unknown(file.path, joiner.tokenizer, **unknown)
+
+        return write_cached(file.path, self.fingerprint(file.schema), records, file.compression)
+
+    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
+        """Writes what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
+
+        def records() -> Iterator[bytes]:
+            for row, label in zip(features(), self.labels, strict=True):
+                yield file.schema.encode({FEATURES: row.ravel(), **_label_values(label)})
+
+        made_from = fingerprint(encoder, self.fingerprint(file.schema))
+        write_cached(file.path, made_from, records, file.compression)
 
 
 class _Batch(NamedTuple):
@@ -194,41 +206,6 @@ def _encoded_batch(batch: tuple[Texts, Labels], joiner: TextJoiner, schema: Reco
         for (text_a, text_b), label in zip(*batch, strict=True)
     ]
     return _Batch(records, {name: getattr(joiner, name) for name in ("num_shortened", "num_pieces", "num_unknown")})
-
-
-def write_feature_records(
-    path: str,
-    schema: RecordSchema,
-    joiner: TextJoiner,
-    texts: Texts,
-    labels: Labels,
-    *,
-    encoder: str,
-    features: Callable[[], Iterable[np.ndarray]],
-    compression: str = "none",
-) -> int:
-    """Writes what a frozen encoder computes of examples, unless an existing file is up to date.
-
-    Args:
-      path: the TFRecord file.
-      schema: what a record holds.
-      joiner: joined the texts.
-      texts: N texts or pairs.
-      labels: N labels.
-      encoder: fingerprint of the encoder and of what is taken from it.
-      features: gives float32 [K, D] of each example, in order; called only if needed.
-      compression: see `RecordFile`.
-
-    Returns:
-      N.
-    """
-
-    def records() -> Iterator[bytes]:
-        for row, label in zip(features(), labels, strict=True):
-            yield schema.encode({FEATURES: row.ravel(), **_label_values(label)})
-
-    made_from = fingerprint(encoder, joiner.fingerprint(schema, texts, labels))
-    return write_cached(path, made_from, records, compression)
 
 
 def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
-from official_bert.tasks.tagging.records import write_feature_records, write_records
+from official_bert.tasks.tagging.records import LabelledWindows
 from official_bert.tasks.tagging.report import report_sections
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
 from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
@@ -220,8 +220,8 @@ class TaggingJob(FinetuningJob):
             documents=documents if self.config.document_context else None,
         )
 
-    def _writer(self, split: _Split) -> "_Writer":
-        return _Writer(lambda: self._windows(split), split.labels, self.tokenizer, self._fingerprint(split))
+    def _writer(self, split: _Split) -> LabelledWindows:
+        return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._fingerprint(split))
 
     def _fingerprint(self, split: _Split) -> str:
         """Hashes all that decides how the records of a file come out."""
@@ -273,38 +273,6 @@ class TaggingJob(FinetuningJob):
         path = os.path.join(self.config.output_dir, REPORT_FILE)
         title = f"{os.path.basename(self._dev.file.path)}: {counted(len(sentences), 'sentence')}"
         write_report(path, title, sections)
-
-
-class _Writer(NamedTuple):
-    """Writes the records of a split; see `SplitWriter`."""
-
-    windows: Callable[[], Iterator[Window]]
-    labels: list[list[int]]
-    tokenizer: Tokenizer
-    made_from: str
-
-    def write_ids(self, file: RecordFile) -> int:
-        return write_records(
-            file.path,
-            file.schema,
-            self.windows,
-            self.labels,
-            self.tokenizer,
-            made_from=self.made_from,
-            compression=file.compression,
-        )
-
-    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
-        combined = fingerprint(encoder, self.made_from)
-        write_feature_records(
-            file.path,
-            file.schema,
-            self.windows,
-            self.labels,
-            features=features,
-            made_from=combined,
-            compression=file.compression,
-        )
 
 
 def _without_tags(file: TaggedFile) -> TaggedFile:

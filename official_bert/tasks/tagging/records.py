@@ -1,11 +1,12 @@
 """The records of tagging: what one holds, and how windows become records."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from official_bert.config.tensor_names import FEATURES
-from official_bert.data.records import write_cached
+from official_bert.data.records import RecordFile, fingerprint, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.tasks.tagging.windows import Window
 from official_bert.tokenization import Tokenizer
@@ -25,89 +26,59 @@ FEATURE_SCHEMA = RecordSchema(
 Labels = Sequence[Sequence[int]]
 
 
-def write_records(
-    path: str,
-    schema: RecordSchema,
-    windows: Callable[[], Iterable[Window]],
-    labels: Labels,
-    tokenizer: Tokenizer,
-    *,
-    made_from: str,
-    compression: str = "none",
-) -> int:
-    """Writes a record for each window, unless an existing file is up to date.
+class LabelledWindows(NamedTuple):
+    """The windows of sentences whose words have labels, to be written as records, one each; a `SplitWriter`.
 
-    Args:
-      path: the TFRecord file.
-      schema: `TAGGING_SCHEMA`, sized.
+    Attributes:
       windows: gives the windows; called only if they are needed.
       labels: of each sentence the label of each word.
       tokenizer: made the windows.
       made_from: fingerprint of all that decides the records.
-      compression: see `RecordFile`.
-
-    Returns:
-      The number of records.
     """
 
-    def records() -> Iterator[bytes]:
-        num_pieces = num_unknown = 0
-        for window in windows():
-            num_pieces += len(window.ids)
-            num_unknown += window.ids.count(tokenizer.unk_id)
-            sequence = join_texts(window.ids, (), cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
-            values = {
-                "input_ids": sequence.input_ids,
-                "input_mask": sequence.input_mask,
-                "segment_ids": sequence.segment_ids,
-                LABELS.name: _labels_by_position(window, labels[window.sentence]),
-            }
-            yield schema.encode(values)
-        warn_of_unknown(path, tokenizer, num_unknown=num_unknown, num_pieces=num_pieces)
+    windows: Callable[[], Iterable[Window]]
+    labels: Labels
+    tokenizer: Tokenizer
+    made_from: str
 
-    return write_cached(path, made_from, records, compression)
+    def write_ids(self, file: RecordFile) -> int:
+        """Writes the records, unless an existing file is up to date; returns their number."""
+        tokenizer = self.tokenizer
 
+        def records() -> Iterator[bytes]:
+            num_pieces = num_unknown = 0
+            for window in self.windows():
+                num_pieces += len(window.ids)
+                num_unknown += window.ids.count(tokenizer.unk_id)
+                sequence = join_texts(window.ids, (), cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+                values = {
+                    "input_ids": sequence.input_ids,
+                    "input_mask": sequence.input_mask,
+                    "segment_ids": sequence.segment_ids,
+                    LABELS.name: self._labels_by_position(window),
+                }
+                yield file.schema.encode(values)
+            warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_pieces=num_pieces)
 
-def write_feature_records(
-    path: str,
-    schema: RecordSchema,
-    windows: Callable[[], Iterable[Window]],
-    labels: Labels,
-    *,
-    features: Callable[[], Iterable[np.ndarray]],
-    made_from: str,
-    compression: str = "none",
-) -> int:
-    """Writes what a frozen encoder computes of each window, unless an existing file is up to date.
+        return write_cached(file.path, self.made_from, records, file.compression)
 
-    Args:
-      path: the TFRecord file.
-      schema: `FEATURE_SCHEMA`, sized.
-      windows: as for `write_records`.
-      labels: as for `write_records`.
-      features: gives float32 [S, W] of each window, in order; called only if needed.
-      made_from: fingerprint of all that decides the records.
-      compression: see `RecordFile`.
+    def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
+        """Writes what a frozen encoder computes of them, float32 [S, W] each, unless an existing file is up to date."""
 
-    Returns:
-      The number of records.
-    """
+        def records() -> Iterator[bytes]:
+            for window, vectors in zip(self.windows(), features(), strict=True):
+                num_positions = len(window.ids) + 2  # [CLS] and [SEP]
+                values = {
+                    FEATURES: vectors[:num_positions].ravel(),
+                    "input_mask": b"\x01" * num_positions,
+                    LABELS.name: self._labels_by_position(window),
+                }
+                yield file.schema.encode(values)
 
-    def records() -> Iterator[bytes]:
-        for window, vectors in zip(windows(), features(), strict=True):
-            num_positions = len(window.ids) + 2  # [CLS] and [SEP]
-            values = {
-                FEATURES: vectors[:num_positions].ravel(),
-                "input_mask": b"\x01" * num_positions,
-                LABELS.name: _labels_by_position(window, labels[window.sentence]),
-            }
-            yield schema.encode(values)
+        write_cached(file.path, fingerprint(encoder, self.made_from), records, file.compression)
 
-    return write_cached(path, made_from, records, compression)
-
-
-def _labels_by_position(window: Window, labels: Sequence[int]) -> list[int]:
-    by_position = [0] * (len(window.ids) + 2)
-    for word, position in zip(window.words, window.positions, strict=True):
-        by_position[position + 1] = labels[word]  # behind [CLS]
-    return by_position
+    def _labels_by_position(self, window: Window) -> list[int]:
+        by_position = [0] * (len(window.ids) + 2)
+        for word, position in zip(window.words, window.positions, strict=True):
+            by_position[position + 1] = self.labels[window.sentence][word]  # behind [CLS]
+        return by_position

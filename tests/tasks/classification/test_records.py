@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.records import fingerprint
+from official_bert.data.records import RecordFile, fingerprint
 from official_bert.tasks.classification import records
-from official_bert.tasks.classification.records import TextJoiner, classification_schema, write_records
+from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
 from official_bert.tokenization import FullTokenizer
 from tests.conftest import GOLDEN, golden_arrays
 
@@ -31,7 +31,7 @@ def test_records_are_those_of_the_reference(tokenizer, tmp_path):
     schema = classification_schema("single_label").sized(S=length, V=tokenizer.vocabulary.size, T=2, C=2)
     texts = [(text_a, text_b) for text_a, text_b, _ in case["examples"]]
     labels = [case["labels"].index(label) for _, _, label in case["examples"]]
-    assert write_records(str(tmp_path / "r"), schema, joiner, texts, labels) == 5
+    assert LabelledTexts(joiner, texts, labels).write_ids(RecordFile(str(tmp_path / "r"), schema)) == 5
     records = read(tmp_path / "r", schema)
     for name, expected in golden_arrays("classifier/classifier_pairs.npz").items():
         np.testing.assert_array_equal(records[name].reshape(expected.shape), expected, err_msg=name)
@@ -109,7 +109,7 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
 
     def write(texts):
         caplog.clear()
-        write_records(str(tmp_path / "r"), schema, joiner, texts, [0] * len(texts))
+        LabelledTexts(joiner, texts, [0] * len(texts)).write_ids(RecordFile(str(tmp_path / "r"), schema))
         return caplog.text
 
     joiner = TextJoiner(tokenizer, max_seq_length=16)
@@ -138,7 +138,8 @@ def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):
         other = FullTokenizer(vocab_file=tokenizer.vocabulary.source, **text)
         schema = classification_schema(problem).sized(S=length, C=2)
         before = (tmp_path / "r").stat().st_mtime_ns if (tmp_path / "r").exists() else 0
-        write_records(path, schema, TextJoiner(other, max_seq_length=length), list(texts), list(labels))
+        joiner = TextJoiner(other, max_seq_length=length)
+        LabelledTexts(joiner, list(texts), list(labels)).write_ids(RecordFile(path, schema))
         return (tmp_path / "r").stat().st_mtime_ns != before
 
     assert write()
@@ -171,7 +172,8 @@ def test_any_number_of_processes_writes_the_same(tokenizer, tmp_path, monkeypatc
     written = []
     for num_processes in (1, 3):
         path, joiner = tmp_path / str(num_processes), TextJoiner(tokenizer, max_seq_length=16)
-        assert write_records(str(path), schema, joiner, texts, labels, num_processes=num_processes) == 100
+        examples = LabelledTexts(joiner, texts, labels)
+        assert examples.write_ids(RecordFile(str(path), schema), num_processes=num_processes) == 100
         written.append(path.read_bytes())
     assert written[0] == written[1]
     assert caplog.text.count("of 100 examples were truncated to 16 wordpieces") == 2

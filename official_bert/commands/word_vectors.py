@@ -50,9 +50,6 @@ def check(config: WordVectorConfig) -> None:
         check_installed("matplotlib", extra="plots")
 
 
-_SHOWN_CHARACTERS = 50  # of a sentence in the picture
-
-
 def run(config: WordVectorConfig) -> None:
     """Prints the cosine similarity of each occurrence of the word with each, and draws them.
 
@@ -66,6 +63,7 @@ def run(config: WordVectorConfig) -> None:
     from official_bert.inference.similarity import cosine_table, principal_components
     from official_bert.inference.word_occurrences import find_occurrences
     from official_bert.training.model_files import read_model_files
+    from official_bert.visualization import vectors_image
 
     if config.picture_file is not None:
         require("matplotlib", extra="plots")
@@ -92,7 +90,9 @@ def run(config: WordVectorConfig) -> None:
     vectors = np.stack([each.vector for each in occurrences])
     _write_table(occurrences, cosine_table(vectors))
     if config.picture_file is not None:
-        _draw(config, occurrences, *principal_components(vectors))
+        texts = [str(each.sentence) for each in occurrences]
+        with writing.atomic_write(config.picture_file, "wb") as sink:
+            vectors_image.draw(*principal_components(vectors), texts, config.word, sink)
         logging.info("drawn: %s", config.picture_file)
 
 
@@ -102,34 +102,6 @@ def _write_table(occurrences: "list[Occurrence]", cosines: "np.ndarray") -> None
     for number, occurrence, row in zip(numbers, occurrences, cosines, strict=True):
         cells = (str(number), str(occurrence.sentence.line), *(f"{cosine:.4f}" for cosine in row))
         sys.stdout.write("\t".join((*cells, str(occurrence.sentence))) + "\n")
-
-
-def _draw(
-    config: WordVectorConfig, occurrences: "list[Occurrence]", points: "np.ndarray", shares: "np.ndarray"
-) -> None:
-    """Draws a point for each occurrence, with its number in the table and its sentence."""
-    import numpy as np
-    from matplotlib.figure import Figure  # needs an extra
-
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    axes = figure.subplots()
-    axes.scatter(points[:, 0], points[:, 1])
-    for number, (occurrence, point) in enumerate(zip(occurrences, points, strict=True), start=1):
-        text = str(occurrence.sentence)
-        shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
-        is_left = point[0] < np.mean(points[:, 0])
-        axes.annotate(
-            f"{number}  {shown}".replace("$", r"\$"),
-            point,
-            xytext=(6 if is_left else -6, 4),
-            textcoords="offset points",
-            ha="left" if is_left else "right",
-        )
-    axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
-    axes.set_ylabel(f"second principal component ({shares[1]:.0%})")
-    axes.set_title(config.word)
-    with writing.atomic_write(config.picture_file, "wb") as sink:
-        figure.savefig(sink, format="png", dpi=120)
 
 
 COMMAND = Command(

@@ -6,12 +6,19 @@ stops of some scripts, which it does not know, are added here.
 
 import itertools
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
+from typing import NamedTuple
 
+from official_bert.data.corpus_files import CorpusPart, CorpusReader
+from official_bert.support import compression, files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import install_command
 
 _WINDOW = 1 << 18  # characters of a long text that are split at a time: blingfire takes some 15 bytes for each
+
+PART_BYTES = 1 << 22  # of text that a process splits before it takes the next part
+_BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 
 # Full stops that have no other use: Devanagari (Hindi, Bengali and others), Armenian, Ethiopic, Burmese, Khmer.
 _MORE_FULL_STOPS = re.compile("(?<=[\u0964\u0965\u0589\u1362\u104b\u17d4]) ")
@@ -73,3 +80,76 @@ def _split(text: str) -> list[str]:
 
 def _cut_at_more_full_stops(sentences: list[str]) -> list[str]:
     return [part for sentence in sentences for part in _MORE_FULL_STOPS.split(sentence)]
+
+
+class Piece(NamedTuple):
+    """Text of whole documents (of whole paragraphs with `one_document_per_file`) that a process splits at a time.
+
+    Attributes:
+      part: where it is from.
+      lines: its lines; None if the process is to read the part itself.
+      num_bytes: how much of the file the lines were; 0 if there are none.
+    """
+
+    part: CorpusPart
+    lines: Sequence[str] | None = None
+    num_bytes: int = 0
+
+
+def pieces(parts: Iterable[CorpusPart]) -> Iterator[Piece]:
+    """The pieces of the corpus; what has no small parts is read here, so that no process holds a whole file."""
+    for part in parts:
+        if not _is_read_here(part):
+            yield Piece(part)
+            continue
+        reader = CorpusReader(part)
+        lines: list[str] = []
+        num_characters = bytes_before = 0
+        for line in _lines(reader):
+            lines.append(line)
+            num_characters += len(line) + 1
+            if not line and num_characters >= PART_BYTES:
+                yield Piece(part, lines, reader.bytes_read - bytes_before)
+                lines, num_characters, bytes_before = [], 0, reader.bytes_read
+        yield Piece(part, lines, reader.bytes_read - bytes_before)
+
+
+def _is_read_here(part: CorpusPart) -> bool:
+    """Whether the process that writes the output reads a part too, for the others to split.
+
+    Otherwise one process would hold the whole of a compressed or remote file, or a row group of Parquet.
+    """
+    return part.file_format == "parquet" or files.is_remote(part.path) or compression.is_compressed(part.path)
+
+
+def _lines(reader: CorpusReader) -> Iterator[str]:
+    for position, line in reader:
+        yield line if position else line.removeprefix(_BYTE_ORDER_MARK).lstrip()
+
+
+class SplitPiece(NamedTuple):
+    """The documents of a piece, one sentence per line, and how much of the file they were."""
+
+    part: CorpusPart
+    documents: Sequence[str]
+    num_sentences: int
+    num_bytes: int
+
+
+def split_piece(piece: Piece, one_document_per_file: bool) -> SplitPiece:
+    """Splits a piece; in plain text a blank line ends a paragraph, in the other formats each line is one."""
+    is_text = piece.part.file_format == "text"
+    reader = CorpusReader(piece.part)
+    lines = _lines(reader) if piece.lines is None else piece.lines
+    documents: list[list[str]] = [[]]
+    paragraph: list[str] = []
+    for line in itertools.chain(lines, [""]):
+        paragraph.append(line)
+        if not line or not is_text:
+            documents[-1] += split_sentences(" ".join(paragraph))
+            paragraph.clear()
+        if not line and not (is_text and one_document_per_file):
+            documents.append([])
+    num_sentences = sum(map(len, documents))
+    texts = ["\n".join(document) for document in documents if document]
+    return SplitPiece(piece.part, texts, num_sentences, piece.num_bytes or reader.bytes_read)

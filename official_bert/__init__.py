@@ -25,6 +25,7 @@ What is here:
     CorpusReader           the lines of a part of a corpus
     corpus_parts           the parts of the files of a corpus, for several processes
     Predictor              answers and vectors of a trained or exported model
+    AttentionReader        what each attention head of a model attends to in a text
     save_model             what Keras's fit has trained, saved for the Predictor and the scripts
     export                 what a run or save_model left in a folder, exported for TensorFlow Serving or LiteRT
     load_export            an exported model with its signatures
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 # Name to the module that defines it.
 _PUBLIC = {
     "AdamWeightDecay": "official_bert.optimization",
+    "AttentionReader": "official_bert.inference.attention",
     "BertConfig": "official_bert.config.bert_config",
     "BertEncoder": "official_bert.modeling.encoder",
     "ClassificationModel": "official_bert.modeling.classifier",

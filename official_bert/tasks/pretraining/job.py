@@ -21,17 +21,14 @@ from official_bert.data.records import check_first_record, count_records
 from official_bert.data.schema import RecordSchema
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
-from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.distillation import DistilledPretrainingTask, check_teacher_vocabulary
 from official_bert.tasks.pretraining.dynamic_masking import DynamicMasking
+from official_bert.tasks.pretraining.inputs import PretrainingInputs, read_inputs
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.servable import servable_of_run
 from official_bert.tasks.pretraining.task import PretrainingTask
-from official_bert.tasks.pretraining.vocabulary import with_vocabulary
-from official_bert.tokenization import Vocabulary
 from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import check_has_checkpoint, check_room_for_model_files, check_same_model
@@ -54,20 +51,11 @@ def pretrain(config: PretrainingConfig) -> None:
     Raises:
       UserError: a flag, a record or a checkpoint is wrong.
     """
-    direction = config.attention_direction
-    bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
-    bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
-    bert_config.check_length(config.max_seq_length, config.bert_config_file)
-    computes = config.do_train or config.do_eval
-    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if computes else []
-    config = with_vocabulary(config, paths)
-    vocabulary = None
+    inputs = read_inputs(config)
+    config, bert_config, vocabulary = inputs.config, inputs.bert_config, inputs.vocabulary
     if config.do_export:
-        _, tokenizer = read_model_files(config, attention_direction=direction)
-        vocabulary = tokenizer.vocabulary
         check_export_dir(config.export_dir)
-    elif config.vocab_file or config.spm_model_file:
-        vocabulary = read_fitting_vocabulary(config, bert_config)
+    elif vocabulary:
         logging.info("vocabulary: %s, %s", vocabulary.source, config.text_settings)
     if config.teacher and vocabulary:
         check_teacher_vocabulary(config.teacher, vocabulary)
@@ -81,12 +69,12 @@ def pretrain(config: PretrainingConfig) -> None:
     strategy = create_strategy(config)  # before anything else touches a device
     cluster = Cluster(strategy)
     with cluster.working():
-        if computes and not _train_and_evaluate(config, bert_config, vocabulary, paths, strategy, cluster):
+        if inputs.paths and not _train_and_evaluate(inputs, strategy, cluster):
             return  # stopped by SIGTERM
         if config.do_export and cluster.is_chief:
             checkpoint = latest_checkpoint(config.output_dir) or config.init_checkpoint
             logging.info("do_export: using the weights of %s", checkpoint)
-            export_run(servable_of_run, config, bert_config, tokenizer, checkpoint)
+            export_run(servable_of_run, config, bert_config, inputs.tokenizer, checkpoint)
 
 
 class _Records(NamedTuple):
@@ -119,15 +107,9 @@ class _Records(NamedTuple):
         return evaluation_batches(self.paths, self.schema, **selection)
 
 
-def _train_and_evaluate(
-    config: PretrainingConfig,
-    bert_config: BertConfig,
-    vocabulary: Vocabulary | None,
-    paths: list[str],
-    strategy: tf.distribute.Strategy,
-    cluster: Cluster,
-) -> bool:
+def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strategy, cluster: Cluster) -> bool:
     """Trains, evaluates, or both; returns whether training came to its end."""
+    config, bert_config = inputs.config, inputs.bert_config
     options = encoder_options(config)
     task = PretrainingTask(
         bert_config,
@@ -139,7 +121,7 @@ def _train_and_evaluate(
         encoder_options=options,
     )
     learned = _distilled(task, config, bert_config, options.dtype) if config.teacher else task
-    records = _records(config, bert_config, vocabulary, task, paths)
+    records = _records(inputs, task)
     if config.do_train and not config.train_batch_tokens:
         num_parts = config.gradient_accumulation_steps
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
@@ -149,10 +131,12 @@ def _train_and_evaluate(
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, records.count)
         trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
-        with explained_damage(paths, records.schema):
+        with explained_damage(inputs.paths, records.schema):
             if records.masking:
-                records.masking.check_vocabulary(paths[0])
-            write_files = functools.partial(write_run_files, config, bert_config, vocabulary, trainer.num_replicas)
+                records.masking.check_vocabulary(inputs.paths[0])
+            write_files = functools.partial(
+                write_run_files, config, bert_config, inputs.vocabulary, trainer.num_replicas
+            )
             if config.do_train and not _train(config, trainer, records, write_files):
                 return False
             if config.do_eval:
@@ -174,20 +158,14 @@ def _distilled(
     )
 
 
-def _records(
-    config: PretrainingConfig,
-    bert_config: BertConfig,
-    vocabulary: Vocabulary | None,
-    task: PretrainingTask,
-    paths: list[str],
-) -> _Records:
-    masking = None
+def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
+    config, paths, masking = inputs.config, inputs.paths, None
     if config.dynamic_masking:
         masking = DynamicMasking(
-            vocabulary,
+            inputs.vocabulary,
             max_seq_length=config.max_seq_length,
             max_predictions_per_seq=config.max_predictions_per_seq,
-            type_vocab_size=bert_config.type_vocab_size,
+            type_vocab_size=inputs.bert_config.type_vocab_size,
             masked_lm_prob=config.masked_lm_prob,
             do_whole_word_mask=config.do_whole_word_mask,
             random_seed=config.random_seed,

@@ -1,0 +1,50 @@
+"""The files that a run of pretraining begins with, read and checked; needs no TensorFlow."""
+
+from typing import NamedTuple
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.support.input_files import find_inputs, is_no_sidecar
+from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.pretraining.vocabulary import with_vocabulary
+from official_bert.tokenization import Tokenizer, Vocabulary
+from official_bert.training.model_files import read_fitting_vocabulary, read_model_files
+
+
+class PretrainingInputs(NamedTuple):
+    """What a run begins with.
+
+    Attributes:
+      config: the flags, completed with what the records say of their vocabulary.
+      bert_config: the architecture.
+      paths: the records; none if a finished run is only exported.
+      vocabulary: None if it is not known.
+      tokenizer: None if nothing is exported.
+    """
+
+    config: PretrainingConfig
+    bert_config: BertConfig
+    paths: list[str]
+    vocabulary: Vocabulary | None = None
+    tokenizer: Tokenizer | None = None
+
+
+def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
+    """Reads the files that the flags name, but for records and weights, and checks that they fit each other.
+
+    Raises:
+      UserError: a file is missing or damaged, or they do not fit.
+    """
+    direction = config.attention_direction
+    bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
+    bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
+    bert_config.check_length(config.max_seq_length, config.bert_config_file)
+    paths = find_inputs(config.input_file, is_input=is_no_sidecar) if config.do_train or config.do_eval else []
+    config = with_vocabulary(config, paths)
+    inputs = PretrainingInputs(config, bert_config, paths)
+    if config.do_export:
+        bert_config.export_parts(config.export_parallelism, config.bert_config_file)
+        _, tokenizer = read_model_files(config, attention_direction=direction)
+        return inputs._replace(vocabulary=tokenizer.vocabulary, tokenizer=tokenizer)
+    if config.vocab_file or config.spm_model_file:
+        return inputs._replace(vocabulary=read_fitting_vocabulary(config, bert_config))
+    return inputs

@@ -34,7 +34,7 @@ from common import compare
 
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.features import ExtractionSettings, FeatureExtractor
+from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.transformer import PaddedLayout
@@ -77,14 +77,14 @@ def peer_vectors(hf_dir: str):
 
 def extractor_of(
     flags: argparse.Namespace, pooling: str, layers: tuple[int, ...], *, is_padded: bool = False
-) -> FeatureExtractor:
+) -> TextEncoder:
     """An extractor as the script makes it, or, padded, one that computes what the reference's did."""
     layout = PaddedLayout if is_padded else UnpaddedLayout
     encoder = BertEncoder.from_checkpoint(flags.encoder_dir, layout=layout)
     tokenizer = FullTokenizer.from_folder(flags.encoder_dir)
-    settings = ExtractionSettings(layers, pooling, MAX_SEQ_LENGTH)
+    settings = VectorSettings(layers, pooling, MAX_SEQ_LENGTH)
     fixed_shape = (BATCH_SIZE, MAX_SEQ_LENGTH) if is_padded else None
-    return FeatureExtractor(encoder, tokenizer, settings, batch_size=BATCH_SIZE, fixed_shape=fixed_shape)
+    return TextEncoder(encoder, tokenizer, settings, batch_size=BATCH_SIZE, fixed_shape=fixed_shape)
 
 
 def write_json_numbers(path: str, features: Iterable[TextFeatures], tokenizer: FullTokenizer) -> None:
@@ -137,9 +137,9 @@ def compare_files(flags: argparse.Namespace, sentences: list[str], width: int, t
     for name, extractor, write in ways:
         with tempfile.TemporaryDirectory(dir=flags.scratch_dir) as folder:
             path = os.path.join(folder, "features")
-            write(path, features=extractor.extract(texts[:BATCH_SIZE]))  # compiles
+            write(path, features=extractor.features(texts[:BATCH_SIZE]))  # compiles
             began = time.perf_counter()
-            write(path, features=extractor.extract(texts))
+            write(path, features=extractor.features(texts))
             found = time.perf_counter() - began, os.path.getsize(path)
         base = base or found
         print(
@@ -160,7 +160,7 @@ def main() -> None:
     extractor = extractor_of(flags, "mean", (-1,))
 
     def our_vectors(texts: list[str]) -> np.ndarray:
-        return np.stack([features.vectors[0] for features in extractor.extract(map(TextOrPair, texts))])
+        return np.stack([features.vectors[0] for features in extractor.features(map(TextOrPair, texts))])
 
     peer = peer_vectors(flags.hf_dir)
     ours = our_vectors(texts)

@@ -18,7 +18,9 @@ ROWS = (
     ("__main__",),
 )
 ROW_OF = {name: number for number, names in enumerate(ROWS) for name in names}
-IN_THE_GRAPH = ("graph_operations.py", "graph_tokenizer.py", "graph_sentencepiece.py")  # of tokenization
+IN_THE_GRAPH = tuple(
+    f"graph_{name}.py" for name in ("joining", "operations", "sentencepiece", "tokenizer", "windows")
+)  # of tokenization
 MUST_NOT_IMPORT_EACH_OTHER = (
     {"tokenization", "metrics", "optimization", "visualization"},
     {"data", "modeling", "checkpoints"},

@@ -1,6 +1,5 @@
 """`sentence_similarity`: candidates and queries in, ranks out; or pairs with scores in, correlations out."""
 
-import hashlib
 import itertools
 import json
 import sys
@@ -19,13 +18,8 @@ from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    import tensorflow as tf
-
-    from official_bert.data.text_inputs import TextOrPair
-    from official_bert.inference.features import FeatureExtractor
-    from official_bert.inference.sentence_index import Sentence
-    from official_bert.modeling.encoder import BertEncoder
+    from official_bert.inference.sentence_index import Sentence, SentenceSearch
+    from official_bert.inference.text_encoder import TextEncoder
     from official_bert.tokenization import Tokenizer
 
 # The poolings that `--sts_file` compares.
@@ -128,81 +122,62 @@ def run(config: SimilarityConfig) -> None:
 
     bert_config, tokenizer = read_model_files(config)
     bert_config.check_layers(config.layer_indices, config.bert_config_file)
-    if config.sts_file is not None:
-        _compare_layers(config, bert_config, tokenizer)
-    else:
-        _rank(config, bert_config, tokenizer)
+    (_rank if config.sts_file is None else _compare_layers)(config, bert_config, tokenizer)
+
+
+def _load(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> "TextEncoder":
+    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
+
+    settings = VectorSettings(config.layer_indices, config.pooling, config.max_seq_length)
+    return load_text_encoder(config, bert_config, tokenizer, settings)
 
 
 def _rank(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
-    import numpy as np
-
     from official_bert.data.projector_files import projector_files
     from official_bert.data.text_inputs import TextOrPair
-    from official_bert.inference.features import load_encoder
-    from official_bert.inference.sentence_index import Sentence, sentence_vectors
-    from official_bert.inference.similarity import nearest
+    from official_bert.inference.sentence_index import Sentence, SentenceSearch, read_sentences
 
     if config.projector_dir is not None:
         outputs = projector_files(config.projector_dir)
         writing.check_no_overwriting(outputs, [config.candidates_file], "projector_dir")
         writing.make_folders(config.projector_dir)  # if it cannot be, that shows before the vectors are computed
-    candidates = _lines_of_texts(config)
+    candidates = list(read_sentences(config.candidates_file, "candidates_file"))
     if config.query is not None:
         _check_words(Sentence(1, TextOrPair(config.query)), tokenizer)
-    encoder, strategy = load_encoder(config, bert_config)
-    vectors, extractor = _candidate_vectors(config, candidates, tokenizer, encoder, strategy)
-    distinct = list(candidates)
+    search = SentenceSearch(candidates, _load(config, bert_config, tokenizer), config.index_dir)
+    num_long = search.encoder.num_long
+    _note_long(num_long, "candidates", config.max_seq_length)
     if config.projector_dir is not None:
-        _write_projector_files(config, candidates, vectors)
+        _write_projector_files(config, search)
     if not config.has_queries:
         return
-    num_long = extractor.num_long
     if config.output_format == "tsv":
         sys.stdout.write("\t".join(_RANK_COLUMNS) + "\n")
     for queries in _queries(config):
         for query in queries:
             _check_words(query, tokenizer)
-        texts = [query.text for query in queries]
-        rows, cosines = nearest(vectors, np.stack(list(sentence_vectors(texts, extractor))), config.top_k)
-        for query, best, similarities in zip(queries, rows, cosines, strict=True):
-            ranked = [
-                (Sentence(line, distinct[row]), float(cosine))
-                for row, cosine in zip(best, similarities, strict=True)
-                for line in candidates[distinct[row]]
-            ]
-            _write_ranks(config, query, ranked[: config.top_k])
-        _note_long(extractor.num_long - num_long, "queries", config.max_seq_length)
-        num_long = extractor.num_long
+        best = search.nearest([query.text for query in queries], config.top_k)
+        for query, ranked in zip(queries, best, strict=True):
+            _write_ranks(config, query, ranked)
+        _note_long(search.encoder.num_long - num_long, "queries", config.max_seq_length)
+        num_long = search.encoder.num_long
 
 
-def _write_projector_files(
-    config: SimilarityConfig, candidates: "dict[TextOrPair, list[int]]", vectors: "np.ndarray"
-) -> None:
+def _write_projector_files(config: SimilarityConfig, search: "SentenceSearch") -> None:
     from official_bert.data.projector_files import write_projector_files
     from official_bert.inference.sentence_index import Sentence
 
     metadata = {
-        "sentence": (str(Sentence(lines[0], text)) for text, lines in candidates.items()),
-        "lines": (",".join(map(str, lines)) for lines in candidates.values()),
+        "sentence": (str(Sentence(lines[0], text)) for text, lines in search.lines.items()),
+        "lines": (",".join(map(str, lines)) for lines in search.lines.values()),
     }
-    write_projector_files(config.projector_dir, "sentences", vectors, metadata)
+    write_projector_files(config.projector_dir, "sentences", search.vectors, metadata)
     logging.info(
         "wrote %s: %s vectors; see them with tensorboard --logdir=%s",
         config.projector_dir,
-        f"{len(candidates):,}",
+        f"{len(search.lines):,}",
         config.projector_dir,
     )
-
-
-def _lines_of_texts(config: SimilarityConfig) -> "dict[TextOrPair, list[int]]":
-    """The candidates, each with the numbers of its lines: equal sentences share one vector, and rank alike."""
-    from official_bert.inference.sentence_index import read_sentences
-
-    lines: dict[TextOrPair, list[int]] = {}
-    for line, text in read_sentences(config.candidates_file, "candidates_file"):
-        lines.setdefault(text, []).append(line)
-    return lines
 
 
 def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:
@@ -226,72 +201,6 @@ def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
         yield some
 
 
-def _candidate_vectors(
-    config: SimilarityConfig,
-    candidates: "dict[TextOrPair, list[int]]",
-    tokenizer: "Tokenizer",
-    encoder: "BertEncoder",
-    strategy: "tf.distribute.Strategy",
-) -> "tuple[np.ndarray, FeatureExtractor]":
-    """The vectors of the distinct candidates, [N, D], and what computes those of queries."""
-    import numpy as np
-
-    from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
-    from official_bert.inference.features import ExtractionSettings, create_extractor
-    from official_bert.inference.sentence_index import SentenceIndex, sentence_ids, sentence_vectors
-    from official_bert.modeling.model import model_fingerprint
-
-    settings = ExtractionSettings(config.layer_indices, config.pooling, config.max_seq_length)
-    width = encoder.config.hidden_size
-    index = vectors = weights = None
-    if config.index_dir is not None:
-        made_from = {
-            "candidates": _hash(candidates),
-            "weights of the model": model_fingerprint(encoder),
-            "model configuration": encoder.config.to_json_string(),
-            "vocabulary": tokenizer.vocabulary.fingerprint,
-            "text settings": str(tokenizer.settings),
-            "layers": sorted(layer % encoder.config.num_layers for layer in config.layer_indices),
-            "pooling": [config.pooling, K1, B] if config.pooling == BM25 else [config.pooling],
-            "max_seq_length": config.max_seq_length,
-        }
-        index = SentenceIndex(config.index_dir, made_from)
-        vectors = index.open(len(candidates), width)
-    if config.pooling == BM25:
-        if vectors is not None:
-            weights = Bm25Weights.load(index.weights_path, len(tokenizer))
-        else:
-            pieces = (
-                sentence_ids(tokenizer, text, config.max_seq_length)
-                for text, lines in candidates.items()
-                for _ in lines
-            )
-            weights = Bm25Weights.fit(pieces, len(tokenizer))
-    extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
-    if vectors is not None:
-        logging.info("%s: the vectors of %s candidates are there", config.index_dir, f"{len(candidates):,}")
-        return vectors, extractor
-    computed = sentence_vectors(candidates, extractor)
-    with Progress("computing vectors", len(candidates), "candidates") as progress:
-        if index is None:
-            vectors = np.empty((len(candidates), width), np.float32)
-            for row, vector in enumerate(computed):
-                vectors[row] = vector
-                progress.update(row + 1)
-        else:
-            index.write(computed, width, weights, progress.update)
-            vectors = index.open(len(candidates), width)
-    _note_long(extractor.num_long, "candidates", config.max_seq_length)
-    return vectors, extractor
-
-
-def _hash(candidates: "dict[TextOrPair, list[int]]") -> str:
-    digest = hashlib.sha256()
-    for item in candidates.items():
-        digest.update(json.dumps(item).encode() + b"\n")
-    return digest.hexdigest()
-
-
 def _note_long(num_long: int, what: str, max_seq_length: int) -> None:
     if num_long:
         logging.info("%s %s have more than %d wordpieces and were truncated", f"{num_long:,}", what, max_seq_length)
@@ -312,39 +221,29 @@ def _write_ranks(config: SimilarityConfig, query: "Sentence", ranked: "list[tupl
 
 
 def _compare_layers(config: SimilarityConfig, bert_config: BertConfig, tokenizer: "Tokenizer") -> None:
-    from official_bert.inference.bm25 import Bm25Weights
-    from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
-    from official_bert.inference.scored_pairs import correlations, read_scored_pairs
-    from official_bert.inference.sentence_index import sentence_ids
+    from official_bert.inference.scored_pairs import compare_layers, read_scored_pairs
 
     pairs = read_scored_pairs(config.sts_file)
-    pieces = (sentence_ids(tokenizer, text, config.max_seq_length) for pair in pairs for text in pair.texts)
-    weights = Bm25Weights.fit(pieces, len(tokenizer))
-    encoder, strategy = load_encoder(config, bert_config)
-    layers = list(range(bert_config.num_layers))
-    settings = ExtractionSettings(layers, POOLINGS, config.max_seq_length)
-    extractor = create_extractor(config, encoder, strategy, tokenizer, settings, weights)
+    encoder = _load(config, bert_config, tokenizer)
     with Progress("comparing sentences", len(pairs), "pairs") as progress:
-        table = correlations(pairs, extractor, progress.update)
-    _note_long(extractor.num_long, "sentences", config.max_seq_length)
-    names = list(itertools.product(POOLINGS, layers))
+        scores, num_long = compare_layers(pairs, encoder, POOLINGS, progress.update)
+    _note_long(num_long, "sentences", config.max_seq_length)
     if config.output_format == "tsv":
         sys.stdout.write("\t".join(_STS_COLUMNS) + "\n")
-    for (pooling, layer), (spearman, pearson) in sorted(zip(names, table, strict=True), key=lambda row: row[0][::-1]):
+    for layer, pooling, spearman, pearson in sorted(scores):
         if config.output_format == "tsv":
             sys.stdout.write(f"{layer}\t{pooling}\t{spearman:.4f}\t{pearson:.4f}\n")
         else:
             row = dict(zip(_STS_COLUMNS, (layer, pooling, spearman, pearson), strict=True))
             sys.stdout.write(json.dumps(row) + "\n")
-    best = max(range(len(names)), key=lambda number: table[number][0])
-    pooling, layer = names[best]
+    best = max(scores, key=lambda score: score.spearman)
     logging.info(
         "%s: %s pairs; the best Spearman correlation, %.4f, has --layers=%d --pooling=%s",
         config.sts_file,
         f"{len(pairs):,}",
-        table[best][0],
-        layer,
-        pooling,
+        best.spearman,
+        best.layer,
+        best.pooling,
     )
 
 

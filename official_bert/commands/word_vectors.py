@@ -58,9 +58,9 @@ def run(config: WordVectorConfig) -> None:
     """
     import numpy as np
 
-    from official_bert.inference.features import ExtractionSettings, create_extractor, load_encoder
     from official_bert.inference.sentence_index import read_sentences
     from official_bert.inference.similarity import cosine_table, principal_components
+    from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.inference.word_occurrences import find_occurrences
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import vectors_image
@@ -72,13 +72,12 @@ def run(config: WordVectorConfig) -> None:
     if not tokenizer.encode(config.word):
         raise UserError(f"--word={config.word!r} contains no letters or digits; give a word")
     sentences = list(read_sentences(config.input_file, "input_file"))
-    encoder, strategy = load_encoder(config, bert_config)
-    settings = ExtractionSettings(config.layer_indices, max_seq_length=config.max_seq_length)
-    extractor = create_extractor(config, encoder, strategy, tokenizer, settings)
-    occurrences = list(find_occurrences(config.word, sentences, extractor, tokenizer))
-    if extractor.num_long:
+    settings = VectorSettings(config.layer_indices, max_seq_length=config.max_seq_length)
+    encoder = load_text_encoder(config, bert_config, tokenizer, settings)
+    occurrences = list(find_occurrences(config.word, sentences, encoder))
+    if encoder.num_long:
         logging.info(
-            "%d sentences have more than %d wordpieces and were truncated", extractor.num_long, config.max_seq_length
+            "%d sentences have more than %d wordpieces and were truncated", encoder.num_long, config.max_seq_length
         )
     without = sorted({each.line for each in sentences} - {each.sentence.line for each in occurrences})
     if len(occurrences) < 2:

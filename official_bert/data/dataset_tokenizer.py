@@ -6,10 +6,10 @@ from typing import Literal
 
 import tensorflow as tf
 
-from official_bert.data.graph_joining import truncate_and_join
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
 from official_bert.tokenization.graph import make_graph_tokenizer
+from official_bert.tokenization.graph_joining import truncate_and_join
 
 
 class DatasetTokenizer:

@@ -17,7 +17,7 @@ from absl import logging
 from official_bert.data.feature_files import Write
 from official_bert.data.records import Sidecar
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.features import FeatureExtractor
+from official_bert.inference.text_encoder import TextEncoder
 from official_bert.support import files, writing
 
 
@@ -30,7 +30,7 @@ def shard_path(path: str, number: int) -> str:
 def write_shards(
     path: str,
     texts: Iterable[TextOrPair],
-    extractor: FeatureExtractor,
+    encoder: TextEncoder,
     open_writer: Callable[[str], AbstractContextManager[Write]],
     *,
     shard_size: int,
@@ -42,7 +42,7 @@ def write_shards(
     Args:
       path: from which `shard_path` makes their names.
       texts: all texts; those of a shard that is there already are held in memory, to be compared.
-      extractor: computes the features.
+      encoder: computes the features.
       open_writer: opens the file of a shard, see `feature_writer`.
       shard_size: texts of a shard; the last one may have fewer.
       made_from: fingerprint of settings and weights.
@@ -71,7 +71,7 @@ def write_shards(
         digest = _Digest(made_from)
         num_before = number_of_texts
         with open_writer(name) as write:
-            for features in extractor.extract(digest.passing(shard), first_index=num_before):
+            for features in encoder.features(digest.passing(shard), first_index=num_before):
                 write(features)
                 number_of_texts += 1
                 report(number_of_texts)

@@ -8,7 +8,7 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
-from official_bert.inference.embedding import TextEncoder
+from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.options.saved_flags import config_from_saved
@@ -131,9 +131,7 @@ def load_text_encoder(
             f"{BERT_CONFIG_FILE}; check the path"
         )
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
-    encoder = BertEncoder.from_checkpoint(
-        folder, bert_config=changes.get("bert_config_file"), **encoder_options.as_arguments()
-    )
+    encoder = BertEncoder.from_checkpoint(folder, bert_config=changes.get("bert_config_file"), **vars(encoder_options))
     vocab_file = changes.get("vocab_file")
     given = {name: changes[name] for name in TextSettings._fields if name in changes}
     if vocab_file is None:

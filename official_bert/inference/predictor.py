@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.inference import exports, finished_runs
-from official_bert.inference.embedding import TextEncoder
+from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
 from official_bert.support.errors import UserError, listed, plain_message

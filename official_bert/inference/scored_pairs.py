@@ -1,5 +1,6 @@
 """Pairs of sentences with scores, as in the STS benchmark, and how cosine similarities correlate with the scores."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,8 +9,9 @@ import numpy as np
 
 from official_bert.data.tables import read_tsv
 from official_bert.data.text_inputs import TextOrPair
-from official_bert.inference.features import FeatureExtractor
+from official_bert.inference.sentence_index import sentence_weights
 from official_bert.inference.similarity import normalized
+from official_bert.inference.text_encoder import TextEncoder
 from official_bert.metrics.classification import pearson, spearman
 from official_bert.support.errors import UserError
 
@@ -56,21 +58,53 @@ def _score(cell: str, where: str) -> float:
     return score
 
 
+class LayerScore(NamedTuple):
+    """How well the vectors of a layer and a pooling compare sentences: correlations of cosine similarities."""
+
+    layer: int
+    pooling: str
+    spearman: float
+    pearson: float
+
+
+def compare_layers(
+    pairs: Sequence[ScoredPair], encoder: TextEncoder, poolings: Sequence[str], report: Callable[[int], None]
+) -> tuple[list[LayerScore], int]:
+    """Compares all layers and some poolings.
+
+    Args:
+      pairs: as for `correlations`.
+      encoder: of its settings, `max_seq_length` counts.
+      poolings: see `VectorSettings`; the weights of "bm25" are counted in the sentences.
+      report: is told how many pairs are done.
+
+    Returns:
+      The scores, pooling by pooling; and how many sentences were truncated.
+    """
+    layers = list(range(encoder.encoder.config.num_layers))
+    weights = sentence_weights((text for pair in pairs for text in pair.texts), encoder)
+    settings = encoder.settings._replace(layers=layers, pooling=poolings)
+    encoder = encoder.using(settings, bm25=weights)
+    names = itertools.product(poolings, layers)
+    table = zip(names, correlations(pairs, encoder, report), strict=True)
+    return [LayerScore(layer, pooling, *scores) for (pooling, layer), scores in table], encoder.num_long
+
+
 def correlations(
-    pairs: Sequence[ScoredPair], extractor: FeatureExtractor, report: Callable[[int], None]
+    pairs: Sequence[ScoredPair], encoder: TextEncoder, report: Callable[[int], None]
 ) -> list[tuple[float, float]]:
     """Correlates the cosine similarities of pairs with their scores, for each kind of vector.
 
     Args:
       pairs: with at least two different scores.
-      extractor: gives each sentence K vectors.
+      encoder: gives each sentence K vectors.
       report: is told how many pairs are done.
 
     Returns:
       K times Spearman's and Pearson's correlation.
     """
     cosines = []  # N of [K]
-    features = extractor.extract(text for pair in pairs for text in pair.texts)
+    features = encoder.features(text for pair in pairs for text in pair.texts)
     for number, (first, second) in enumerate(zip(features, features, strict=True), start=1):
         cosines.append((normalized(first.vectors) * normalized(second.vectors)).sum(axis=1))
         report(number)

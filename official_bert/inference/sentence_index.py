@@ -1,12 +1,13 @@
-"""Sentences and their vectors, which are kept in a folder: `SentenceIndex`.
+"""Sentences and their vectors, which a folder may keep: `SentenceIndex`; the search among them: `SentenceSearch`.
 
 The folder holds `vectors.npy`, float32 [N, 1, D] of length 1; `index.json`, which says what they were made from; and
 with the pooling "bm25" `bm25.npz`, the weights of the wordpieces.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,13 @@ from absl import logging
 
 from official_bert.data.feature_files import FeatureLayout, TextFeatures, feature_writer
 from official_bert.data.text_inputs import TextOrPair, TextSource
-from official_bert.inference.bm25 import Bm25Weights
-from official_bert.inference.features import FeatureExtractor
-from official_bert.inference.similarity import normalized
+from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
+from official_bert.inference.similarity import nearest, normalized
+from official_bert.inference.text_encoder import TextEncoder
+from official_bert.modeling.model import model_fingerprint
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
 from official_bert.tokenization import Tokenizer
 
 _VECTORS, _WEIGHTS, _DESCRIPTION = "vectors.npy", "bm25.npz", "index.json"
@@ -66,13 +69,19 @@ def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) ->
     return input_ids[: max_seq_length - (3 if text.text_b else 2)]
 
 
-def sentence_vectors(texts: Iterable[TextOrPair], extractor: FeatureExtractor) -> Iterator[np.ndarray]:
+def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25Weights:
+    """Counts the wordpieces that an encoder reads of sentences."""
+    tokenizer, max_seq_length = encoder.tokenizer, encoder.settings.max_seq_length
+    return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
+
+
+def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Iterator[np.ndarray]:
     """Makes one vector of each sentence: the mean of its pooled vectors of the chosen layers.
 
     Yields:
       float32 [D] of length 1 but for rounding; zeros where nothing was pooled.
     """
-    for features in extractor.extract(texts):
+    for features in encoder.features(texts):
         yield normalized(features.vectors.mean(axis=0, dtype=np.float64)).astype(np.float32)
 
 
@@ -169,3 +178,86 @@ class SentenceIndex:
         num_bytes = {name: files.size(os.path.join(self._folder, name)) for name in written}
         with writing.atomic_write(description) as sink:
             json.dump({_MADE_FROM: self._made_from, _NUM_BYTES: num_bytes}, sink, indent=2)
+
+
+class SentenceSearch:
+    """Distinct sentences, their vectors, and the search among them.
+
+    Attributes:
+      lines: each sentence with the numbers of its lines: equal ones share a vector, and rank alike.
+      vectors: float32 [N, D] of length 1 but for rounding.
+      encoder: computes those of queries.
+    """
+
+    def __init__(self, sentences: Iterable[Sentence], encoder: TextEncoder, index_dir: str | None = None):
+        """Computes the vectors, unless the index has them.
+
+        Args:
+          sentences: the sentences.
+          encoder: its settings have one pooling; the weights of "bm25" are counted in the sentences.
+          index_dir: the folder of a `SentenceIndex`.
+
+        Raises:
+          UserError: the index cannot be read or written.
+        """
+        self.lines: dict[TextOrPair, list[int]] = {}
+        for line, text in sentences:
+            self.lines.setdefault(text, []).append(line)
+        size, width = len(self.lines), encoder.encoder.config.hidden_size
+        index = SentenceIndex(index_dir, self._made_from(encoder)) if index_dir is not None else None
+        vectors = index and index.open(size, width)
+        weights = None
+        if encoder.settings.pooling == BM25:
+            if vectors is not None:
+                weights = Bm25Weights.load(index.weights_path, len(encoder.tokenizer))
+            else:
+                weights = sentence_weights((text for text, lines in self.lines.items() for _ in lines), encoder)
+        self.encoder = encoder.using(encoder.settings, bm25=weights)
+        if vectors is not None:
+            logging.info("%s: the vectors of %s candidates are there", index_dir, f"{size:,}")
+        else:
+            vectors = self._computed(index, weights, size, width)
+        self.vectors: np.ndarray = vectors
+
+    def _computed(self, index: SentenceIndex | None, weights: Bm25Weights | None, size: int, width: int) -> np.ndarray:
+        computed = sentence_vectors(self.lines, self.encoder)
+        with Progress("computing vectors", size, "candidates") as progress:
+            if index is not None:
+                index.write(computed, width, weights, progress.update)
+                return index.open(size, width)
+            vectors = np.empty((size, width), np.float32)
+            for row, vector in enumerate(computed):
+                vectors[row] = vector
+                progress.update(row + 1)
+            return vectors
+
+    def _made_from(self, encoder: TextEncoder) -> dict[str, Any]:
+        """All that decides what the vectors are, by names for messages."""
+        digest = hashlib.sha256()
+        for item in self.lines.items():
+            digest.update(json.dumps(item).encode() + b"\n")
+        config, settings = encoder.encoder.config, encoder.settings
+        return {
+            "candidates": digest.hexdigest(),
+            "weights of the model": model_fingerprint(encoder.encoder),
+            "model configuration": config.to_json_string(),
+            "vocabulary": encoder.tokenizer.vocabulary.fingerprint,
+            "text settings": str(encoder.tokenizer.settings),
+            "layers": sorted(layer % config.num_layers for layer in settings.layers),
+            "pooling": [settings.pooling, K1, B] if settings.pooling == BM25 else [settings.pooling],
+            "max_seq_length": settings.max_seq_length,
+        }
+
+    def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
+        """Finds for each query the sentences with the largest cosine similarity, which stands beside each."""
+        rows, cosines = nearest(self.vectors, np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
+        distinct = list(self.lines)
+        ranked = [
+            [
+                (Sentence(line, distinct[row]), float(cosine))
+                for row, cosine in zip(best, similarities, strict=True)
+                for line in self.lines[distinct[row]]
+            ]
+            for best, similarities in zip(rows, cosines, strict=True)
+        ]
+        return [best[:top_k] for best in ranked]

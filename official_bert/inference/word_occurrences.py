@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.inference.features import FeatureExtractor
 from official_bert.inference.sentence_index import Sentence
-from official_bert.tokenization import Tokenizer, Vocabulary
+from official_bert.inference.text_encoder import TextEncoder
+from official_bert.tokenization import Vocabulary
 
 
 class Occurrence(NamedTuple):
@@ -22,21 +22,18 @@ class Occurrence(NamedTuple):
     vector: np.ndarray
 
 
-def find_occurrences(
-    word: str, sentences: Iterable[Sentence], extractor: FeatureExtractor, tokenizer: Tokenizer
-) -> Iterator[Occurrence]:
+def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEncoder) -> Iterator[Occurrence]:
     """Finds a word, or several in a row, in sentences, as often as it is there.
 
     Args:
       word: the word; it is compared as wordpieces, so in an uncased model case does not matter.
       sentences: where to look.
-      extractor: gives all wordpieces their vectors (pooling "none").
-      tokenizer: that of the extractor.
+      encoder: gives all wordpieces their vectors (pooling "none").
     """
-    wanted = tokenizer.encode(word)
+    wanted = encoder.tokenizer.encode(word)
     kept = list(sentences)
-    for sentence, features in zip(kept, extractor.extract(each.text for each in kept), strict=True):
-        for start in _places(wanted, tokenizer.vocabulary, features.input_ids):
+    for sentence, features in zip(kept, encoder.features(each.text for each in kept), strict=True):
+        for start in _places(wanted, encoder.tokenizer.vocabulary, features.input_ids):
             vectors = features.vectors[start : start + len(wanted)]  # [pieces, K, D]
             yield Occurrence(sentence, vectors.mean(axis=(0, 1)))
 

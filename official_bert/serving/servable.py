@@ -126,37 +126,6 @@ class Servable(tf.Module):
         del texts
         return ()
 
-    @staticmethod
-    def flat_windows(tokenized: Tensors) -> Tensors:
-        """All windows of examples, int32 [B, W, S], those that are not there left out: int32 [R, S]."""
-        flat = {name: tf.reshape(values, [-1, values.shape[-1]]) for name, values in tokenized.items()}
-        is_window = flat["input_mask"][:, 0] == 1
-        return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
-
-    def predict_in_batches(self, ids: Tensors, shapes: Mapping[str, Sequence[int | None]]) -> Tensors:
-        """Predicts windows, some at a time, so that a long text needs no more memory than a short one.
-
-        Args:
-          ids: input_ids, input_mask and segment_ids, int32 [R, S].
-          shapes: what to return of what `predict` gives, float32 [R, ...], with its shape.
-
-        Returns:
-          These, by name.
-        """
-        num_windows = tf.shape(ids["input_ids"])[0]
-        num_batches = tf.maximum(-(-num_windows // WINDOWS_IN_A_BATCH), 1)  # rounds up
-        arrays = [
-            tf.TensorArray(tf.float32, num_batches, infer_shape=False, element_shape=shape) for shape in shapes.values()
-        ]
-
-        def score(batch: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
-            rows = slice(batch * WINDOWS_IN_A_BATCH, (batch + 1) * WINDOWS_IN_A_BATCH)
-            scores = self._predict({name: values[rows] for name, values in ids.items()})
-            return batch + 1, [array.write(batch, scores[name]) for array, name in zip(arrays, shapes, strict=True)]
-
-        _, arrays = tf.while_loop(lambda batch, _: batch < num_batches, score, (0, arrays), parallel_iterations=1)
-        return {name: array.concat() for name, array in zip(shapes, arrays, strict=True)}
-
     def signature(self, name: str) -> Callable[..., Tensors]:
         """The function to save under a name: a concrete function that takes and gives tensors by name."""
         texts = tf.TensorSpec([None], tf.string)
@@ -236,6 +205,67 @@ class Servable(tf.Module):
                 )
             )
         return checks
+
+
+class WindowedServable(Servable):
+    """A model that reads each example in as many windows as it needs; subclasses say how texts are cut."""
+
+    def cut(self, **texts: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
+        """Turns texts, string [B], into windows: the example of each, int64 [R], and their ids, int32 [R, S]."""
+        raise NotImplementedError
+
+    def tokenize(self, **texts: tf.Tensor) -> Tensors:
+        """Turns texts into what the model reads.
+
+        Args:
+          **texts: string [B], UTF-8, of which the last are in all of at most `MOST_BYTES`.
+
+        Returns:
+          input_ids, input_mask and segment_ids, int32 [B, W of the example with most, S]; what is missing is 0.
+        """
+        long = self.text_names[-1]
+        num_examples = tf.size(texts[long], tf.int64)
+        with tf.device("CPU:0"):
+            example, ids = self.cut(**{**texts, long: of_bounded_total(texts[long], long)})
+            num_windows = tf.math.bincount(tf.cast(example, tf.int32), dtype=tf.int64)
+            num_cells = num_windows * tf.shape(ids["input_ids"], tf.int64)[1]
+            with tf.control_dependencies([of_bounded_table(num_examples, num_cells)]):
+                return {
+                    name: tf.RaggedTensor.from_value_rowids(
+                        tf.identity(values), example, num_examples, validate=False
+                    ).to_tensor()
+                    for name, values in ids.items()
+                }
+
+    def flat_ids(self, tokenized: Tensors) -> Tensors:
+        """All windows of `tokenize`, those that are not there left out: int32 [R, S]."""
+        flat = {name: tf.reshape(values, [-1, values.shape[-1]]) for name, values in tokenized.items()}
+        is_window = flat["input_mask"][:, 0] == 1
+        return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
+
+    def predict_in_batches(self, ids: Tensors, shapes: Mapping[str, Sequence[int | None]]) -> Tensors:
+        """Predicts windows, some at a time, so that a long text needs no more memory than a short one.
+
+        Args:
+          ids: input_ids, input_mask and segment_ids, int32 [R, S].
+          shapes: what to return of what `predict` gives, float32 [R, ...], with its shape.
+
+        Returns:
+          These, by name.
+        """
+        num_windows = tf.shape(ids["input_ids"])[0]
+        num_batches = tf.maximum(-(-num_windows // WINDOWS_IN_A_BATCH), 1)  # rounds up
+        arrays = [
+            tf.TensorArray(tf.float32, num_batches, infer_shape=False, element_shape=shape) for shape in shapes.values()
+        ]
+
+        def score(batch: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+            rows = slice(batch * WINDOWS_IN_A_BATCH, (batch + 1) * WINDOWS_IN_A_BATCH)
+            scores = self._predict({name: values[rows] for name, values in ids.items()})
+            return batch + 1, [array.write(batch, scores[name]) for array, name in zip(arrays, shapes, strict=True)]
+
+        _, arrays = tf.while_loop(lambda batch, _: batch < num_batches, score, (0, arrays), parallel_iterations=1)
+        return {name: array.concat() for name, array in zip(shapes, arrays, strict=True)}
 
 
 def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tensors:

@@ -1,5 +1,6 @@
 """Several texts at once: which of them are pairs, and the arrays that the model reads."""
 
+import numbers
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,7 +12,14 @@ from official_bert.tokenization.wordpiece import refuse_symbolic
 Text = str | bytes
 TextOrPair = Text | tuple[Text, Text | None]
 
+_MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
 _SHORTEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
+
+
+def check_max_seq_length(max_seq_length: int) -> None:
+    """Raise UserError for what is no length of a sequence, or too short for [CLS] and two [SEP]."""
+    if not isinstance(max_seq_length, numbers.Integral) or max_seq_length < _MIN_SEQ_LENGTH:
+        raise UserError(f"max_seq_length={max_seq_length!r:.80} must be a whole number of {_MIN_SEQ_LENGTH} or more")
 
 
 def paired_texts(

@@ -54,6 +54,12 @@ def ended(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.join([texts, "\n"])
 
 
+def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+    """Cuts texts, string [N], out of code points, int32 [C]: each from a place on to before another one, int64 [N]."""
+    places = tf.ragged.range(starts, ends)
+    return tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
+
+
 def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
     """Finds the capital sigmas at the end of a word.
 

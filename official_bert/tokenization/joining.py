@@ -1,7 +1,7 @@
 """Joins one or two texts into what the model reads, `[CLS] first [SEP] second [SEP]`, with segment ids.
 
 All joining of texts in Python is done here: the records of all tasks, and a `FullTokenizer` that is called with texts.
-`data/graph_joining.py` gives the same as TensorFlow operations.
+`graph_joining.py` gives the same as TensorFlow operations.
 """
 
 from collections.abc import Sequence
@@ -45,35 +45,6 @@ def truncate_pair(
         else:
             num_second -= 1
     return first[:num_first], second[:num_second]
-
-
-def split_windows(
-    num_first: int, num_second: int, max_num_tokens: int, stride: int | None = None
-) -> list[tuple[range, range]]:
-    """Cuts the longer of two texts into overlapping pieces, each beside the whole other one, or the half that fits.
-
-    Args:
-      num_first: number of ids of the first text.
-      num_second: number of ids of the second text; 0 if there is none.
-      max_num_tokens: maximum number of ids of both together in a window.
-      stride: ids from the start of one piece to the start of the next; None for half of what a window has room for
-        beside the other text. A text of 7 ids alone, in windows of 4, gives pieces from 0 to 4, 2 to 6 and 4 to 7.
-
-    Returns:
-      The windows: which ids of the first text and which of the second one stands for.
-    """
-    if num_first > num_second:
-        second = range(min(num_second, max_num_tokens // 2))
-        return [(piece, second) for piece in _pieces(num_first, max_num_tokens - len(second), stride)]
-    first = range(min(num_first, max_num_tokens // 2))
-    return [(first, piece) for piece in _pieces(num_second, max_num_tokens - len(first), stride)]
-
-
-def _pieces(num_ids: int, length: int, stride: int | None) -> list[range]:
-    # Beside a long other text there may be less room than a stride; no id may be skipped.
-    stride = min(stride or (length + 1) // 2, length)
-    starts = range(0, max(num_ids - length, 0) + stride, stride)
-    return [range(start, min(start + length, num_ids)) for start in starts]
 
 
 def join_texts(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:

@@ -1,7 +1,6 @@
 """`Tokenizer`: what the ways from text to ids have in common, and what batches of texts become."""
 
 import abc
-import numbers
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -10,11 +9,9 @@ import numpy as np
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization.alignment import EncodingWithOffsets
-from official_bert.tokenization.batch import Text, TextOrPair, pad, paired_texts
+from official_bert.tokenization.batch import Text, TextOrPair, check_max_seq_length, pad, paired_texts
 from official_bert.tokenization.joining import JoinedSequence, truncate_and_join
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
-
-_MIN_SEQ_LENGTH = 3  # [CLS] and two [SEP]
 
 
 class Tokenizer(abc.ABC):
@@ -130,10 +127,7 @@ class Tokenizer(abc.ABC):
         max_seq_length: int = 512,
     ) -> list[JoinedSequence]:
         """Makes what a call makes, one by one and not padded; for arguments and errors see there."""
-        if not isinstance(max_seq_length, numbers.Integral) or max_seq_length < _MIN_SEQ_LENGTH:
-            raise UserError(
-                f"max_seq_length={max_seq_length!r:.80} must be a whole number of {_MIN_SEQ_LENGTH} or more"
-            )
+        check_max_seq_length(max_seq_length)
         settings = {"max_seq_length": max_seq_length, "cls_id": self.cls_id, "sep_id": self.sep_id}
         return [
             truncate_and_join(self.encode(first), self.encode(second or ""), **settings)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from official_bert.commands import extract_features
 from official_bert.commands.extract_features import FeatureConfig
-from official_bert.inference import features as features_module
+from official_bert.inference.text_encoder import TextEncoder
 from tests.conftest import GOLDEN, assert_refused
 
 GOLDEN_OUTPUT = GOLDEN / "extract_features" / "extract_features_output.jsonl"
@@ -156,14 +156,14 @@ class TestShards:
 
         def shards(**changes):
             computed = []
-            original = features_module.FeatureExtractor._encoded
+            original = TextEncoder._encoded
 
             def counting(self, text):
                 computed.append(text.text_a)
                 return original(self, text)
 
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(features_module.FeatureExtractor, "_encoded", counting)
+                patch.setattr(TextEncoder, "_encoded", counting)
                 given = {"output_format": "npz", "pooling": "mean", "shard_size": 2, "input_file": str(texts)}
                 extract(**{**given, **changes})
             names = sorted(name for name in os.listdir(tmp_path) if name.startswith("out-") and name.endswith(".npz"))

@@ -5,8 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from official_bert.inference.embedding import POOLINGS
 from official_bert.inference.predictor import Predictor
+from official_bert.inference.text_encoder import EMBEDDINGS
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pooling import mean_over_positions
 from official_bert.support.errors import UserError
@@ -67,7 +67,7 @@ def test_long_texts_are_truncated_as_asked_for(predictor):
 
 
 def test_what_cannot_be_done_is_said(predictor, tmp_path):
-    with pytest.raises(UserError, match=f"pooling='max' is unknown; choose one of {POOLINGS[0]}, {POOLINGS[1]}"):
+    with pytest.raises(UserError, match=f"pooling='max' is unknown; choose one of {EMBEDDINGS[0]}, {EMBEDDINGS[1]}"):
         predictor.embed("a", pooling="max")
     with pytest.raises(UserError, match="pooling=concat_last_four needs 4 layers, the model has 3"):
         predictor.embed("a", pooling="concat_last_four")

@@ -102,8 +102,8 @@ def test_pairs_of_nearly_equal_vectors_correlate_as_in_scipy():
         for pair, both in zip(pairs, vectors, strict=True)
         for text, of_text in zip(pair.texts, both, strict=True)
     }
-    extractor = SimpleNamespace(extract=lambda texts: map(by_text.get, texts))
-    for layer, (found_spearman, found_pearson) in enumerate(correlations(pairs, extractor, report=lambda number: None)):
+    encoder = SimpleNamespace(features=lambda texts: map(by_text.get, texts))
+    for layer, (found_spearman, found_pearson) in enumerate(correlations(pairs, encoder, report=lambda number: None)):
         first, second = np.longdouble(vectors[:, :, layer]).swapaxes(0, 1)
         lengths = np.sqrt((first**2).sum(axis=1) * (second**2).sum(axis=1))
         cosines = ((first * second).sum(axis=1) / lengths - 1).astype(np.float64)

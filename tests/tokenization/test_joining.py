@@ -1,17 +1,10 @@
 """One or two texts joined into a sequence."""
 
-import itertools
 import random
 
 import pytest
 
-from official_bert.tokenization.joining import (
-    join_pair,
-    join_texts,
-    split_windows,
-    truncate_and_join,
-    truncate_pair,
-)
+from official_bert.tokenization.joining import join_pair, join_texts, truncate_and_join, truncate_pair
 
 SPECIALS = {"cls_id": 2, "sep_id": 3}
 
@@ -52,22 +45,3 @@ def test_what_fits_is_kept(first, second, max_seq_length, expected):
     sequence = truncate_and_join(first, second, max_seq_length=max_seq_length, **SPECIALS)
     assert sequence.input_ids == expected
     assert len(sequence.segment_ids) == len(expected) <= max_seq_length
-
-
-@pytest.mark.parametrize("room", [4, 7, 10])
-def test_windows_hold_every_id_of_the_longer_text_and_fit(room):
-    for num_first, num_second in itertools.product(range(14), repeat=2):
-        windows = split_windows(num_first, num_second, room)
-        assert all(len(first) + len(second) <= room for first, second in windows)
-        longer, shorter = (0, 1) if num_first > num_second else (1, 0)
-        numbers = num_first, num_second
-        assert {place for window in windows for place in window[longer]} == set(range(numbers[longer]))
-        assert {window[shorter] for window in windows} == {range(min(numbers[shorter], room // 2))}
-        starts = [window[longer].start for window in windows]
-        assert starts == sorted(set(starts))
-
-
-def test_windows_by_hand():
-    assert split_windows(7, 0, 4) == [(range(4), range(0)), (range(2, 6), range(0)), (range(4, 7), range(0))]
-    assert split_windows(7, 0, 4, stride=3) == [(range(4), range(0)), (range(3, 7), range(0))]
-    assert split_windows(1, 5, 4, stride=9) == [(range(1), range(3)), (range(1), range(3, 5))]

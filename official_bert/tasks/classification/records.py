@@ -13,8 +13,9 @@ from official_bert.data.records import RecordFile, fingerprint, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.processes import Workers, available_cores
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.joining import join_texts, split_windows, truncate_pair
+from official_bert.tokenization.joining import join_texts, truncate_pair
 from official_bert.tokenization.unknown import warn_of_unknown
+from official_bert.tokenization.windows import split_windows
 
 _EXAMPLES_WORTH_A_PROCESS = 30_000  # which one processes in a second or two
 _EXAMPLES_IN_A_BATCH = 500

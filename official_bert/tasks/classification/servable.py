@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.graph_joining import join_windows, truncate_and_join
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
@@ -17,7 +16,9 @@ from official_bert.tasks.classification.datasets.choice import configured_datase
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import Tokenizer
+from official_bert.tokenization.graph_joining import truncate_and_join
 from official_bert.tokenization.graph_operations import MOST_BYTES
+from official_bert.tokenization.graph_windows import join_windows
 
 
 class Classification(NamedTuple):

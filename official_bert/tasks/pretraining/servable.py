@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.serving.servable import Servable, Tensors
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import Tokenizer, vocab
+from official_bert.tokenization.graph_joining import Parts, join_parts
 
 
 class FilledMask(NamedTuple):
@@ -88,7 +88,7 @@ class PretrainingServable(Servable):
         ends = tf.gather(splits, parts.row_splits)  # [B + 1]
         lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # without the mask that follows the last part
         texts = Parts(row, ends[:-1], tf.minimum(lengths, room))
-        return join_parts(texts, texts, has_second=tf.zeros_like(lengths, tf.bool), **self._specials)
+        return join_parts(texts, **self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Fills in masks.

@@ -14,6 +14,9 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces_in_range
 from official_bert.tokenization.joining import JoinedSequence, join_pair
+from official_bert.tokenization.windows import Cut
+
+LENGTH_WEIGHT = 0.01  # reference value: what a piece of a window adds to the context that the window shows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,27 +100,6 @@ class Window(NamedTuple):
     is_impossible: bool = False
 
 
-class _Cut(NamedTuple):
-    """How a context of `num_pieces` is cut: a window of `room` pieces every `stride` pieces, the last one shorter."""
-
-    num_pieces: int
-    room: int
-    stride: int
-
-    @property
-    def num_windows(self) -> int:
-        """At least one, so that an empty context has an answer, too."""
-        return 1 + max(0, -(-(self.num_pieces - self.room) // self.stride))  # rounds up
-
-    def first(self, number: int | np.ndarray) -> int | np.ndarray:
-        """The piece with which a window begins."""
-        return number * self.stride
-
-    def length(self, number: int | np.ndarray) -> int | np.ndarray:
-        """How many pieces a window holds."""
-        return np.minimum(self.room, self.num_pieces - self.first(number))
-
-
 class TokenizedSquad:
     """A set of questions and contexts, each tokenized once.
 
@@ -189,15 +171,15 @@ class TokenizedSquad:
             elif version_2:
                 yield window._replace(is_impossible=True)
 
-    def _cut(self, question_index: int) -> _Cut:
+    def _cut(self, question_index: int) -> Cut:
         room = self.options.max_seq_length - len(self._queries[question_index]) - 3
         context = self.contexts[self.squad.questions[question_index].context_index]
-        return _Cut(len(context.ids), room, stride=min(room, self.options.doc_stride))
+        return Cut.of(len(context.ids), room, self.options.doc_stride)
 
     def _windows(self, question_index: int) -> Iterator[Window]:
-        cut, offset = self._cut(question_index), len(self._queries[question_index]) + 2
-        for number in range(cut.num_windows):
-            yield Window(question_index, number, cut.first(number), int(cut.length(number)), offset)
+        offset = len(self._queries[question_index]) + 2
+        for number, pieces in enumerate(self._cut(question_index).windows()):
+            yield Window(question_index, number, pieces.start, len(pieces), offset)
 
     def _pieces_of_answer(self, question: Question) -> tuple[int, int]:
         """The first and the last piece of a question's only answer."""
@@ -220,22 +202,9 @@ class TokenizedSquad:
         return join_pair(self._queries[window.question_index], pieces, **self._specials)
 
     def has_max_context(self, window: Window) -> np.ndarray:
-        """For each piece in a window, whether no other window shows more of its context; bool [num_pieces].
-
-        A piece may be in several windows. With windows of 6 pieces and a stride of 3, the fourth piece has three pieces
-        before it in the first window, and none in the second; so it belongs to the first.
-
-        The score is the smaller number of pieces on either side, plus a hundredth of the window's length; of equal
-        windows the first one wins.
-        """
-        cut = self._cut(window.question_index)
-        reach = (cut.room - 1) // cut.stride  # windows further away do not overlap
-        nearest = np.arange(max(0, window.window_index - reach), min(cut.num_windows, window.window_index + reach + 1))
-        first, length = cut.first(nearest)[:, None], cut.length(nearest)[:, None]
-        pieces = window.first + np.arange(window.num_pieces)
-        poorer_side = np.minimum(pieces - first, first + length - 1 - pieces)  # [windows, pieces]
-        scores = np.where(poorer_side >= 0, poorer_side + 0.01 * length, -1.0)
-        return nearest[scores.argmax(axis=0)] == window.window_index
+        """For each piece in a window, whether no other window shows more of its context; bool [num_pieces]."""
+        pieces = np.arange(window.first, window.first + window.num_pieces)
+        return self._cut(window.question_index).best_windows(pieces, LENGTH_WEIGHT) == window.window_index
 
 
 def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> tuple[int, int]:

@@ -12,23 +12,23 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.graph_joining import Parts, join_parts
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import (
-    Servable,
     Tensors,
+    WindowedServable,
     of_bounded_size,
     of_bounded_table,
-    of_bounded_total,
     with_dimensions,
 )
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.graph_operations import in_groups
+from official_bert.tokenization.graph_joining import join_parts
+from official_bert.tokenization.graph_operations import cut_out, in_groups
+from official_bert.tokenization.graph_windows import Cuts
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
@@ -107,7 +107,7 @@ class _Windows(NamedTuple):
     word_places: tf.Tensor
 
 
-class TaggingServable(Servable):
+class TaggingServable(WindowedServable):
     """A model of `run_ner.py`."""
 
     task = "tagging"
@@ -154,27 +154,10 @@ class TaggingServable(Servable):
         """A request to `words`, with the words of texts; see `Servable`."""
         return [(WORDS, {"words": tf.strings.split(texts["text"]).to_tensor()})]
 
-    def tokenize(self, text: tf.Tensor) -> Tensors:
-        """Turns sentences into what the model reads.
-
-        Args:
-          text: string [B], UTF-8, in all of at most `MOST_BYTES`.
-
-        Returns:
-          input_ids, input_mask and segment_ids, int32 [B, windows of the longest sentence, S]; what is missing is 0.
-        """
-        with tf.device("CPU:0"):
-            windows = self._windows(split_at_blanks(of_bounded_total(text, "text")))
-            num_rows = tf.size(text, tf.int64)
-            num_windows = tf.math.bincount(tf.cast(windows.sentence, tf.int32), dtype=tf.int64)
-            num_cells = num_windows * tf.shape(windows.ids["input_ids"], tf.int64)[1]
-            with tf.control_dependencies([of_bounded_table(num_rows, num_cells)]):
-                return {
-                    name: tf.RaggedTensor.from_value_rowids(
-                        tf.identity(values), windows.sentence, num_rows, validate=False
-                    ).to_tensor()
-                    for name, values in windows.ids.items()
-                }
+    def cut(self, text: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
+        """Turns sentences into windows; see `WindowedServable`."""
+        windows = self._windows(split_at_blanks(text))
+        return windows.sentence, windows.ids
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Tags positions.
@@ -189,10 +172,6 @@ class TaggingServable(Servable):
         probabilities = tf.nn.softmax(self._run_model(inputs))
         best = tf.argmax(probabilities, axis=-1)
         return {"probabilities": probabilities, "position_tags": tf.gather(self._tags, best)}
-
-    def flat_ids(self, tokenized: Tensors) -> Tensors:
-        """All windows of `tokenize`, those that are not there left out: int32 [R, S]."""
-        return self.flat_windows(tokenized)
 
     def answer(self, text: tf.Tensor) -> Tensors:
         """Tags sentences and finds the entities in them.
@@ -287,37 +266,18 @@ class TaggingServable(Servable):
             validate=False,
         )
         pieces = tf.concat([pieces, unknown], axis=1)
-        piece_splits = tf.gather(pieces.row_splits, words.row_splits)  # [B + 1]
-        starts, num_pieces = piece_splits[:-1], piece_splits[1:] - piece_splits[:-1]
+        sentences = tf.RaggedTensor.from_row_splits(
+            pieces.flat_values, tf.gather(pieces.row_splits, words.row_splits), validate=False
+        )  # [B, (pieces)]
+        cuts = Cuts.of(sentences.row_lengths(), self.max_seq_length - 2)
+        windows = cuts.windows()
+        ids = join_parts(windows.parts(sentences), **self._specials)
 
-        room = tf.constant(self.max_seq_length - 2, tf.int64)
-        stride = (room + 1) // 2
-        num_windows = 1 + (tf.maximum(num_pieces - room, 0) + stride - 1) // stride
-        numbers = tf.ragged.range(num_windows)  # [B, (windows)]
-        sentence, number = numbers.value_rowids(), numbers.flat_values
-        first = number * stride
-        lengths = tf.minimum(tf.gather(num_pieces, sentence) - first, room)
-        ids = join_parts(
-            Parts(pieces.flat_values, tf.gather(starts, sentence) + first, lengths),
-            Parts(pieces.flat_values[:0], tf.zeros_like(first), tf.zeros_like(first)),
-            has_second=tf.zeros_like(first, tf.bool),
-            **self._specials,
-        )
-
-        # A word is in at most two windows: the last one that begins before it, and the one before that.
-        of_word = tf.repeat(tf.range(tf.size(starts)), words.row_splits[1:] - words.row_splits[:-1])  # [W]
-        piece = pieces.row_starts() - tf.gather(starts, of_word)
-        later = tf.minimum(piece // stride, tf.gather(num_windows, of_word) - 1)
-        earlier = tf.maximum(later - 1, 0)
-
-        def context(window: tf.Tensor) -> tf.Tensor:
-            before = piece - window * stride
-            after = tf.minimum(window * stride + room, tf.gather(num_pieces, of_word)) - 1 - piece
-            return tf.minimum(before, after)
-
-        window = tf.where(context(earlier) >= context(later), earlier, later)
-        place = tf.gather(numbers.row_starts(), of_word) + window
-        return _Windows(sentence, ids, tf.stack([place, piece - window * stride + 1], axis=1))
+        of_word = tf.repeat(tf.range(sentences.nrows()), words.row_splits[1:] - words.row_splits[:-1])  # [W]
+        piece, own = pieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.taken(of_word)
+        best = own.best_windows(piece)
+        window = tf.gather(tf.cumsum(cuts.num_windows, exclusive=True), of_word) + best
+        return _Windows(windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1))
 
     def _entities(self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor) -> Tensors:
         """The entities that the numbers of the words' tags mark, as `metrics.tagging.find_entities` finds them."""
@@ -340,9 +300,7 @@ class TaggingServable(Servable):
         # Only what can be decoded counts: what cannot is dropped before anything is cut out.
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")
         offsets = tf.gather(characters.row_starts(), sentence)
-        places = tf.ragged.range(offsets + tf.cast(starts, tf.int64), offsets + tf.cast(ends, tf.int64))
-        codes = places.with_flat_values(tf.gather(characters.flat_values, places.flat_values))
-        texts = tf.strings.unicode_encode(codes, "UTF-8")
+        texts = cut_out(characters.flat_values, offsets + tf.cast(starts, tf.int64), offsets + tf.cast(ends, tf.int64))
         counts = tf.math.bincount(tf.cast(sentence, tf.int32), minlength=tf.size(text), dtype=tf.int64)
         return {
             "entities": texts,
@@ -369,9 +327,9 @@ def split_at_blanks(text: tf.Tensor) -> Words:
     ends = tf.where(~is_blank & before_blank)[:, 0] + 1
     row_splits = tf.searchsorted(firsts, characters.row_splits, out_type=tf.int64)
     offsets = tf.repeat(characters.row_starts(), row_splits[1:] - row_splits[:-1])
-    places = tf.ragged.range(firsts, ends)
-    texts = tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
-    return Words(texts, tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits)
+    return Words(
+        cut_out(codes, firsts, ends), tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits
+    )
 
 
 def _entity_tables(tags: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -7,8 +7,10 @@ character, is read as [UNK], so that it keeps its place. `servable.py` does the 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.joining import split_windows
+from official_bert.tokenization.windows import Cut
 
 
 class Window(NamedTuple):
@@ -89,14 +91,13 @@ def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
 
 def _own_windows(number: int, pieces: _Pieces, room: int) -> Iterator[Window]:
     """The windows of a sentence without its neighbours."""
-    windows = [window for window, _ in split_windows(len(pieces.ids), 0, room)]
-    tagged: list[list[int]] = [[] for _ in windows]
-    for word, piece in enumerate(pieces.firsts):
-        context = [min(piece - window.start, window.stop - 1 - piece) for window in windows]
-        tagged[context.index(max(context))].append(word)
-    for window, words in zip(windows, tagged, strict=True):
-        positions = [pieces.firsts[word] - window.start for word in words]
-        yield Window(number, pieces.ids[window.start : window.stop], words, positions)
+    cut = Cut.of(len(pieces.ids), room)
+    best = cut.best_windows(pieces.firsts)
+    for window, own in enumerate(cut.windows()):
+        words = np.flatnonzero(best == window).tolist()
+        yield Window(
+            number, pieces.ids[own.start : own.stop], words, [pieces.firsts[word] - own.start for word in words]
+        )
 
 
 def _with_context(start: int, end: int, num_pieces: int, room: int) -> tuple[int, int]:

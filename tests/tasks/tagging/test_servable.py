@@ -135,7 +135,7 @@ def test_what_the_graph_reads_are_the_windows_of_the_script(model, config, vocab
             expected[sentence].append(ids)
         separators = [rng.choice([" ", "\t", "  ", "\n", " \r\n"]) for _ in sentences]
         texts = [separator.join(words) for separator, words in zip(separators, sentences, strict=True)]
-        tokenized = {name: values.numpy() for name, values in servable.tokenize(tf.constant(texts)).items()}
+        tokenized = {name: values.numpy() for name, values in servable.tokenize(text=tf.constant(texts)).items()}
         most = max(map(len, expected))
         assert tokenized["input_ids"].shape == (len(texts), most, max_seq_length)
         for row, windows in enumerate(expected):

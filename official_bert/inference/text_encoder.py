@@ -1,4 +1,4 @@
-"""Vectors from any layers of an encoder, for texts without end: `FeatureExtractor`."""
+"""Vectors of texts, from any layers of an encoder: `TextEncoder`."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,25 +13,41 @@ from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.sequence_batches import SequenceFunction
+from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
-from official_bert.modeling.pooling import max_over_positions, mean_over_positions, weighted_mean_over_positions
 from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.sentences import ExtractionOptions
+from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.joining import JoinedSequence, join_texts, split_windows, truncate_pair
+from official_bert.tokenization.batch import Text, check_max_seq_length, paired_texts
+from official_bert.tokenization.joining import JoinedSequence, join_texts, truncate_pair
+from official_bert.tokenization.windows import split_windows
 from official_bert.training.precision import dtype_policy
 from official_bert.training.strategy import create_strategy
+
+POOLER = "pooler"  # as a pooling: the pooled output, whatever the layer
 
 # Texts are computed in pools, in which those of similar length come together: so many batches' worth of texts, or fewer
 # if their vectors fill so many bytes.
 _POOLED_BATCHES = 64
 _POOLED_BYTES = 1 << 27
 
+# How `TextEncoder.embed` makes one vector of a text: the layers, and what is taken of each.
+_EMBEDDINGS = {
+    "mean": ((-1,), "mean"),
+    "cls": ((-1,), "cls"),
+    POOLER: ((-1,), POOLER),
+    layer_pooling.SECOND_TO_LAST: ((-2,), "mean"),
+    layer_pooling.SUM_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
+    layer_pooling.CONCAT_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
+}
+EMBEDDINGS = tuple(_EMBEDDINGS)
+
 # K: chosen layers, P: poolings, S: wordpieces, D: hidden width.
 
 
-class ExtractionSettings(NamedTuple):
+class VectorSettings(NamedTuple):
     """What is made of a text.
 
     Attributes:
@@ -39,14 +55,14 @@ class ExtractionSettings(NamedTuple):
       pooling: "none" for the vectors of all wordpieces; for one vector a layer "cls", "mean", "max", or without [CLS]
         and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
         `Bm25Weights`. Several of those that give one vector: the K vectors of the first, then those of the next,
-        [P * K, D].
+        [P * K, D]. "pooler" is alone, with one layer, of which it takes nothing: the encoder's pooled output.
       max_seq_length: maximum number of positions of a sequence.
       use_windows: read longer texts in overlapping windows and average, or with "max" take the largest of, what these
         give; otherwise truncate them.
       dtype: "float32" or "float16".
     """
 
-    layers: Sequence[int]
+    layers: Sequence[int] = (-1,)
     pooling: str = "none"
     max_seq_length: int = 128
     use_windows: bool = False
@@ -79,10 +95,13 @@ class _EncodedText(NamedTuple):
     positions: list[np.ndarray]
 
 
-class FeatureExtractor:
-    """Computes vectors of texts, in their order, with memory for a pool of them.
+class TextEncoder:
+    """An encoder that reads texts: computes vectors in the order of the texts, with memory for a pool of them.
 
     Attributes:
+      encoder: the encoder.
+      tokenizer: turns texts into its ids.
+      settings: what is made of a text.
       num_texts: texts so far.
       num_wordpieces: wordpieces of them that were read, [CLS] and [SEP] included.
       num_long: texts that were truncated, or read in windows.
@@ -92,7 +111,7 @@ class FeatureExtractor:
         self,
         encoder: BertEncoder,
         tokenizer: Tokenizer,
-        settings: ExtractionSettings,
+        settings: VectorSettings | None = None,
         *,
         batch_size: int = 32,
         strategy: tf.distribute.Strategy | None = None,
@@ -104,19 +123,49 @@ class FeatureExtractor:
         Args:
           encoder: the encoder.
           tokenizer: turns texts into its ids.
-          settings: what is made of a text.
+          settings: what is made of a text; by default the vectors of the last layer.
           batch_size: see `SequenceFunction`.
           strategy: see `SequenceFunction`.
           fixed_shape: see `SequenceFunction`.
           bm25: the weights, if "bm25" is among the poolings.
         """
-        self._bm25 = bm25
-        self._encoder, self._tokenizer, self._settings, self._batch_size = encoder, tokenizer, settings, batch_size
+        self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
+        self._batch_size, self._bm25 = batch_size, bm25
+        self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
-        self._vectors = SequenceFunction(self._compute, strategy=strategy, fixed_shape=fixed_shape)
+        self._functions: dict[tuple, SequenceFunction] = {}
         self.num_texts = self.num_wordpieces = self.num_long = 0
 
-    def extract(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
+    def using(
+        self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
+    ) -> "TextEncoder":
+        """The same encoder on the same devices with other settings; it counts anew."""
+        batch_size = batch_size or self._batch_size
+        other = TextEncoder(self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, **self._devices)
+        if bm25 is None:  # what is compiled once serves both
+            other._functions = self._functions
+        return other
+
+    def embed(
+        self, texts: Iterable[Text | tuple[Text, Text]], *, pooling: str, max_seq_length: int | None, batch_size: int
+    ) -> np.ndarray:
+        """Makes one vector for each text, whatever the settings; see `Predictor.embed`."""
+        if pooling not in _EMBEDDINGS:
+            raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
+        layer_pooling.num_vectors(pooling, self.encoder.config.num_layers, parameter="pooling")
+        limit = self.encoder.max_length
+        if max_seq_length is None:
+            max_seq_length = limit
+        elif max_seq_length > limit:
+            raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
+        check_max_seq_length(max_seq_length)
+        encoder = self.using(VectorSettings(*_EMBEDDINGS[pooling], max_seq_length), batch_size=batch_size)
+        pairs = (TextOrPair(*pair) for pair in paired_texts(texts, None))
+        shape = (-1, len(encoder.settings.layers), self.encoder.config.hidden_size)  # [N, K, D]
+        vectors = np.array([text.vectors for text in encoder.features(pairs)], np.float32).reshape(shape)
+        return vectors.sum(axis=1) if pooling == layer_pooling.SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
+
+    def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
         """Computes the vectors of texts; a pool is read before the first of its texts is given.
 
         Args:
@@ -129,40 +178,48 @@ class FeatureExtractor:
         indices = itertools.count(first_index)
         for pool in self._pools(texts):
             sequences = [window for text in pool for window in text.windows]
-            vectors = iter(self._vectors(sequences, self._batch_size))
+            vectors = iter(self._function()(sequences, self._batch_size))
             for text in pool:
                 self.num_texts += 1
                 self.num_wordpieces += len(text.input_ids)
                 of_windows = list(itertools.islice(vectors, len(text.windows)))
                 yield TextFeatures(next(indices), text.input_ids, self._joined(text, of_windows))
 
+    def _function(self) -> SequenceFunction:
+        key = tuple(self.settings.layers), tuple(self.settings.poolings), self.settings.dtype
+        if key not in self._functions:
+            self._functions[key] = SequenceFunction(self._compute, **self._devices)
+        return self._functions[key]
+
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
         """Gives float [B, P * K, D], or for each position [B, S, K, D]."""
-        encoder_layers = self._encoder(batch)["encoder_layers"]
-        layers = [encoder_layers[index] for index in self._settings.layers]
+        if self.settings.pooling == POOLER:
+            return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
+        encoder_layers = self.encoder(batch)["encoder_layers"]
+        layers = [encoder_layers[index] for index in self.settings.layers]
         input_ids, is_real = batch["input_ids"], batch["input_mask"]
         is_word = is_real
         for special in self._specials.values():
             is_word *= tf.cast(input_ids != special, tf.int32)
-        weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self._settings.poolings else None
+        weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self.settings.poolings else None
         pools = {
             "none": lambda layer: layer,
             "cls": lambda layer: layer[:, 0],
-            "mean": lambda layer: mean_over_positions(layer, is_real),
-            "mean_no_special": lambda layer: mean_over_positions(layer, is_word),
-            "max": lambda layer: max_over_positions(layer, is_real),
-            "max_no_special": lambda layer: max_over_positions(layer, is_word),
-            BM25: lambda layer: weighted_mean_over_positions(layer, weights),
+            "mean": lambda layer: layer_pooling.mean_over_positions(layer, is_real),
+            "mean_no_special": lambda layer: layer_pooling.mean_over_positions(layer, is_word),
+            "max": lambda layer: layer_pooling.max_over_positions(layer, is_real),
+            "max_no_special": lambda layer: layer_pooling.max_over_positions(layer, is_word),
+            BM25: lambda layer: layer_pooling.weighted_mean_over_positions(layer, weights),
         }
-        vectors = [pools[pooling](layer) for pooling in self._settings.poolings or ("none",) for layer in layers]
-        return tf.stack([tf.cast(vector, self._settings.dtype) for vector in vectors], axis=-2)
+        vectors = [pools[pooling](layer) for pooling in self.settings.poolings or ("none",) for layer in layers]
+        return tf.stack([tf.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
 
     def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
-        bytes_of_vector = self._settings.num_vectors * self._encoder.config.hidden_size * 4
+        bytes_of_vector = self.settings.num_vectors * self.encoder.config.hidden_size * 4
         pool, num_vectors = [], 0
         for text in texts:
             pool.append(self._encoded(text))
-            num_vectors += sum(1 if self._settings.poolings else len(window.input_ids) for window in pool[-1].windows)
+            num_vectors += sum(1 if self.settings.poolings else len(window.input_ids) for window in pool[-1].windows)
             if len(pool) == _POOLED_BATCHES * self._batch_size or num_vectors * bytes_of_vector >= _POOLED_BYTES:
                 yield pool
                 pool, num_vectors = [], 0
@@ -170,12 +227,12 @@ class FeatureExtractor:
             yield pool
 
     def _encoded(self, text: TextOrPair) -> _EncodedText:
-        first = self._tokenizer.encode(text.text_a)
-        second = self._tokenizer.encode(text.text_b) if text.text_b else []
-        room = self._settings.max_seq_length - (3 if second else 2)
+        first = self.tokenizer.encode(text.text_a)
+        second = self.tokenizer.encode(text.text_b) if text.text_b else []
+        room = self.settings.max_seq_length - (3 if second else 2)
         if len(first) + len(second) > room:
             self.num_long += 1
-            if self._settings.use_windows:
+            if self.settings.use_windows:
                 return self._windowed(first, second, room)
             first, second = truncate_pair(first, second, room)
         whole = join_texts(first, second, **self._specials)
@@ -197,41 +254,45 @@ class FeatureExtractor:
 
     def _joined(self, text: _EncodedText, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Brings together what the windows of a text gave, and leaves out padding."""
-        if self._settings.pooling == "none":
+        if self.settings.pooling == "none":
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
             return vectors[0]
-        if self._settings.poolings:
-            parts = np.split(np.stack(vectors), len(self._settings.poolings), axis=1)  # P of [windows, K, D]
+        if self.settings.poolings:
+            parts = np.split(np.stack(vectors), len(self.settings.poolings), axis=1)  # P of [windows, K, D]
             return np.concatenate(
-                [self._over_windows(*each) for each in zip(self._settings.poolings, parts, strict=True)]
+                [self._over_windows(*each) for each in zip(self.settings.poolings, parts, strict=True)]
             )
         total = np.zeros((len(text.input_ids), *vectors[0].shape[1:]), np.float32)
         count = np.zeros((len(text.input_ids), 1, 1), np.float32)
         for rows, places in zip(vectors, text.positions, strict=True):
             total[places] += rows
             count[places] += 1
-        return (total / count).astype(self._settings.dtype)
+        return (total / count).astype(self.settings.dtype)
 
     def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
         """Makes [K, D] of what the windows gave, [windows, K, D]."""
         if pooling.startswith("max"):
             return np.max(vectors, axis=0)
-        return np.mean(vectors, axis=0, dtype=np.float32).astype(self._settings.dtype)
+        return np.mean(vectors, axis=0, dtype=np.float32).astype(self.settings.dtype)
 
 
-def load_encoder(
-    options: ExtractionOptions, bert_config: BertConfig, *, use_one_hot_embeddings: bool = False
-) -> tuple[BertEncoder, tf.distribute.Strategy]:
+def load_text_encoder(
+    options: ExtractionOptions,
+    bert_config: BertConfig,
+    tokenizer: Tokenizer,
+    settings: VectorSettings,
+    *,
+    use_one_hot_embeddings: bool = False,
+) -> TextEncoder:
     """Loads the encoder onto its devices.
 
     Args:
       options: the flags that name the checkpoint and the devices.
       bert_config: the architecture.
+      tokenizer: the tokenizer.
+      settings: what is made of a text.
       use_one_hot_embeddings: see `EncoderOptions`.
-
-    Returns:
-      The encoder, and the devices.
 
     Raises:
       UserError: the checkpoint does not fit, or there are no such devices.
@@ -248,25 +309,7 @@ def load_encoder(
             ),
         )
     load_initial(options.init_checkpoint, encoder.weights, required=is_of_encoder).log()
-    return encoder, strategy
-
-
-def create_extractor(
-    options: ExtractionOptions,
-    encoder: BertEncoder,
-    strategy: tf.distribute.Strategy,
-    tokenizer: Tokenizer,
-    settings: ExtractionSettings,
-    bm25: Bm25Weights | None = None,
-) -> FeatureExtractor:
-    """Prepares the computation on devices; see `FeatureExtractor` and `load_encoder`."""
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
-    return FeatureExtractor(
-        encoder,
-        tokenizer,
-        settings,
-        batch_size=options.batch_size,
-        strategy=strategy,
-        fixed_shape=fixed_shape,
-        bm25=bm25,
+    return TextEncoder(
+        encoder, tokenizer, settings, batch_size=options.batch_size, strategy=strategy, fixed_shape=fixed_shape
     )

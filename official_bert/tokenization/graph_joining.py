@@ -1,4 +1,4 @@
-"""`tokenization.joining` as TensorFlow operations: batches of ids, from `GraphTokenizer`, become what the model reads.
+"""`joining.py` as TensorFlow operations: batches of ids, from `GraphTokenizer`, become what the model reads.
 
 On a GPU each of these many small steps would wait for the one before, so all are pinned to the CPU.
 """
@@ -28,9 +28,9 @@ class Parts(NamedTuple):
 
 def join_parts(
     first: Parts,
-    second: Parts,
+    second: Parts | None = None,
     *,
-    has_second: tf.Tensor,
+    has_second: tf.Tensor | bool = True,
     cls_id: int,
     sep_id: int,
     is_real: tf.Tensor | bool = True,
@@ -40,7 +40,7 @@ def join_parts(
 
     Args:
       first: the first parts.
-      second: the second parts.
+      second: the second parts; None if no row has one.
       has_second: bool [R], whether a row has a second part, be it empty.
       cls_id: id of [CLS].
       sep_id: id of [SEP].
@@ -51,6 +51,9 @@ def join_parts(
       input_ids, input_mask and segment_ids, int32 [R, S].
     """
     with tf.device("CPU:0"):
+        if second is None:
+            nothing = tf.zeros_like(first.lengths)
+            second, has_second = Parts(first.ids[:0], nothing, nothing), False
         end_first = first.lengths + 2  # [CLS] and [SEP] are of the first segment
         end = end_first + tf.where(has_second, second.lengths + 1, 0)
         end = tf.where(is_real, end, 0)
@@ -95,8 +98,8 @@ def truncate_and_join(
       input_ids, input_mask and segment_ids, int32 [B, S]; S is that of the longest example, and 2 if there is none.
     """
     with tf.device("CPU:0"):
-        second = _as_second(first, second)
-        num_first, num_second, room = _sizes(first, second, max_seq_length)
+        second = as_second(first, second)
+        num_first, num_second, room = sizes_of(first, second, max_seq_length)
         # What `joining.truncate_pair` leaves, without a loop: each may have half, and what the other leaves.
         kept_first = tf.minimum(num_first, tf.maximum((room + 1) // 2, room - num_second))
         kept_second = tf.minimum(num_second, tf.maximum(room // 2, room - num_first))
@@ -109,73 +112,15 @@ def truncate_and_join(
     )
 
 
-def join_windows(
-    first: tf.RaggedTensor,
-    second: tf.RaggedTensor | None = None,
-    *,
-    max_seq_length: int,
-    max_windows: int,
-    doc_stride: int | None,
-    cls_id: int,
-    sep_id: int,
-) -> dict[str, tf.Tensor]:
-    """Cuts texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
-
-    Args:
-      first: int32 [B, (pieces)], ids of the first texts.
-      second: ids of the second texts, an empty one where there is none; None if there are none at all.
-      max_seq_length: positions of a window.
-      max_windows: maximum number of windows per example.
-      doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window has
-        room for beside the other text.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
-
-    Returns:
-      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is that of the example with most.
-    """
-    with tf.device("CPU:0"):
-        second = _as_second(first, second)
-        num_first, num_second, room = _sizes(first, second, max_seq_length)
-        is_first_cut = num_first > num_second
-        longer = tf.maximum(num_first, num_second)
-        whole = tf.minimum(tf.minimum(num_first, num_second), room // 2)  # the shorter text is in every window
-        length = room - whole
-        stride = tf.minimum((length + 1) // 2 if doc_stride is None else tf.constant(doc_stride, tf.int64), length)
-        num_windows = tf.minimum(1 - tf.minimum(length - longer, 0) // stride, max_windows)  # rounds up
-        numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
-        starts = numbers * stride[:, tf.newaxis]  # [B, W]
-        lengths = tf.clip_by_value(longer[:, tf.newaxis] - starts, 0, length[:, tf.newaxis])
-
-        def parts(text: tf.RaggedTensor, is_cut: tf.Tensor) -> Parts:
-            is_cut = is_cut[:, tf.newaxis]
-            part_starts = text.row_starts()[:, tf.newaxis] + tf.where(is_cut, starts, 0)
-            part_lengths = tf.where(is_cut, lengths, whole[:, tf.newaxis])
-            return Parts(text.flat_values, tf.reshape(part_starts, [-1]), tf.reshape(part_lengths, [-1]))
-
-        is_real = numbers < num_windows[:, tf.newaxis]  # [B, W]
-        second_parts = parts(second, ~is_first_cut)
-        windows = join_parts(
-            parts(first, is_first_cut),
-            second_parts,
-            has_second=second_parts.lengths > 0,
-            is_real=tf.reshape(is_real, [-1]),
-            length=max_seq_length,
-            cls_id=cls_id,
-            sep_id=sep_id,
-        )
-        shape = tf.stack([tf.size(num_first), tf.size(numbers) * max_seq_length])
-        return {name: tf.reshape(values, shape) for name, values in windows.items()}
-
-
-def _as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.RaggedTensor:
+def as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.RaggedTensor:
+    """The second texts, empty ones if there are none."""
     if second is not None:
         return second
     nothing = tf.zeros_like(first.row_splits)
     return tf.RaggedTensor.from_row_splits(first.flat_values[:0], nothing, validate=False)
 
 
-def _sizes(
+def sizes_of(
     first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """How many pieces the texts have, and for how many a sequence has room beside [CLS] and [SEP]; int64 [B]."""

@@ -1,14 +1,16 @@
 """Vectors of texts from any layers: against the encoder itself, a text at a time."""
 
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
 
+from official_bert.config.bert_config import BertConfig
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import Bm25Weights
-from official_bert.inference.features import ExtractionSettings, FeatureExtractor
+from official_bert.inference.text_encoder import TextEncoder, VectorSettings
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.support.errors import UserError
@@ -44,11 +46,11 @@ def alone(plain, tokenizer, text, max_seq_length=64):
 
 
 def extracted(encoder, tokenizer, texts=TEXTS, *, batch_size=3, strategy=None, fixed_shape=None, **settings):
-    settings = ExtractionSettings(LAYERS, **{"max_seq_length": 64, **settings})
-    extractor = FeatureExtractor(
+    settings = VectorSettings(LAYERS, **{"max_seq_length": 64, **settings})
+    extractor = TextEncoder(
         encoder, tokenizer, settings, batch_size=batch_size, strategy=strategy, fixed_shape=fixed_shape
     )
-    return list(extractor.extract(texts))
+    return list(extractor.features(texts))
 
 
 def test_vectors_are_those_of_each_text_alone_in_order(plain, unpadded, tokenizer):
@@ -88,15 +90,27 @@ def test_several_poolings_stand_one_after_the_other(unpadded, tokenizer):
             np.testing.assert_allclose(found.vectors, np.concatenate([part.vectors for part in parts]), atol=1e-6)
 
 
+def test_four_layers_are_summed_or_stand_side_by_side(tokenizer, one_layer_config_file):
+    config = BertConfig.from_json_file(one_layer_config_file)
+    encoder = TextEncoder(BertEncoder(dataclasses.replace(config, num_hidden_layers=4)), tokenizer)
+    texts, settings = ["the town", ("woke", "")], {"max_seq_length": None, "batch_size": 2}
+    each = encoder.using(VectorSettings((-4, -3, -2, -1), "mean")).features(
+        [TextOrPair("the town"), TextOrPair("woke")]
+    )
+    each = np.stack([text.vectors for text in each])
+    joined, added = (encoder.embed(texts, pooling=f"{name}_last_four", **settings) for name in ("concat", "sum"))
+    np.testing.assert_allclose(joined, each.reshape(2, -1), atol=1e-6)
+    np.testing.assert_allclose(added, each.sum(axis=1), atol=1e-6)
+    assert encoder.embed([], pooling="concat_last_four", **settings).shape == (0, joined.shape[1])
+
+
 def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenizer):
     texts = [TextOrPair(text) for text in ("the town the town the crates", "the town woke", "the harbour", "")]
     pieces = [tokenizer.encode(text.text_a) for text in texts]
     weights = Bm25Weights.fit(pieces, len(tokenizer))
-    extractor = FeatureExtractor(
-        unpadded, tokenizer, ExtractionSettings(LAYERS, "bm25", max_seq_length=64), bm25=weights
-    )
+    extractor = TextEncoder(unpadded, tokenizer, VectorSettings(LAYERS, "bm25", max_seq_length=64), bm25=weights)
     average = sum(map(len, pieces)) / 4
-    for text, ids, found in zip(texts, pieces, extractor.extract(texts), strict=True):
+    for text, ids, found in zip(texts, pieces, extractor.features(texts), strict=True):
         expected, total = np.zeros(found.vectors.shape), 0.0
         for piece, vector in zip(ids, alone(plain, tokenizer, text)[1:-1], strict=True):
             num_with = sum(piece in others for others in pieces)
@@ -187,16 +201,16 @@ def test_a_pool_is_bounded_in_texts_and_bytes(unpadded, tokenizer, monkeypatch):
             num_read += 1
             yield TEXTS[0]
 
-    extractor = FeatureExtractor(unpadded, tokenizer, ExtractionSettings(LAYERS, pooling="mean"), batch_size=2)
-    features = extractor.extract(endless())
+    extractor = TextEncoder(unpadded, tokenizer, VectorSettings(LAYERS, pooling="mean"), batch_size=2)
+    features = extractor.features(endless())
     for _ in range(200):
         next(features)
     assert num_read == 256  # two pools of 64 batches of 2
     num_read = 0
-    extractor = FeatureExtractor(unpadded, tokenizer, ExtractionSettings(LAYERS), batch_size=1000)
-    monkeypatch.setattr("official_bert.inference.features._POOLED_BYTES", 100_000)
-    next(extractor.extract(endless()))
-    bytes_of_text = 4 * 3 * 32 * len(next(extractor.extract([TEXTS[0]])).input_ids)
+    extractor = TextEncoder(unpadded, tokenizer, VectorSettings(LAYERS), batch_size=1000)
+    monkeypatch.setattr("official_bert.inference.text_encoder._POOLED_BYTES", 100_000)
+    next(extractor.features(endless()))
+    bytes_of_text = 4 * 3 * 32 * len(next(extractor.features([TEXTS[0]])).input_ids)
     assert 100_000 <= num_read * bytes_of_text < 100_000 + bytes_of_text
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.graph_joining import join_windows, truncate_and_join
 from official_bert.tasks.classification.records import TextJoiner
 from official_bert.tokenization import FullTokenizer
+from official_bert.tokenization.graph_joining import truncate_and_join
+from official_bert.tokenization.graph_windows import join_windows
 
 SPECIALS = {"cls_id": 2, "sep_id": 3}
 

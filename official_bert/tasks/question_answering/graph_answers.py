@@ -1,0 +1,265 @@
+"""`answers.py` as TensorFlow operations, with answers found by offsets: the search for the best answers."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from official_bert.serving.servable import WINDOWS_IN_A_BATCH
+from official_bert.tasks.question_answering.windows import LENGTH_WEIGHT
+from official_bert.tokenization.graph_operations import RaggedEncodingWithOffsets, cut_out
+from official_bert.tokenization.graph_windows import Cuts, Windows
+
+NUM_RANKED = 20  # reference value: the answers of a question that share its probability
+
+_GROWTH = 4  # the first attempt takes 4 candidates per answer, each further attempt 4 times as many
+
+# B: questions, W: windows of all questions, S: positions, M: candidates of all questions, K: answers of a question.
+
+
+class Reading(NamedTuple):
+    """Questions and contexts, ready for the model.
+
+    Attributes:
+      characters: int32 [B, (characters)], the contexts without the bytes that could not be decoded.
+      pieces: those of the contexts.
+      cuts: how these are cut.
+      windows: the windows.
+      offsets: int64 [W], the positions of the first of the context's pieces in each window.
+    """
+
+    characters: tf.RaggedTensor
+    pieces: RaggedEncodingWithOffsets
+    cuts: Cuts
+    windows: Windows
+    offsets: tf.Tensor
+
+
+class _Candidates(NamedTuple):
+    """Possible answers of all questions. All [M], int64 but for the score.
+
+    Attributes:
+      question: which question.
+      first: the context's first piece; of no answer -1.
+      last: the context's last piece; of no answer -1.
+      score: float64, start logit and end logit.
+    """
+
+    question: tf.Tensor
+    first: tf.Tensor
+    last: tf.Tensor
+    score: tf.Tensor
+
+    def taken(self, places: tf.Tensor) -> "_Candidates":
+        return _Candidates(*(tf.gather(column, places) for column in self))
+
+    def followed_by(self, other: "_Candidates") -> "_Candidates":
+        return _Candidates(*(tf.concat(columns, axis=0) for columns in zip(self, other, strict=True)))
+
+
+class AnswerSearch:
+    """Finds the best answers to questions in the logits of their windows."""
+
+    def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
+        """Stores the settings; see `QuestionAnsweringServable`. A window has at most `max_positions`."""
+        self._max_answer_length = max_answer_length
+        self._version_2 = version_2
+        self._top_k = top_k
+        self._num_ranked = max(top_k, NUM_RANKED)
+        self._max_positions = max_positions
+
+    def __call__(self, reading: Reading, start_logits: tf.Tensor, end_logits: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Finds the best answers; what it gives is what `QuestionAnsweringServable.answer` says.
+
+        Args:
+          reading: the questions and contexts.
+          start_logits: float32 [W, S]; at padding a very low number.
+          end_logits: float32 [W, S].
+        """
+        windows, num_questions = reading.windows, reading.characters.nrows()
+        may_start = _have_max_context(reading, tf.shape(start_logits, tf.int64)[1])
+        columns = (reading.offsets, may_start, start_logits, end_logits)
+
+        candidates = self._spans(windows, *columns, self._num_ranked)
+        # Only the best starts and ends are combined. Where all of them lie in the question, all positions are combined.
+        has_answer = _counts(candidates.question, num_questions) > 0  # [B]
+
+        def with_all_positions() -> _Candidates:
+            # Of some windows at a time, so that not all that a long context has are in memory.
+            needed = tf.where(~tf.gather(has_answer, windows.text))[:, 0]
+
+            def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
+                some = needed[start : start + WINDOWS_IN_A_BATCH]
+                others = self._spans(
+                    windows.taken(some), *(tf.gather(column, some) for column in columns), self._max_positions
+                )
+                return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
+
+            nothing, any_number = tf.zeros([0], tf.int64), tf.TensorShape([None])
+            _, best = tf.while_loop(
+                lambda start, _: start < tf.size(needed),
+                add,
+                (0, _Candidates(nothing, nothing, nothing, tf.zeros([0], tf.float64))),
+                shape_invariants=(tf.TensorShape([]), _Candidates(any_number, any_number, any_number, any_number)),
+                parallel_iterations=1,
+            )
+            return candidates.followed_by(best)
+
+        candidates = tf.cond(tf.reduce_all(has_answer), lambda: candidates, with_all_positions)
+        if self._version_2:
+            candidates = candidates.followed_by(_no_answers(windows, start_logits, end_logits, num_questions))
+        candidates, texts = self._ranked(reading, candidates)
+        return self._outputs(reading, candidates, texts, num_questions)
+
+    def _spans(
+        self,
+        windows: Windows,
+        offsets: tf.Tensor,
+        may_start: tf.Tensor,
+        start_logits: tf.Tensor,
+        end_logits: tf.Tensor,
+        num_best: int,
+    ) -> _Candidates:
+        """All that may be answers, by window, then by start logit, then by end logit; see `answers`."""
+        num_best = tf.minimum(num_best, tf.shape(start_logits)[1])
+        (best_starts, starts), (best_ends, ends) = (
+            tf.math.top_k(logits, num_best, index_type=tf.int64) for logits in (start_logits, end_logits)
+        )  # [W, n]
+        offset, stop = offsets[:, tf.newaxis], (offsets + windows.num_pieces)[:, tf.newaxis]
+        are_starts = tf.gather(may_start, starts, batch_dims=1)
+        are_ends = (ends >= offset) & (ends < stop)
+        lengths = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1  # [W, n, n]
+        are_spans = (lengths >= 1) & (lengths <= self._max_answer_length)
+        are_spans &= are_starts[:, :, tf.newaxis] & are_ends[:, tf.newaxis, :]
+        places = tf.where(are_spans)  # [M, 3]
+        window, start_places, end_places = places[:, 0], places[:, :2], tf.gather(places, [0, 2], axis=1)
+        shift = tf.gather(windows.first - offsets, window)
+        best_starts, best_ends = (tf.cast(logits, tf.float64) for logits in (best_starts, best_ends))
+        return _Candidates(
+            tf.gather(windows.text, window),
+            tf.gather_nd(starts, start_places) + shift,
+            tf.gather_nd(ends, end_places) + shift,
+            tf.gather_nd(best_starts, start_places) + tf.gather_nd(best_ends, end_places),
+        )
+
+    def _ranked(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
+        """The best candidates of each question, each text once, where it scores highest; and their texts."""
+        order = tf.argsort(-candidates.score, stable=True)
+        order = tf.gather(order, tf.argsort(tf.gather(candidates.question, order), stable=True))
+        candidates = candidates.taken(order)
+        rank = _ranks(candidates.question)
+        # A long context has very many candidates. The first few are almost always enough; otherwise more are taken.
+        num_questions = reading.characters.nrows()
+        numbers = _counts(candidates.question, num_questions)  # [B]
+
+        def take(limit: tf.Tensor, *_) -> tuple[tf.Tensor, tf.Tensor, _Candidates, tf.Tensor]:
+            best, texts = self._distinct(reading, candidates.taken(_kept(candidates, rank < limit)))
+            is_enough = (_counts(best.question, num_questions) >= self._num_ranked) | (numbers <= limit)
+            return limit * _GROWTH, tf.reduce_all(is_enough), best, texts
+
+        start = tf.constant(_GROWTH * self._num_ranked, tf.int64)
+        any_number = tf.TensorShape([None])
+        column_shapes = _Candidates(any_number, any_number, any_number, any_number)
+        shapes = (start.shape, tf.TensorShape([]), column_shapes, any_number)
+        _, _, best, texts = tf.while_loop(
+            lambda limit, is_enough, *_: ~is_enough, take, take(start), shape_invariants=shapes
+        )
+        kept = _kept(best, _ranks(best.question) < self._num_ranked)
+        return best.taken(kept), tf.gather(texts, kept)
+
+    def _distinct(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
+        """Keeps the first of the candidates with the same text; and their texts."""
+        starts, ends = self._places(reading, candidates, reading.pieces.starts, reading.pieces.ends)
+        first = tf.gather(reading.characters.row_starts(), candidates.question)
+        starts, ends = (first + tf.cast(places, tf.int64) for places in (starts, ends))
+        texts = cut_out(reading.characters.flat_values, starts, ends)
+
+        keys = tf.strings.join([tf.strings.as_string(candidates.question), texts], separator=" ")
+        distinct, number = tf.unique(keys, out_idx=tf.int64)
+        places = tf.range(tf.size(keys, tf.int64))
+        is_first = tf.gather(tf.math.unsorted_segment_min(places, number, tf.size(distinct)), number) == places
+        kept = tf.where(is_first)[:, 0]
+        return candidates.taken(kept), tf.gather(texts, kept)
+
+    def _places(
+        self, reading: Reading, candidates: _Candidates, starts: tf.RaggedTensor, ends: tf.RaggedTensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Where candidates begin and end, int32 [M], in the units of `starts` and `ends`; no answer is at 0."""
+        is_answer = candidates.first >= 0
+        row_starts = tf.gather(reading.pieces.ids.row_starts(), candidates.question)
+        return tuple(
+            tf.where(is_answer, _gather(places.flat_values, tf.where(is_answer, row_starts + piece, 0)), 0)
+            for places, piece in ((starts, candidates.first), (ends, candidates.last))
+        )
+
+    def _outputs(
+        self, reading: Reading, candidates: _Candidates, texts: tf.Tensor, num_questions: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        question, score = candidates.question, candidates.score
+        highest = tf.math.unsorted_segment_max(score, question, num_questions)
+        shares = tf.exp(score - tf.gather(highest, question))
+        totals = tf.math.unsorted_segment_sum(shares, question, num_questions)
+        probabilities = tf.cast(shares / tf.gather(totals, question), tf.float32)
+        starts, ends = self._places(reading, candidates, reading.pieces.starts, reading.pieces.ends)
+
+        def table(values: tf.Tensor) -> tf.Tensor:
+            rows = tf.RaggedTensor.from_value_rowids(values, question, num_questions, validate=False)
+            return rows[:, : self._top_k].to_tensor(shape=[None, self._top_k])
+
+        outputs = {
+            "answers": table(texts),
+            "probabilities": table(probabilities),
+            "starts": table(starts),
+            "ends": table(ends),
+        }
+        if self._version_2:
+            is_null = candidates.first < 0
+            best = tf.math.unsorted_segment_max(tf.where(is_null, score.dtype.min, score), question, num_questions)
+            null = tf.where(is_null)[:, 0]  # one for each question, in their order
+            odds = tf.gather(score, null) - tf.where(best > score.dtype.min, best, 0.0)
+            outputs["null_probabilities"] = tf.gather(probabilities, null)
+            outputs["null_odds"] = tf.cast(odds, tf.float32)
+        return outputs
+
+
+def _have_max_context(reading: Reading, length: tf.Tensor) -> tf.Tensor:
+    """For each position, whether it holds a piece of the context of whose surroundings no other window shows more.
+
+    Returns:
+      bool [W, S]; see `TokenizedSquad.has_max_context`.
+    """
+    windows = reading.windows
+    inside = tf.range(length) - reading.offsets[:, tf.newaxis]
+    is_piece = (inside >= 0) & (inside < windows.num_pieces[:, tf.newaxis])
+    cuts = reading.cuts.taken(windows.text).as_rows()
+    best = cuts.best_windows(inside + windows.first[:, tf.newaxis], LENGTH_WEIGHT)
+    return is_piece & (best == windows.number[:, tf.newaxis])
+
+
+def _no_answers(
+    windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, num_questions: tf.Tensor
+) -> _Candidates:
+    """No answer for each question, as scored by the window in which it scores lowest."""
+    scores = sum(tf.cast(logits[:, 0], tf.float64) for logits in (start_logits, end_logits))
+    question = tf.range(num_questions)
+    nowhere = tf.fill([num_questions], tf.constant(-1, tf.int64))
+    return _Candidates(question, nowhere, nowhere, tf.math.unsorted_segment_min(scores, windows.text, num_questions))
+
+
+def _counts(question: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
+    """How often each question occurs; int64 [B]."""
+    return tf.math.unsorted_segment_sum(tf.ones_like(question), question, num_questions)
+
+
+def _kept(candidates: _Candidates, is_kept: tf.Tensor) -> tf.Tensor:
+    """The places of some candidates, and of no answer, which is never left out."""
+    return tf.where(is_kept | (candidates.first < 0))[:, 0]
+
+
+def _ranks(question: tf.Tensor) -> tf.Tensor:
+    """The place of each among its equals, from 0; equals stand together."""
+    return tf.range(tf.size(question, tf.int64)) - tf.searchsorted(question, question, out_type=tf.int64)
+
+
+def _gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Gathers values; if there are no values at all, any place gives 0."""
+    return tf.gather(tf.concat([values, [0]], axis=0), places)

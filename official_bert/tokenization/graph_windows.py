@@ -1,0 +1,157 @@
+"""`windows.py` as TensorFlow operations."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from official_bert.tokenization.graph_joining import Parts, as_second, join_parts, sizes_of
+
+# B: texts, W: windows of a text, R: windows of all texts, S: positions.
+
+
+class Windows(NamedTuple):
+    """Windows of all texts, ordered by text. All int64 [R].
+
+    Attributes:
+      text: which text.
+      number: which of the text's windows.
+      first: the text's piece with which the window begins.
+      num_pieces: how many of the text's pieces it holds.
+    """
+
+    text: tf.Tensor
+    number: tf.Tensor
+    first: tf.Tensor
+    num_pieces: tf.Tensor
+
+    def taken(self, places: tf.Tensor) -> "Windows":
+        """Some of the windows."""
+        return Windows(*(tf.gather(column, places) for column in self))
+
+    def parts(self, pieces: tf.RaggedTensor) -> Parts:
+        """What they hold of the texts' pieces, int32 [B, (pieces)]."""
+        return Parts(pieces.flat_values, tf.gather(pieces.row_starts(), self.text) + self.first, self.num_pieces)
+
+
+class Cuts(NamedTuple):
+    """How each text is cut into windows, see `windows.Cut`. All int64 [B]."""
+
+    num_pieces: tf.Tensor
+    room: tf.Tensor
+    stride: tf.Tensor
+
+    @classmethod
+    def of(cls, num_pieces: tf.Tensor, room: tf.Tensor | int, stride: int | None = None) -> "Cuts":
+        """Cuts texts; for the stride see `windows.Cut`."""
+        room += tf.zeros_like(num_pieces)
+        return cls(num_pieces, room, tf.minimum(tf.cast(stride or (room + 1) // 2, tf.int64), room))
+
+    @property
+    def num_windows(self) -> tf.Tensor:
+        """At least one of each text."""
+        return 1 - tf.minimum(self.room - self.num_pieces, 0) // self.stride  # rounds up
+
+    def first(self, number: tf.Tensor) -> tf.Tensor:
+        """The piece with which windows of these numbers begin."""
+        return number * self.stride
+
+    def length(self, number: tf.Tensor) -> tf.Tensor:
+        """How many pieces they hold."""
+        return tf.minimum(self.room, self.num_pieces - self.first(number))
+
+    def taken(self, places: tf.Tensor) -> "Cuts":
+        """The cuts of some texts."""
+        return Cuts(*(tf.gather(column, places) for column in self))
+
+    def as_rows(self) -> "Cuts":
+        """The same as columns of a table, int64 [B, 1], for numbers and pieces that are one: [B, N]."""
+        return Cuts(*(column[:, tf.newaxis] for column in self))
+
+    def windows(self) -> Windows:
+        """All windows."""
+        numbers = tf.ragged.range(self.num_windows)
+        text, number = numbers.value_rowids(), numbers.flat_values
+        own = self.taken(text)
+        return Windows(text, number, own.first(number), own.length(number))
+
+    def best_windows(self, pieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
+        """Finds the windows that show most around pieces, as `windows.Cut` does.
+
+        Args:
+          pieces: int64 [B], a piece of each text; those that are none may be anything, and so is their result.
+          length_weight: as there.
+
+        Returns:
+          int64 [B].
+        """
+        last = tf.minimum(pieces // self.stride, self.num_windows - 1)
+
+        def compare(distance: tf.Tensor, best: tf.Tensor, highest: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            number = last - distance
+            inside, length = pieces - self.first(number), self.length(number)
+            poorer_side = tf.minimum(inside, length - 1 - inside)
+            score = tf.cast(poorer_side, tf.float64) + length_weight * tf.cast(length, tf.float64)
+            is_better = (score >= highest) & (poorer_side >= 0) & (number >= 0)  # among equals the first window wins
+            return distance + 1, tf.where(is_better, number, best), tf.where(is_better, score, highest)
+
+        reach = tf.reduce_max((self.room - 1) // self.stride)  # windows further away do not hold the piece
+        start = tf.zeros([], tf.int64), last, tf.zeros(tf.shape(last), tf.float64)
+        return tf.while_loop(lambda distance, *_: distance <= reach, compare, start)[1]
+
+
+def join_windows(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None = None,
+    *,
+    max_seq_length: int,
+    max_windows: int,
+    doc_stride: int | None,
+    cls_id: int,
+    sep_id: int,
+) -> dict[str, tf.Tensor]:
+    """Cuts texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
+
+    Args:
+      first: int32 [B, (pieces)], ids of the first texts.
+      second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      max_seq_length: positions of a window.
+      max_windows: maximum number of windows per example.
+      doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window has
+        room for beside the other text.
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+
+    Returns:
+      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is that of the example with most.
+    """
+    with tf.device("CPU:0"):
+        second = as_second(first, second)
+        num_first, num_second, room = sizes_of(first, second, max_seq_length)
+        is_first_cut = num_first > num_second
+        longer = tf.maximum(num_first, num_second)
+        whole = tf.minimum(tf.minimum(num_first, num_second), room // 2)  # the shorter text is in every window
+        cuts = Cuts.of(longer, room - whole, doc_stride)
+        num_windows = tf.minimum(cuts.num_windows, max_windows)
+        numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
+        table = cuts.as_rows()
+        starts, lengths = table.first(numbers), tf.maximum(table.length(numbers), 0)  # [B, W]
+
+        def parts(text: tf.RaggedTensor, is_cut: tf.Tensor) -> Parts:
+            is_cut = is_cut[:, tf.newaxis]
+            part_starts = text.row_starts()[:, tf.newaxis] + tf.where(is_cut, starts, 0)
+            part_lengths = tf.where(is_cut, lengths, whole[:, tf.newaxis])
+            return Parts(text.flat_values, tf.reshape(part_starts, [-1]), tf.reshape(part_lengths, [-1]))
+
+        is_real = numbers < num_windows[:, tf.newaxis]  # [B, W]
+        second_parts = parts(second, ~is_first_cut)
+        windows = join_parts(
+            parts(first, is_first_cut),
+            second_parts,
+            has_second=second_parts.lengths > 0,
+            is_real=tf.reshape(is_real, [-1]),
+            length=max_seq_length,
+            cls_id=cls_id,
+            sep_id=sep_id,
+        )
+        shape = tf.stack([tf.size(num_first), tf.size(numbers) * max_seq_length])
+        return {name: tf.reshape(values, shape) for name, values in windows.items()}

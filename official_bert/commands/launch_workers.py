@@ -15,7 +15,7 @@ from typing import IO
 
 from absl import logging
 
-from official_bert.options.command import Command
+from official_bert.options.command import Command, split_command
 from official_bert.options.option import Options, option, options
 from official_bert.support.addresses import is_address
 from official_bert.support.errors import UserError
@@ -78,7 +78,7 @@ def run(config: LaunchConfig) -> None:
             print(f"# worker {index}, on {host.rpartition(':')[0]}")
             print(f"export TF_CONFIG={shlex.quote(tf_config(hosts, index))}")
         return
-    command = shlex.split(config.command)
+    command = split_command(config.command)
     if hosts:
         os.environ["TF_CONFIG"] = tf_config(hosts, config.worker_index)
         with _explained(command):

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import os
-import shlex
 import statistics
 import sys
 import time
@@ -14,7 +13,7 @@ from absl import logging
 
 from official_bert.commands import load_command
 from official_bert.options.binding import from_arguments
-from official_bert.options.command import Command
+from official_bert.options.command import Command, split_command
 from official_bert.options.flag_names import with_dashes
 from official_bert.options.option import Options, option, options
 from official_bert.support import writing
@@ -146,7 +145,7 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
     """
     from official_bert.training.model_files import completed
 
-    name, *arguments = shlex.split(config.command) or [""]
+    name, *arguments = split_command(config.command)
     name = os.path.basename(name).removesuffix(".py")
     if name not in _COMMANDS:
         raise UserError(f"the command to sweep must be {' or '.join(_COMMANDS)} with its flags, not {name!r}")

@@ -1,8 +1,11 @@
 """`Command`: what a module of `commands` declares."""
 
 import dataclasses
+import shlex
 from collections.abc import Callable
 from typing import Any
+
+from official_bert.support.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,3 +38,21 @@ class Command:
           command: the words that start the script, for example `official-bert run_squad`.
         """
         return f"{self.summary}\n{self.usage.replace('{command}', command)}".rstrip() + "\n"
+
+
+def split_command(command: str) -> list[str]:
+    """Split the value of a flag that is a command, of which what stands after `--` is made.
+
+    Args:
+      command: for example `"run_ner --data_dir='my data'"`.
+
+    Raises:
+      UserError: there is none, or a quotation mark is not closed.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UserError(f"--command={command}: {error}") from error
+    if not words:
+        raise UserError("--command is empty; give the command at the end, after --")
+    return words

@@ -18,7 +18,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.training.results import read_results
 from official_bert.training.run_folder import read_run_config
-from tests.conftest import ROOT, assert_fails, run_cold, run_script, script_command, script_environment
+from tests.conftest import ROOT, assert_fails, assert_refused, run_cold, run_script, script_command, script_environment
 
 ROWS = [("1", "the light rain"), ("0", "the dark snow"), ("1", "a light town"), ("0", "a dark bridge")]
 
@@ -165,6 +165,8 @@ def test_mistakes_are_found_before_any_run(paper_grid, tmp_path, arguments, chan
 def test_only_commands_that_give_labels_are_swept(tmp_path):
     result = run_script("sweep", output_dir=tmp_path / "out", command="run_squad --do_train")
     assert_fails(result, "the command to sweep must be run_classifier or run_ner with its flags, not 'run_squad'")
+    for command, message in (("run_ner 'x", "--command=run_ner 'x: No closing quotation"), (" ", "--command is empty")):
+        assert_refused(sweep.run, SweepConfig, {"command": command, "output_dir": str(tmp_path / "out")}, message)
 
 
 def test_results_that_do_not_say_of_what_are_a_mistake(paper_grid, tmp_path):

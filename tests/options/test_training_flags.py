@@ -4,6 +4,8 @@ import pytest
 
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
+from official_bert.tasks.question_answering.options import SquadConfig
+from official_bert.training.plan import TrainingPlan
 
 GIVEN = {"bert_config_file": "a", "input_file": "b", "output_dir": "c", "do_train": True}
 
@@ -37,3 +39,15 @@ def test_what_contradicts_itself_is_refused(changes, message):
 def test_what_fits_is_accepted():
     PretrainingConfig(**GIVEN, end_learning_rate=5e-5, lr_schedule="cosine", layer_wise_lr_decay=0.9)
     PretrainingConfig(**GIVEN, optimizer="lamb", lr_schedule="constant")
+
+
+def test_a_plan_says_what_the_flags_say():
+    flags = {"learning_rate": 1e-3, "train_batch_size": 7, "random_seed": 3, "adam_bias_correction": True}
+    plan = TrainingPlan.of(PretrainingConfig(**GIVEN, **flags, num_train_steps=9), eval_steps=None)
+    assert (plan.learning_rate, plan.train_batch_size, plan.random_seed, plan.num_train_steps) == (1e-3, 7, 3, 9)
+    assert plan.optimizer_options == {"layer_wise_lr_decay": 1.0, "bias_correction": True}
+    counted = {"optimizer": "lamb", "train_batch_tokens": 600, "eval_steps": 5, "predict_file": "e"}
+    config = SquadConfig(bert_config_file="a", vocab_file="b", output_dir="c", do_train=True, train_file="d", **counted)
+    plan = TrainingPlan.of(config, num_train_steps=4, num_warmup_steps=1)
+    assert (plan.train_batch_size, plan.num_train_steps, plan.num_warmup_steps, plan.eval_steps) == (None, 4, 1, 5)
+    assert plan.optimizer_options == {"layer_wise_lr_decay": 1.0}

@@ -46,7 +46,7 @@ class SumTask:
     def losses(self, outputs, batch):
         self._during_tracing()
         errors = tf.square(outputs - tf.reduce_sum(batch["numbers"], axis=1))
-        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.constant(float(PLAN.batch_size)))}
+        return {"squared": WeightedSum(tf.reduce_sum(errors), tf.constant(float(PLAN.train_batch_size)))}
 
     def predictions(self, outputs, batch):
         raise NotImplementedError
@@ -54,6 +54,6 @@ class SumTask:
 
 def batches(start):
     def batch(first):
-        return {"numbers": tf.random.stateless_normal([PLAN.batch_size, 3], [7, first])}
+        return {"numbers": tf.random.stateless_normal([PLAN.train_batch_size, 3], [7, first])}
 
-    return tf.data.Dataset.counter(start, PLAN.batch_size).map(batch)
+    return tf.data.Dataset.counter(start, PLAN.train_batch_size).map(batch)

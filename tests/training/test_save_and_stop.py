@@ -23,7 +23,7 @@ def with_bad_batches(start):
         is_bad = tf.reduce_any(number == tf.constant(BAD, tf.int64))
         return {"numbers": tf.where(is_bad, np.nan, batch["numbers"])}
 
-    return batches(start).enumerate(start // PLAN.batch_size).map(spoilt)
+    return batches(start).enumerate(start // PLAN.train_batch_size).map(spoilt)
 
 
 def lines(folder):

@@ -15,6 +15,7 @@ from official_bert.checkpoints.loading import LoadReport, NamedArrays, load_arra
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import config_beside
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.machine import check_memory
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
@@ -53,7 +54,7 @@ def open_pretrained(
         advice = f"say where it is: bert_config='{_CONFIG_FILE}'" if parameter == "path" else "copy it there"
         config_file = _config_file(prefix, advice) if bert_config is None else os.fspath(bert_config)
         config = BertConfig.from_json_file(config_file)
-    config.check_memory(config_file, for_training=False)
+    check_memory(config, config_file, for_training=False)
     reader = open_checkpoint(path, parameter, config)
     return NamedArrays(reader.prefix, reader.shapes, reader.read), config
 

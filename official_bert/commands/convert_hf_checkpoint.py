@@ -8,6 +8,7 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.hf_config import make_hf_config, read_hf_config
+from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
 from official_bert.options.option import option, options, restated
@@ -110,7 +111,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     hf_dir, output_dir = config.hf_dir, config.output_dir
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = read_hf_config(hf_config_file)
-    bert_config.check_memory(hf_config_file, for_training=False)
+    check_memory(bert_config, hf_config_file, for_training=False)
     vocabulary = _vocabulary_of(hf_dir)
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
@@ -152,7 +153,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.training.model_files import check_fits
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
-    bert_config.check_memory(config.bert_config_file, for_training=False)
+    check_memory(bert_config, config.bert_config_file, for_training=False)
     reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
     vocabulary = read_tokenizer(config).vocabulary

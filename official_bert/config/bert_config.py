@@ -2,21 +2,19 @@
 
 import dataclasses
 import json
-import os
-import re
 from collections.abc import Sequence
 
 from absl import logging
 
 from official_bert.config.hf_keys import from_hf, is_hf
-from official_bert.support import files, text_files
+from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
 BIDIRECTIONAL, LEFT_TO_RIGHT = ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 ACTIVATION_NAMES = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
 # The sizes of a model, with those of BERT-base.
-_USUAL_SIZES = {
+USUAL_SIZES = {
     "vocab_size": 30522,
     "hidden_size": 768,
     "num_hidden_layers": 12,
@@ -47,8 +45,6 @@ ALBERT_KEYS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 _LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
 _MOST_SPARE_ROWS = 1024  # of the embeddings: the largest number to multiples of which sizes are rounded up
 _MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
-_BYTES_OF_NUMBER = 4  # float32
-_ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +91,7 @@ class BertConfig:
     inner_group_num: int = 1
 
     def __post_init__(self):
-        for name in (*_USUAL_SIZES, *(ALBERT_KEYS if self.is_albert else ())):
+        for name in (*USUAL_SIZES, *(ALBERT_KEYS if self.is_albert else ())):
             value = getattr(self, name)
             largest = _MOST_LAYERS if name in ("num_hidden_layers", "inner_group_num") else _LARGEST_SIZE
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
@@ -222,23 +218,6 @@ class BertConfig:
         """The text of `bert_config.json`."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
-    def check_memory(self, config_file: str, *, for_training: bool) -> None:
-        """Raises if the model can never fit into this machine, before anything tries to allocate it.
-
-        Raises:
-          UserError: the parameters, when training also Adam's state, need more than the physical memory and the swap
-            together; the message names the size that is furthest from the usual.
-        """
-        needed = self.num_parameters * _BYTES_OF_NUMBER * (_ADAM_MULTIPLE if for_training else 1)
-        available = _memory_and_swap()
-        if available is not None and needed > available:
-            name = max(_USUAL_SIZES, key=lambda name: getattr(self, name) / _USUAL_SIZES[name])
-            raise UserError(
-                f"{config_file}: {name} is {getattr(self, name)}; the model has {self.num_parameters:,} parameters and "
-                f"needs {_gigabytes(needed)} {'to be trained' if for_training else 'of memory'}, but this machine has "
-                f"{_gigabytes(available)}, swap included"
-            )
-
     def check_length(self, max_seq_length: int, config_file: str) -> None:
         """Raises unless the position table is long enough.
 
@@ -250,25 +229,6 @@ class BertConfig:
                 f"max_seq_length={max_seq_length} exceeds max_position_embeddings={self.max_position_embeddings} of "
                 f"{config_file}; lower max_seq_length or use another checkpoint"
             )
-
-    def export_parts(self, parallelism: int, config_file: str) -> int:
-        """The number of parts that layers of an exported model are computed in.
-
-        Args:
-          parallelism: number of parts, or 0 for 2 where the sizes allow it.
-          config_file: this config, for messages.
-
-        Raises:
-          UserError: the heads or the feed-forward layers cannot be divided into as many equal parts.
-        """
-        sizes = {name: getattr(self, name) for name in ("num_attention_heads", "intermediate_size")}
-        undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
-        if undivided and parallelism:
-            raise UserError(
-                f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of "
-                f"{config_file}; give a number that does"
-            )
-        return 1 if undivided else parallelism or 2
 
     def check_layers(self, layers: Sequence[int], config_file: str) -> None:
         """Raises unless the model has these layers.
@@ -355,21 +315,6 @@ def _no_such(name: str, index: int, count: int, config_file: str) -> str:
         f"there is no {name} {index} in a model of {count} {name}s ({config_file}); give indices from 0 (the first) to "
         f"{count - 1}, or from -1 (the last) to -{count}"
     )
-
-
-def _memory_and_swap() -> int | None:
-    """Bytes of physical memory and swap; None where the system does not report it."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        with files.open_file("/proc/meminfo") as source:
-            swap = re.search(r"^SwapTotal:\s+(\d+) kB$", source.read(), re.MULTILINE)
-    except (OSError, ValueError):  # neither is known everywhere; without the swap too much could be refused
-        return None
-    return memory + 1024 * int(swap[1]) if swap and memory > 0 else None
-
-
-def _gigabytes(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:,.1f} GB"
 
 
 def _shown(value: object) -> str:

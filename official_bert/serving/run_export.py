@@ -7,6 +7,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder_options import FLAT, UNPADDED
 from official_bert.options.training import TrainingOptions
 from official_bert.serving.lite import write_lite
+from official_bert.serving.parts import export_parts
 from official_bert.serving.saved_model import write_export
 from official_bert.serving.servable import Servable
 from official_bert.tokenization import Tokenizer
@@ -39,5 +40,5 @@ def export_run(
         return write_lite(config.export_dir, servable, config.export_precision)
     options = dataclasses.replace(UNPADDED, dtype=config.export_precision)
     servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
-    servable.compute_in_parts(bert_config.export_parts(config.export_parallelism, config.bert_config_file))
+    servable.compute_in_parts(export_parts(bert_config, config.export_parallelism, config.bert_config_file))
     return write_export(config.export_dir, servable)

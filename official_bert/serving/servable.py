@@ -99,7 +99,7 @@ class Servable(tf.Module):
         """Lets signatures that are made afterwards compute with an `ExportStack`.
 
         Args:
-          num_parts: number of parts of each layer; see `BertConfig.export_parts`.
+          num_parts: number of parts of each layer; see `parts.export_parts`.
         """
         encoder, run_model = self._encoder(), self._run_model
         stack = ExportStack(encoder.transformer, num_parts)

@@ -10,6 +10,7 @@ from absl import logging
 
 from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary
@@ -49,7 +50,7 @@ def read_model_files(
       UserError: a file is missing or damaged, they do not fit, or the model is too large for the machine.
     """
     bert_config = BertConfig.from_json_file(flags.bert_config_file, attention_direction=attention_direction)
-    bert_config.check_memory(flags.bert_config_file, for_training=for_training)
+    check_memory(bert_config, flags.bert_config_file, for_training=for_training)
     if flags.max_seq_length is not None:
         bert_config.check_length(flags.max_seq_length, flags.bert_config_file)
     tokenizer = read_tokenizer(flags)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.config import bert_config
+from official_bert.config import machine
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 
@@ -233,7 +233,7 @@ def test_the_parameters_are_counted(files_of_model):
 def test_models_that_no_machine_holds_are_refused(sizes, message):
     config = BertConfig(**{"vocab_size": 30522, **sizes})
     with pytest.raises(UserError, match=f"c.json: {message}.* of memory, but this machine has .* GB, swap included"):
-        config.check_memory("c.json", for_training=False)
+        machine.check_memory(config, "c.json", for_training=False)
 
 
 def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
@@ -245,9 +245,9 @@ def test_a_model_is_refused_only_where_it_cannot_fit(monkeypatch):
         (3 * 437_928_960, True, False),
         (None, True, False),
     ):
-        monkeypatch.setattr(bert_config, "_memory_and_swap", lambda memory=memory: memory)
+        monkeypatch.setattr(machine, "_memory_and_swap", lambda memory=memory: memory)
         with pytest.raises(UserError, match="0.4 GB, swap included") if is_refused else contextlib.nullcontext():
-            config.check_memory("c.json", for_training=for_training)
+            machine.check_memory(config, "c.json", for_training=for_training)
 
 
 def test_a_length_beyond_the_position_table_names_both_numbers():
@@ -255,23 +255,6 @@ def test_a_length_beyond_the_position_table_names_both_numbers():
     config.check_length(64, "c.json")
     with pytest.raises(UserError, match="max_seq_length=65 exceeds max_position_embeddings=64 of c.json"):
         config.check_length(65, "c.json")
-
-
-def test_parts_of_an_export():
-    def parts(parallelism, num_heads=12, intermediate_size=3072):
-        sizes = {
-            "num_attention_heads": num_heads,
-            "hidden_size": 12 * num_heads,
-            "intermediate_size": intermediate_size,
-        }
-        return BertConfig(vocab_size=9, **sizes).export_parts(parallelism, "c.json")
-
-    assert [parts(parallelism) for parallelism in (0, 1, 2, 12)] == [2, 1, 2, 12]
-    assert parts(0, num_heads=3) == parts(0, intermediate_size=31) == 1
-    with pytest.raises(UserError, match="export_parallelism=5 does not divide num_attention_heads=12 of c.json"):
-        parts(5)
-    with pytest.raises(UserError, match="export_parallelism=3 does not divide intermediate_size=31 of c.json"):
-        parts(3, intermediate_size=31)
 
 
 def test_the_attention_direction_is_written_only_where_it_is_not_the_usual(tmp_path):

@@ -7,6 +7,8 @@ import pytest
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.serving.export_stack import ExportStack
+from official_bert.serving.parts import export_parts
+from official_bert.support.errors import UserError
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
@@ -73,3 +75,20 @@ def test_the_weights_are_copies_and_the_encoder_stays_as_it_is(tmp_path):
     encoder.save(tmp_path / "encoder.keras")
     loaded = keras.models.load_model(tmp_path / "encoder.keras")
     np.testing.assert_array_equal(loaded.pool(IDS, MASK, SEGMENTS), after)
+
+
+def test_parts_of_an_export():
+    def parts(parallelism, num_heads=12, intermediate_size=3072):
+        sizes = {
+            "num_attention_heads": num_heads,
+            "hidden_size": 12 * num_heads,
+            "intermediate_size": intermediate_size,
+        }
+        return export_parts(BertConfig(vocab_size=9, **sizes), parallelism, "c.json")
+
+    assert [parts(parallelism) for parallelism in (0, 1, 2, 12)] == [2, 1, 2, 12]
+    assert parts(0, num_heads=3) == parts(0, intermediate_size=31) == 1
+    with pytest.raises(UserError, match="export_parallelism=5 does not divide num_attention_heads=12 of c.json"):
+        parts(5)
+    with pytest.raises(UserError, match="export_parallelism=3 does not divide intermediate_size=31 of c.json"):
+        parts(3, intermediate_size=31)

@@ -3,6 +3,8 @@
 from typing import NamedTuple
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.machine import check_memory
+from official_bert.serving.parts import export_parts
 from official_bert.support.input_files import find_inputs, is_no_sidecar
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.pretraining.vocabulary import with_vocabulary
@@ -36,13 +38,13 @@ def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
     """
     direction = config.attention_direction
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)
-    bert_config.check_memory(config.bert_config_file, for_training=config.do_train)
+    check_memory(bert_config, config.bert_config_file, for_training=config.do_train)
     bert_config.check_length(config.max_seq_length, config.bert_config_file)
     paths = find_inputs(config.input_file, is_input=is_no_sidecar) if config.do_train or config.do_eval else []
     config = with_vocabulary(config, paths)
     inputs = PretrainingInputs(config, bert_config, paths)
     if config.do_export:
-        bert_config.export_parts(config.export_parallelism, config.bert_config_file)
+        export_parts(bert_config, config.export_parallelism, config.bert_config_file)
         _, tokenizer = read_model_files(config, attention_direction=direction)
         return inputs._replace(vocabulary=tokenizer.vocabulary, tokenizer=tokenizer)
     if config.vocab_file or config.spm_model_file:

@@ -1,0 +1,25 @@
+"""The number of parts in which an export computes its layers; needs no TensorFlow. See `export_stack`."""
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.support.errors import UserError
+
+
+def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
+    """The number of parts that layers of an exported model are computed in.
+
+    Args:
+      config: the architecture.
+      parallelism: number of parts, or 0 for 2 where the sizes allow it.
+      config_file: the file of the architecture, for messages.
+
+    Raises:
+      UserError: the heads or the feed-forward layers cannot be divided into as many equal parts.
+    """
+    sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
+    undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]
+    if undivided and parallelism:
+        raise UserError(
+            f"export_parallelism={parallelism} does not divide {undivided[0]}={sizes[undivided[0]]} of "
+            f"{config_file}; give a number that does"
+        )
+    return 1 if undivided else parallelism or 2

@@ -17,7 +17,7 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 if TYPE_CHECKING:
-    from official_bert.tokenization.vocab import Vocabulary
+    pass
 
 # Settings without which some flags have no effect.
 _TO_HF = {"to_hf": (True,)}
@@ -104,7 +104,9 @@ def run(config: HfConversionConfig) -> None:
 
 def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
-    from official_bert.tokenization import hf_tokenizer
+    from official_bert.tokenization import hf_tokenizer, read_vocabulary_file
+    from official_bert.tokenization.folder import find_vocabulary
+    from official_bert.tokenization.vocab import CLS, SEP, UNK
     from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
@@ -112,7 +114,8 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = read_hf_config(hf_config_file)
     check_memory(bert_config, hf_config_file, for_training=False)
-    vocabulary = _vocabulary_of(hf_dir)
+    vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
+    vocabulary.require(UNK, CLS, SEP)
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
     weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
@@ -121,7 +124,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
     sources = [os.path.join(hf_dir, name) for name in files.list_folder(hf_dir)]
     writing.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
-    write_model(output_dir, weights.arrays, bert_config, {vocabulary.file_name: vocabulary.file_content})
+    write_model(output_dir, weights.arrays, bert_config, vocabulary)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if "do_lower_case" not in settings:
@@ -131,19 +134,6 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     else:
         used = TextSettings(**settings).changed.items()
         logging.info("use them with %s", " ".join(f"--{name}={str(value).lower()}" for name, value in used))
-
-
-def _vocabulary_of(hf_dir: str) -> "Vocabulary":
-    from official_bert.tokenization.folder import find_vocabulary
-    from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceVocabulary
-    from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary
-
-    path = find_vocabulary(hf_dir)
-    if os.path.basename(path) == SentencePieceVocabulary.file_name:
-        return SentencePieceVocabulary.from_file(path)
-    vocabulary = Vocabulary.from_file(path)
-    vocabulary.require(UNK, CLS, SEP)
-    return vocabulary
 
 
 def _convert_to_hf(config: HfConversionConfig) -> None:

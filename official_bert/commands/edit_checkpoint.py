@@ -1,7 +1,7 @@
 """`edit_checkpoint`: checkpoints of one model in; their average, or some of its layers, without training state out."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import logging
 
@@ -9,6 +9,9 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, Options, layer_numbers, option, options
 from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    from official_bert.tokenization import Vocabulary
 
 
 @options(group="model")
@@ -65,12 +68,14 @@ class _Model(NamedTuple):
       config_file: the file with its architecture; None if there is none.
       bert_config: read from it.
       layers: the layers to take, if not all.
+      vocabulary: the vocabulary, if it is known.
     """
 
     prefixes: list[str]
     config_file: str | None
     bert_config: BertConfig | None
     layers: list[int] | None
+    vocabulary: "Vocabulary | None"
 
 
 def check(config: EditCheckpointConfig) -> None:
@@ -86,10 +91,8 @@ def run(config: EditCheckpointConfig) -> None:
         the output would overwrite a model.
     """
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.checkpoints.state_file import folders_of
     from official_bert.checkpoints.surgery import averaged, num_layers, read_model, with_layers
-    from official_bert.tokenization.vocab import Vocabulary
-    from official_bert.training.model_folder import check_new_model, content_of, vocabulary_beside, write_model
+    from official_bert.training.model_folder import check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
     model = _read_model(config)
@@ -115,11 +118,7 @@ def run(config: EditCheckpointConfig) -> None:
             f"{bert_config.num_parameters:,}",
         )
         bert_config = student
-    if config.vocab_file is not None:
-        vocabulary = {Vocabulary.file_name: content_of(config.vocab_file)}
-    else:
-        vocabulary = vocabulary_beside(folders_of(model.config_file or model.prefixes[0])[0])
-    prefix = write_model(config.output_dir, arrays, bert_config, vocabulary)
+    prefix = write_model(config.output_dir, arrays, bert_config, model.vocabulary)
     logging.info("wrote %s with %d arrays; left out %d of training state", prefix, len(arrays), num_left_out)
     if bert_config is None:
         logging.warning("no %s is beside the checkpoint; copy the model's to %s", BERT_CONFIG_FILE, config.output_dir)
@@ -127,8 +126,9 @@ def run(config: EditCheckpointConfig) -> None:
 
 def _read_model(config: EditCheckpointConfig) -> _Model:
     """Finds the checkpoints and reads the files beside them."""
-    from official_bert.checkpoints.state_file import config_beside, find_checkpoint
-    from official_bert.tokenization.vocab import Vocabulary
+    from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
+    from official_bert.tokenization import read_vocabulary_file
+    from official_bert.tokenization.folder import vocabulary_beside
     from official_bert.training.model_files import check_fits
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
@@ -147,10 +147,12 @@ def _read_model(config: EditCheckpointConfig) -> _Model:
     layers = None
     if config.num_layers is not None or config.layers is not None:
         layers = _chosen_layers(config, bert_config, config_file)
+    vocab_file = config.vocab_file or vocabulary_beside(folders_of(config_file or prefixes[0])[0])
+    vocabulary = read_vocabulary_file(vocab_file) if vocab_file else None
     if config.vocab_file is not None and bert_config is not None:
         flags = dataclasses.replace(config, init_checkpoint=prefixes[0], bert_config_file=config_file)
-        check_fits(Vocabulary.from_file(config.vocab_file), bert_config, flags)
-    return _Model(prefixes, config_file, bert_config, layers)
+        check_fits(vocabulary, bert_config, flags)
+    return _Model(prefixes, config_file, bert_config, layers, vocabulary)
 
 
 def _chosen_layers(config: EditCheckpointConfig, bert_config: BertConfig | None, config_file: str | None) -> list[int]:

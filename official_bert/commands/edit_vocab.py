@@ -82,12 +82,9 @@ class EditVocabConfig(CorpusOptions, TextOptions, ArchitectureOptions):
 def check(config: EditVocabConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.checkpoints.state_file import find_checkpoint
-    from official_bert.tokenization.vocab import Vocabulary
-    from official_bert.training.model_files import check_fits
 
     check_corpus(config)
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    check_fits(Vocabulary.from_file(config.vocab_file), bert_config, config)
+    _read_model(config)
     find_checkpoint(config.init_checkpoint, "init_checkpoint")
 
 
@@ -103,16 +100,10 @@ def run(config: EditVocabConfig) -> None:
     from official_bert.data.corpus_words import count_corpus_words
     from official_bert.data.vocab_changes import coverage, pruned
     from official_bert.support.input_files import find_inputs
-    from official_bert.tokenization.casing import check_casing
-    from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
-    from official_bert.training.model_files import check_fits
+    from official_bert.tokenization.vocab import Vocabulary, number_tokens
     from official_bert.training.model_folder import check_new_model, write_model
 
-    bert_config = BertConfig.from_json_file(config.bert_config_file)
-    vocabulary = Vocabulary.from_file(config.vocab_file)
-    vocabulary.require(UNK, CLS, SEP, MASK)
-    check_fits(vocabulary, bert_config, config)
-    check_casing(vocabulary, config.text_settings, init_checkpoint=config.init_checkpoint)
+    bert_config, vocabulary = _read_model(config)
     check_new_model(config.output_dir)
     reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     num_rows, width = reader.shapes.get(_WORD_EMBEDDINGS, (0, 0))
@@ -133,7 +124,7 @@ def run(config: EditVocabConfig) -> None:
         config.output_dir,
         arrays,
         dataclasses.replace(bert_config, vocab_size=len(change.tokens)),
-        {Vocabulary.file_name: "".join(f"{token}\n" for token in change.tokens).encode()},
+        Vocabulary(number_tokens(change.tokens, config.vocab_file)),
     )
     logging.info(
         "wrote %s with %s tokens instead of %s: word embeddings of %.1f instead of %.1f MiB",
@@ -143,6 +134,20 @@ def run(config: EditVocabConfig) -> None:
         arrays[_WORD_EMBEDDINGS].nbytes / _MEGABYTE,
         4 * num_rows * width / _MEGABYTE,
     )
+
+
+def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
+    """Reads architecture and vocabulary, and checks that they belong together."""
+    from official_bert.tokenization.casing import check_casing
+    from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
+    from official_bert.training.model_files import check_fits
+
+    bert_config = BertConfig.from_json_file(config.bert_config_file)
+    vocabulary = Vocabulary.from_file(config.vocab_file)
+    vocabulary.require(UNK, CLS, SEP, MASK)
+    check_fits(vocabulary, bert_config, config)
+    check_casing(vocabulary, config.text_settings, init_checkpoint=config.init_checkpoint)
+    return bert_config, vocabulary
 
 
 def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]") -> "VocabularyChange":

@@ -2,7 +2,7 @@
 
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.full_tokenizer import FullTokenizer
-from official_bert.tokenization.reading import load_tokenizer, read_tokenizer, read_vocabulary
+from official_bert.tokenization.reading import load_tokenizer, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceTokenizer
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import Vocabulary, load_vocab
@@ -20,4 +20,5 @@ __all__ = [
     "load_vocab",
     "read_tokenizer",
     "read_vocabulary",
+    "read_vocabulary_file",
 ]

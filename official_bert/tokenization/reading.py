@@ -36,6 +36,16 @@ def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
     return Vocabulary.from_file(flags.vocab_file)
 
 
+def read_vocabulary_file(path: str) -> Vocabulary:
+    """Reads the vocabulary file of a model's folder, a SentencePiece model or a list of wordpieces, by its name.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    kind = SentencePieceVocabulary if os.path.basename(path) == MODEL_FILE else Vocabulary
+    return kind.from_file(path)
+
+
 def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
     """Reads the tokenizer that flags name.
 

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Collection, Mapping
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 from absl import logging
@@ -13,7 +12,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
-from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary
+from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.casing import check_casing, is_cased
 from official_bert.tokenization.folder import find_settings, said_settings, vocabulary_beside
 from official_bert.training.run_folder import SPM_MODEL_FILE, knows_vocabulary, other_vocabulary
@@ -180,5 +179,4 @@ def tokenizer_beside(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[s
         return {}
     flag = "spm_model_file" if os.path.basename(path) == SPM_MODEL_FILE else "vocab_file"
     logging.info("%s=%s, from the folder of init_checkpoint", flag, path)
-    vocabulary = read_vocabulary(SimpleNamespace(**{"spm_model_file": None, flag: path}))
-    return {flag: path, **find_settings(folders[-1], vocabulary, chosen)._asdict()}
+    return {flag: path, **find_settings(folders[-1], read_vocabulary_file(path), chosen)._asdict()}

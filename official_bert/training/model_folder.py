@@ -9,6 +9,7 @@ from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
+from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES
 
 CHECKPOINT_FILE = "bert_model.ckpt"
@@ -27,7 +28,7 @@ def check_new_model(folder: str) -> None:
 
 
 def write_model(
-    folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: Mapping[str, bytes]
+    folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: Vocabulary | None
 ) -> str:
     """Writes the checkpoint, and beside it the architecture and the vocabulary, where they are known.
 
@@ -35,13 +36,15 @@ def write_model(
       folder: made if it is not there.
       arrays: name to array.
       bert_config: the architecture.
-      vocabulary: name and content of the vocabulary file, if there is one.
+      vocabulary: the vocabulary.
 
     Returns:
       The checkpoint's prefix.
     """
     writing.make_folders(folder)
-    contents = dict(vocabulary)
+    contents = {}
+    if vocabulary is not None:
+        contents[vocabulary.file_name] = vocabulary.file_content
     if bert_config is not None:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
@@ -50,16 +53,3 @@ def write_model(
     prefix = os.path.join(folder, CHECKPOINT_FILE)
     write_checkpoint(prefix, arrays)  # last: where it is, the folder is complete
     return prefix
-
-
-def vocabulary_beside(folder: str) -> dict[str, bytes]:
-    """Name and content of the vocabulary file in a folder, for `write_model` to copy; nothing if there is none."""
-    names = (name for flag, name in MODEL_FILES.items() if flag != "bert_config_file")
-    paths = {name: os.path.join(folder, name) for name in names}
-    return {name: content_of(path) for name, path in paths.items() if files.exists(path)}
-
-
-def content_of(path: str) -> bytes:
-    """The content of a file."""
-    with files.open_file(path, "rb") as source:
-        return source.read()

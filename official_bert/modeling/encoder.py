@@ -8,7 +8,8 @@ What is notable about the model:
   which tell the two texts of a pair apart.
 - Layer normalization comes after each residual sum ("post-norm") and after the embeddings, with an epsilon of 1e-12.
 - All projections have a bias, those to query, key and value included.
-- The feed-forward half is four times as wide; its GELU is the tanh form, as the released models were trained with.
+- The inner width of the feed-forward half is four times the outer one in all released models; its GELU is the tanh
+  form, which they were trained with.
 - Padding is masked by adding -10000 to the attention scores, not minus infinity, so that no row is without a sum.
 - Training drops out attention probabilities, too, and so whole positions from the view of others.
 - Weights start as a truncated normal of a small deviation, mostly 0.02.
@@ -185,14 +186,8 @@ class BertEncoder(Configured, TokenModel):
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
         last = layers[-1].context
-        pooled_output = self.pooler(self._last_read(last, inputs) if self.config.is_left_to_right else last[:, 0])
-        return self._outputs(embedding_output, layers, pooled_output)
-
-    @staticmethod
-    def _last_read(x, inputs):
-        """Selects the vector of each sequence that has seen all of it: float [B, S, D] to [B, D]."""
-        positions = last_real_position(inputs.input_mask)
-        return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
+        first = at_last_real(last, inputs.input_mask) if self.config.is_left_to_right else last[:, 0]  # has seen all
+        return self._outputs(embedding_output, layers, self.pooler(first))
 
     @staticmethod
     def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
@@ -343,10 +338,10 @@ def attention_bias(input_mask, *, is_left_to_right: bool = False):
     return ops.minimum(bias, is_later * MASKED_SCORE)  # [B, 1, T, T]
 
 
-def last_real_position(input_mask):
-    """The last position that is no padding: int32 [B, T] to int32 [B]; 0 where there is none."""
-    positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-    return ops.max(ops.cast(input_mask, "int32") * positions, axis=1)
+def at_last_real(x, input_mask):
+    """Selects the vectors of x, float [B, S, D], at the last positions that are no padding, or at 0: float [B, D]."""
+    positions = ops.max(input_mask * ops.arange(ops.shape(input_mask)[1], dtype="int32"), axis=1)  # [B]
+    return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
 
 @keras.saving.register_keras_serializable(package="official_bert")

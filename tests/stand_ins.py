@@ -14,22 +14,22 @@ from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
-from tests.conftest import GOLDEN, ROOT
+from tests.conftest import GOLDEN, ROOT, run_script
 
 # As many wordpieces as the released uncased vocabulary has, so that the configs of the pages fit.
 _VOCAB_SIZE = 30522
-# README.md shows how this is tokenized.
-_README_PIECES = ("pre", "##train", "##ing", "isn", "'", "t", "naive", ".")
+# docs/tour.md shows how this is tokenized.
+_TOUR_PIECES = ("pre", "##train", "##ing", "isn", "'", "t", "naive", ".")
 _ENCODER = BertConfig(
     vocab_size=_VOCAB_SIZE, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
 )
 _DEMO_STEPS = 2000  # demo
 
 
-def _make_encoder(folder: pathlib.Path) -> None:
+def make_encoder(folder: pathlib.Path) -> None:
     """A tiny encoder of random weights in the place of a pretrained one."""
     folder.mkdir(parents=True)
-    pieces = [*(GOLDEN / "inputs" / "vocab.txt").read_text().split(), *_README_PIECES]
+    pieces = [*(GOLDEN / "inputs" / "vocab.txt").read_text().split(), *_TOUR_PIECES]
     pieces += (ROOT / "vocab" / "demo_uncased.txt").read_text().split()
     pieces = list(dict.fromkeys(pieces))
     pieces += [f"[unused{number}]" for number in range(_VOCAB_SIZE - len(pieces))]
@@ -73,6 +73,16 @@ def _make_corpus(folder: pathlib.Path) -> None:
     shutil.copy(ROOT / "data" / "demo" / "heldout.txt", folder)
 
 
+def _make_unmasked_records(file: pathlib.Path) -> None:
+    """What docs/much_text.md makes of the corpus, with the encoder's vocabulary."""
+    folder = file.parent
+    for name, make in (("encoder", make_encoder), ("corpus", _make_corpus)):
+        if not (folder / name).exists():
+            make(folder / name)
+    flags = {"input_file": folder / "corpus", "output_file": file, "vocab_file": folder / "encoder" / "vocab.txt"}
+    run_script("create_pretraining_data", masking="none", dupe_factor=1, **flags)
+
+
 def _make_squad(file: pathlib.Path) -> None:
     """Three contexts with questions."""
     file.parent.mkdir(exist_ok=True)
@@ -86,7 +96,7 @@ def _make_answers(file: pathlib.Path) -> None:
     file.write_text(json.dumps({question["id"]: question["answers"][0]["text"] for question in questions}))
 
 
-def _make_mrpc(folder: pathlib.Path) -> None:
+def make_mrpc(folder: pathlib.Path) -> None:
     """Pairs of sentences in the layout of GLUE."""
     folder.mkdir(parents=True)
     sentences = (ROOT / "data" / "demo" / "train.txt").read_text().split("\n")
@@ -96,7 +106,7 @@ def _make_mrpc(folder: pathlib.Path) -> None:
         (folder / f"{split}.tsv").write_text("".join(f"{row}\n" for row in rows))
 
 
-def _make_nsmc(folder: pathlib.Path) -> None:
+def make_nsmc(folder: pathlib.Path) -> None:
     """Film reviews in the layout of NSMC."""
     folder.mkdir()
     for split, count in (("train", 40), ("test", 8)):
@@ -112,71 +122,79 @@ class StandIn(NamedTuple):
     instead: Callable[[pathlib.Path], None] | str  # makes the file or folder; or the other piece
 
 
+_FEW_STEPS = (
+    "--num_train_steps=100000 --num_warmup_steps=10000",
+    "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4",
+)
+
 STAND_INS = (
-    StandIn("README.md", "demo_output", _make_demo_output),
-    StandIn("README.md", "demo_classifier_output/encoder", _make_encoder),
-    StandIn("README.md", "books", _make_books),
+    StandIn("README.md", "demo_classifier_output/encoder", make_encoder),
     StandIn("README.md", "squad/train-v1.1.json", _make_squad),
     StandIn("README.md", "squad/dev-v1.1.json", _make_squad),
-    StandIn("README.md", ". .venv/bin/activate", ":"),
+    StandIn("README.md", "--num_train_steps=100", "--num_train_steps=10"),
+    StandIn("README.md", "--num_train_epochs=10", "--num_train_epochs=1"),
+    StandIn("docs/tour.md", "demo_output", _make_demo_output),
+    StandIn("docs/tour.md", "demo_classifier_output/encoder", make_encoder),
+    StandIn("docs/tour.md", "books", _make_books),
+    StandIn("docs/tour.md", "squad/train-v1.1.json", _make_squad),
+    StandIn("docs/tour.md", "squad/dev-v1.1.json", _make_squad),
+    StandIn("docs/tour.md", ". .venv/bin/activate", ":"),
     StandIn(
-        "README.md",
+        "docs/tour.md",
         "--num_train_steps=2000 --num_warmup_steps=200",
         "--num_train_steps=8 --num_warmup_steps=2 --save_checkpoints_steps=4 --train_batch_size=4",
     ),
-    StandIn("README.md", "--log_steps=500", "--log_steps=2"),
-    StandIn("README.md", "--num_train_epochs=10", "--num_train_epochs=1"),
+    StandIn("docs/tour.md", "--log_steps=500", "--log_steps=2"),
+    StandIn("docs/tour.md", "--num_train_epochs=10", "--num_train_epochs=1"),
     StandIn("docs/attention.md", "demo_output", _make_demo_output),
-    StandIn("docs/attention.md", "encoder", _make_encoder),
+    StandIn("docs/attention.md", "encoder", make_encoder),
     StandIn("docs/models.md", "demo_output", _make_demo_output),
-    StandIn("docs/classification.md", "encoder", _make_encoder),
-    StandIn("docs/classification.md", "bert", _make_encoder),
-    StandIn("docs/classification.md", "glue/MRPC", _make_mrpc),
-    StandIn("docs/classification.md", "nsmc", _make_nsmc),
+    StandIn("docs/classification.md", "encoder", make_encoder),
+    StandIn("docs/classification.md", "bert", make_encoder),
+    StandIn("docs/classification.md", "glue/MRPC", make_mrpc),
+    StandIn("docs/classification.md", "nsmc", make_nsmc),
     StandIn("docs/distillation.md", "demo_output", _make_demo_output),
-    StandIn("docs/distillation.md", "encoder", _make_encoder),
-    StandIn("docs/distillation.md", "glue/MRPC", _make_mrpc),
-    StandIn("docs/curves.md", "encoder", _make_encoder),
-    StandIn("docs/features.md", "encoder", _make_encoder),
-    StandIn("docs/python.md", "encoder", _make_encoder),
-    StandIn("docs/scaling.md", "encoder", _make_encoder),
-    StandIn("docs/scaling.md", "corpus", _make_corpus),
+    StandIn("docs/distillation.md", "encoder", make_encoder),
+    StandIn("docs/distillation.md", "glue/MRPC", make_mrpc),
+    StandIn("docs/curves.md", "encoder", make_encoder),
+    StandIn("docs/features.md", "encoder", make_encoder),
+    StandIn("docs/python.md", "encoder", make_encoder),
+    StandIn("docs/much_text.md", "encoder", make_encoder),
+    StandIn("docs/much_text.md", "corpus", _make_corpus),
+    StandIn("docs/much_text.md", *_FEW_STEPS),
+    StandIn("docs/devices.md", "unmasked.tfrecord", _make_unmasked_records),
+    StandIn("docs/devices.md", *_FEW_STEPS),
+    StandIn("docs/memory.md", "unmasked.tfrecord", _make_unmasked_records),
+    StandIn("docs/memory.md", *_FEW_STEPS),
+    StandIn("docs/large_batches.md", "unmasked.tfrecord", _make_unmasked_records),
+    StandIn("docs/large_batches.md", "corpus", _make_corpus),
     StandIn(
-        "docs/scaling.md",
-        "--num_train_steps=100000 --num_warmup_steps=10000",
-        "--num_train_steps=4 --num_warmup_steps=2 --train_batch_size=4",
-    ),
-    StandIn(
-        "docs/scaling.md",
+        "docs/large_batches.md",
         "--train_batch_size=2048 --num_train_steps=112500 --num_warmup_steps=1400",
         "--train_batch_size=4 --num_train_steps=9 --num_warmup_steps=3",
     ),
     StandIn(
-        "docs/scaling.md",
+        "docs/large_batches.md",
         "--train_batch_size=512 --num_train_steps=12500 --num_warmup_steps=40",
         "--train_batch_size=2 --num_train_steps=2 --num_warmup_steps=1",
     ),
+    StandIn("docs/large_batches.md", "--train_batch_tokens=131072", "--train_batch_tokens=512"),
     StandIn(
-        "docs/scaling.md",
-        "--train_batch_tokens=131072 --learning_rate=8.8e-4",
-        "--train_batch_tokens=512 --learning_rate=8.8e-4",
-    ),
-    StandIn(
-        "docs/scaling.md",
+        "docs/large_batches.md",
         "--num_train_steps=60000 --num_warmup_steps=400",
         "--num_train_steps=4 --num_warmup_steps=1",
     ),
-    StandIn("docs/serving.md", "encoder", _make_encoder),
-    StandIn("docs/serving.md", "glue/MRPC", _make_mrpc),
-    StandIn("docs/similarity.md", "encoder", _make_encoder),
-    StandIn("docs/squad.md", "encoder", _make_encoder),
-    StandIn("docs/squad.md", "bert", _make_encoder),
+    StandIn("docs/serving.md", "encoder", make_encoder),
+    StandIn("docs/serving.md", "glue/MRPC", make_mrpc),
+    StandIn("docs/similarity.md", "encoder", make_encoder),
+    StandIn("docs/squad.md", "encoder", make_encoder),
+    StandIn("docs/squad.md", "bert", make_encoder),
     StandIn("docs/squad.md", "squad/train-v1.1.json", _make_squad),
     StandIn("docs/squad.md", "squad/dev-v1.1.json", _make_squad),
     StandIn("docs/squad.md", "squad/train.json", _make_squad),
     StandIn("docs/squad.md", "squad/dev.json", _make_squad),
     StandIn("docs/squad.md", "squad/predictions.json", _make_answers),
-    StandIn("docs/tagging.md", "encoder", _make_encoder),
+    StandIn("docs/tagging.md", "encoder", make_encoder),
     StandIn("docs/tagging.md", "--feature_layers=concat_last_four", "--feature_layers=weighted_sum"),
     StandIn("docs/vocabularies.md", "demo_output", _make_demo_output),
     StandIn("vocab/README.md", "corpus", _make_corpus),

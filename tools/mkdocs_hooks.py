@@ -1,22 +1,82 @@
-"""Makes the README the first page of `make docs`, and turns links between it and the pages the site's way."""
+"""The pages of `make docs` that are not in docs/: the README, the notebooks, and the flags of every command."""
 
+import dataclasses
+import posixpath
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.structure.files import File
+from nbconvert import MarkdownExporter
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from official_bert.commands import all_commands  # noqa: E402
+from official_bert.options.option import GROUPS, REQUIRED  # noqa: E402
+
+_COMMANDS_INTRODUCTION = """# Commands and flags
+
+`official-bert NAME --flags...`; the six scripts at the root of the repository are commands too. Flags marked with * are
+required. Every command has `--help`, `--flagfile=FILE`, which reads flags from a file, and `--verbosity=1`, which logs
+more.
+"""
 
 
 def on_files(files, config):
-    """Adds the README; mkdocs calls this once it has found the pages."""
-    text = (ROOT / "README.md").read_text()
-    text = re.sub(r"\[([^]]+)\]\(notebooks/[^)]*\)", r"\1", text)  # the site has no notebooks
-    text = text.replace("](docs/", "](").replace("](LICENSE)", "](https://www.apache.org/licenses/LICENSE-2.0)")
-    files.append(File.generated(config, "index.md", content=text))
+    """Add the generated pages; mkdocs calls this once it has found those of docs/."""
+    files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
+    files.append(File.generated(config, "commands.md", content=commands_page()))
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text, resources = MarkdownExporter().from_filename(str(notebook))
+        text = text.replace("](output_", f"]({notebook.stem}_output_")
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
+        for name, image in resources["outputs"].items():
+            files.append(File.generated(config, f"notebooks/{notebook.stem}_{name}", content=image))
     return files
 
 
-def on_page_markdown(markdown, **_):
-    """Lets a page's links to the README lead to the first page."""
-    return re.sub(r"\]\(\.\./README\.md", "](index.md", markdown)
+def on_page_markdown(markdown, page, **_):
+    """Rewrite links between files of the repository as links between pages; a file without a page is not linked."""
+    source = page.file.src_uri
+    folder = posixpath.dirname(source)
+    repository_folder = "" if source == "index.md" else folder if folder == "notebooks" else f"docs/{folder}"
+
+    def page_link(match: re.Match) -> str:
+        text, target, anchor = match.groups()
+        path = posixpath.normpath(posixpath.join(repository_folder, target))
+        path = {"README.md": "index.md", "notebooks": "notebooks/1_pretraining.md"}.get(path, path)
+        path = path.removeprefix("docs/").replace(".ipynb", ".md")
+        if path.startswith("data/") or path == "LICENSE":
+            return text
+        return f"[{text}]({posixpath.relpath(path, folder or '.')}{anchor or ''})"
+
+    return re.sub(r"\[([^][]*)\]\((?!\w+:)([^()#\s]+)(#[^()\s]*)?\)", page_link, markdown)
+
+
+def commands_page() -> str:
+    """Return the reference of all commands: a table of flags each, from their declarations."""
+    parts = [_COMMANDS_INTRODUCTION]
+    for name, command in all_commands().items():
+        parts.append(f"## {name}\n\n{command.summary}\n")
+        fields = dataclasses.fields(command.config_class)
+        parts.append("| flag | default | |\n|---|---|---|")
+        for group in GROUPS:
+            of_group = [field for field in fields if _group(field) == group]
+            if of_group and group != REQUIRED:
+                parts.append(f"| **{group}** | | |")
+            parts += [_flag_row(field) for field in of_group]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _group(field: dataclasses.Field) -> str:
+    return REQUIRED if field.metadata["required"] else field.metadata["group"]
+
+
+def _flag_row(field: dataclasses.Field) -> str:
+    limits = field.metadata
+    text = limits["help"] + (f" One of {', '.join(limits['choices'])}." if limits["choices"] else "")
+    text = text.replace("|", "\\|").replace("<", "&lt;")
+    default = "" if field.default in (None, "") else f"`{field.default}`"
+    return f"| `--{field.name}`{' *' * limits['required']} | {default} | {text} |"

@@ -165,7 +165,7 @@ COMMAND = Command(
       --num_shards=8 --beam_args='--direct_running_mode=multi_processing --direct_num_workers=4'
 
 Needs the extra "beam". Each line of the output has the file and the number of its text there, counted from 0. The
-workers read and write the same paths as this process. docs/scaling.md has the options for clusters.
+workers read and write the same paths as this process. docs/beam.md has the options for clusters.
 """,
     check=check,
     run=run,

@@ -192,7 +192,7 @@ COMMAND = Command(
   {command} --hosts=host0:2222,host1:2222 --worker_index=1 -- python run_pretraining --do_train ...
 
 The first command starts two workers on this machine, to try it. The second prints the variable TF_CONFIG of each
-machine of a cluster. The third starts the second worker of that cluster here. docs/scaling.md has more.
+machine of a cluster. The third starts the second worker of that cluster here. docs/devices.md has more.
 """,
     run=run,
     uses_tensorflow=False,

@@ -1,4 +1,4 @@
-"""The recipe of docs/scaling.md: most steps on short sequences, the rest on long ones, with LAMB."""
+"""The recipe of docs/large_batches.md: most steps on short sequences, the rest on long ones, with LAMB."""
 
 import json
 

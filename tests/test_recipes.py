@@ -1,0 +1,93 @@
+"""The recipes: each holds flags of its command, and runs for a few steps with a toy model."""
+
+import shlex
+
+import pytest
+from absl import flags
+
+from official_bert.commands import load_command
+from official_bert.options.binding import define_flags, parse_flags
+from tests.conftest import GOLDEN, ROOT, run_script
+from tests.stand_ins import make_encoder, make_mrpc, make_nsmc
+
+NAMES = sorted(path.name for path in (ROOT / "recipes").glob("*.flags"))
+
+
+def command_of(name):
+    """The command that a recipe shows in its second line: its name, and flags to values."""
+    line = (ROOT / "recipes" / name).read_text().splitlines()[1]
+    start, command, *arguments = shlex.split(line.removeprefix("# "))
+    assert start == "official-bert"
+    return command, dict(argument.removeprefix("--").split("=") for argument in arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_has_flags_of_its_command_and_is_in_the_page(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, given = command_of(name)
+    assert given["flagfile"] == f"recipes/{name}"
+    values = flags.FlagValues()
+    define_flags(load_command(command).config_class, values)
+    parse_flags(values, [command, *(f"--{flag}={value}" for flag, value in given.items())])
+    assert f"`{name}`" in (ROOT / "docs" / "recipes.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """What stands in a recipe's command, and a toy in its place."""
+    folder = tmp_path_factory.mktemp("recipes")
+    make_encoder(folder / "model")
+    make_mrpc(folder / "mrpc")
+    make_nsmc(folder / "nsmc")
+    return {
+        "CORPUS": GOLDEN / "inputs" / "corpus.txt",
+        "VOCAB": folder / "model" / "vocab.txt",
+        "MODEL": folder / "model",
+        "PHASE1": folder / "model",
+        "TASK": "mrpc",
+        "recipes/bert_base.json": folder / "model" / "bert_config.json",
+        "folder": folder,
+    }
+
+
+DATA = {"glue.flags": "mrpc", "nsmc.flags": "nsmc"}
+RECORDS_OF = {
+    "pretraining_phase1.flags": "pretraining_data_128.flags",
+    "pretraining_phase2.flags": "pretraining_data_512.flags",
+    "domain.flags": "whole_word_data.flags",
+    "roberta.flags": "roberta_data.flags",
+}
+# Three steps instead of days, and batches that the toys fill.
+AT_TOY_SIZE = {
+    "create_pretraining_data": {"num_shards": 2, "num_processes": 1},
+    "run_pretraining": {"train_batch_size": 4, "num_train_steps": 3, "num_warmup_steps": 1},
+    "run_classifier": {"train_batch_size": 16, "num_train_epochs": 1},
+    "run_squad": {"train_batch_size": 4, "num_train_epochs": 1},
+    "run_ner": {"train_batch_size": 64, "num_train_epochs": 1},
+    "sweep": {"train_batch_size": "16", "learning_rate": "5e-5", "num_train_epochs": "1"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*NAMES} - {*RECORDS_OF.values()}))  # those are made by the others
+def test_a_recipe_runs(name, paths, tmp_path):
+    own = dict(paths, OUTPUT=tmp_path / "out", TRAIN=GOLDEN / "inputs" / "squad_v1.json")
+    if name == "squad2.flags":
+        own["TRAIN"] = GOLDEN / "inputs" / "squad_v2.json"
+    own["DEV"] = own["TRAIN"]
+    own["DATA"] = paths["folder"] / DATA[name] if name in DATA else ROOT / "data" / "demo_tagging"
+    if name in RECORDS_OF:
+        run(RECORDS_OF[name], dict(own, RECORDS=tmp_path / "records"))
+        own["RECORDS"] = f"{tmp_path}/records*-of-*"
+    run(name, own)
+
+
+def run(name, paths):
+    command, given = command_of(name)
+    recipe = ROOT / "recipes" / name
+    values = {flag: paths.get(value, value) for flag, value in given.items()} | {"flagfile": recipe}
+    values |= AT_TOY_SIZE[command]
+    if "gradient_accumulation_steps" in recipe.read_text():
+        values["gradient_accumulation_steps"] = 2
+    result = run_script(command, **values)
+    assert result.code == 0, result

@@ -45,10 +45,12 @@ def on_page_markdown(markdown, page, **_):
     def page_link(match: re.Match) -> str:
         text, target, anchor = match.groups()
         path = posixpath.normpath(posixpath.join(repository_folder, target))
-        path = {"README.md": "index.md", "notebooks": "notebooks/1_pretraining.md"}.get(path, path)
-        path = path.removeprefix("docs/").replace(".ipynb", ".md")
-        if path.startswith("data/") or path == "LICENSE":
+        path = {"README.md": "docs/index.md", "notebooks": "docs/notebooks/1_pretraining.md"}.get(path, path)
+        if path.startswith("notebooks/"):
+            path = f"docs/{path.replace('.ipynb', '.md')}"
+        if not path.startswith("docs/"):
             return text
+        path = path.removeprefix("docs/")
         return f"[{text}]({posixpath.relpath(path, folder or '.')}{anchor or ''})"
 
     return re.sub(r"\[([^][]*)\]\((?!\w+:)([^()#\s]+)(#[^()\s]*)?\)", page_link, markdown)

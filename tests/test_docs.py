@@ -51,7 +51,7 @@ def clone(tmp_path_factory):
 
 def ignored_names(folder, names):
     """Which names of a folder .gitignore leaves out, and those of the tools that begin with a dot."""
-    patterns = (ROOT / ".gitignore").read_text().split()
+    patterns = [line for line in (ROOT / ".gitignore").read_text().splitlines() if not line.startswith("#")]
     here = {pattern.strip("/") for pattern in patterns if not pattern.startswith("/") or folder == str(ROOT)}
     return {
         name

@@ -14,10 +14,10 @@ NAMES = sorted(path.name for path in (ROOT / "recipes").glob("*.flags"))
 
 
 def command_of(name):
-    """The command that a recipe shows in its second line: its name, and flags to values."""
+    """The command that a recipe shows in its second line: its name, and flags to values; of a sweep what it runs."""
     line = (ROOT / "recipes" / name).read_text().splitlines()[1]
-    start, command, *arguments = shlex.split(line.removeprefix("# "))
-    assert start == "official-bert"
+    line = line.removeprefix("# official-bert sweep --output_dir=OUTPUT -- ").removeprefix("# official-bert ")
+    command, *arguments = shlex.split(line)
     return command, dict(argument.removeprefix("--").split("=") for argument in arguments)
 
 
@@ -64,7 +64,6 @@ AT_TOY_SIZE = {
     "run_classifier": {"train_batch_size": 16, "num_train_epochs": 1},
     "run_squad": {"train_batch_size": 4, "num_train_epochs": 1},
     "run_ner": {"train_batch_size": 64, "num_train_epochs": 1},
-    "sweep": {"train_batch_size": "16", "learning_rate": "5e-5", "num_train_epochs": "1"},
 }
 
 
@@ -89,5 +88,10 @@ def run(name, paths):
     values |= AT_TOY_SIZE[command]
     if "gradient_accumulation_steps" in recipe.read_text():
         values["gradient_accumulation_steps"] = 2
-    result = run_script(command, **values)
+    if name == "glue.flags":
+        settings = {flag: values.pop(flag) for flag in ("train_batch_size", "num_train_epochs")}
+        arguments = ["--", command, *(f"--{flag}={value}" for flag, value in values.items())]
+        result = run_script("sweep", *arguments, output_dir=paths["OUTPUT"], learning_rate="5e-5", **settings)
+    else:
+        result = run_script(command, **values)
     assert result.code == 0, result

@@ -1,4 +1,4 @@
-"""What `extract_features.py` writes, from files to files; how vectors are made: tests/inference/test_features.py."""
+"""The files that `extract_features.py` writes; how vectors are made is in tests/inference/test_text_encoder.py."""
 
 import io
 import json

@@ -39,7 +39,7 @@ class BestCheckpoint:
 
     @functools.cached_property
     def folder(self) -> CheckpointFolder:
-        """Where to save the best checkpoint; nothing is created before it is asked for."""
+        """Folder of the best checkpoint; nothing is created before it is asked for."""
         writing.make_folders(self._folder)
         is_new = not files.exists(self._path) and not files.exists(os.path.join(self._folder, STATE_FILE))
         if is_new:
@@ -74,7 +74,7 @@ class BestCheckpoint:
 
     @property
     def num_since_best(self) -> int:
-        """How many evaluations there were since the best one, the first of equals; 0 if there were none at all."""
+        """Return the number of evaluations since the best one, the first of equals; 0 if there were none at all."""
         scores = [score for _, score in self._history]
         return len(scores) - 1 - scores.index(max(scores)) if scores else 0
 

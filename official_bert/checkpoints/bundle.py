@@ -80,7 +80,7 @@ class CheckpointReader:
             raise UserError(f"{self.prefix}: {name} cannot be read: {plain_message(error)}{self._way_out()}") from error
 
     def _way_out(self) -> str:
-        """What to say of the checkpoints before this one, when it is damaged."""
+        """Return the advice about the checkpoints before this one, when it is damaged."""
         folder, step = os.path.dirname(self.prefix), step_of(self.prefix)
         if step is None:
             return ""
@@ -107,7 +107,7 @@ def _last_whole(folder: str, before: int) -> str | None:
 
 
 def is_whole(prefix: str) -> bool:
-    """Whether all of a checkpoint can be read and fits the checksums that it carries."""
+    """Return whether all of a checkpoint can be read and fits the checksums that it carries."""
     try:
         _check_files(prefix)
         reader = tf.train.load_checkpoint(prefix)

@@ -1,4 +1,4 @@
-"""What Hugging Face calls the variables of BERT and ALBERT, and which class of `transformers` has which heads."""
+"""Names of the variables of BERT and ALBERT in Hugging Face's files, and the heads of each class of `transformers`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -85,7 +85,7 @@ def layer_numbers(config: BertConfig) -> list[tuple[int, ...]]:
 
 
 def sizes(config: BertConfig) -> dict[str, int]:
-    """What the letters of a shape mean; C, the number of classes, is what the first array that has it says."""
+    """The meanings of the letters of a shape; C, the number of classes, is what the first array that has it says."""
     return {
         "V": config.vocab_size,
         "T": config.type_vocab_size,

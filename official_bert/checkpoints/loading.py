@@ -18,7 +18,7 @@ _NAMES_SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What an initial checkpoint brought.
+    """The report of an initial checkpoint.
 
     Attributes:
       source: the checkpoint.
@@ -137,7 +137,7 @@ def restore(path: str, variables: Sequence[keras.Variable], state: Mapping[str, 
 
 
 def _advice(missing: Sequence[str], names: Container[str], there: Collection[str]) -> str:
-    """What to do with a checkpoint that lacks some of a run's names; `there` are those that it has."""
+    """Return the advice about a checkpoint that lacks some of a run's names; `there` are those that it has."""
     if not all(is_training_state(name, names) for name in missing):
         return "it is of another model; use another output_dir"
     lacked, other = (

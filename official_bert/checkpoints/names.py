@@ -1,4 +1,4 @@
-"""How the files of a run's checkpoints are called, and their deletion; needs no TensorFlow."""
+"""Names of the files of a run's checkpoints, and their deletion; needs no TensorFlow."""
 
 import os
 import re

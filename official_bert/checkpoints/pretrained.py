@@ -1,4 +1,4 @@
-"""What somebody means who names a pretrained model by one path: its weights, and the architecture they belong to.
+"""Resolve the path of a pretrained model to its weights and architecture.
 
 `BertEncoder.from_checkpoint` and `save_checkpoint` are the two ways in; the command lines name each file by itself.
 """

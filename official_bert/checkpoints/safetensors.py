@@ -182,7 +182,7 @@ def _described(config: BertConfig) -> str:
 
 
 def _has_identity(config: BertConfig) -> bool:
-    """Whether `transformers` projects embeddings that are as wide as the layers, and so are not projected here."""
+    """Return whether `transformers` projects embeddings as wide as the layers, which are not projected here."""
     return config.is_albert and config.embedding_width == config.hidden_size
 
 

@@ -41,7 +41,7 @@ _NAMED_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 class CheckpointState(NamedTuple):
-    """What the file says.
+    """The contents of the file.
 
     Attributes:
       latest: prefix of the last checkpoint.

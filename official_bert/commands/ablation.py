@@ -147,7 +147,7 @@ _LEFT_TO_RIGHT = {**_NO_NEXT_SENTENCE, "attention_direction": "left_to_right"}
 
 
 def _task_variants(config: BertConfig) -> list[_Variant]:
-    """Those of the paper's table 5."""
+    """The variants of the paper's table 5."""
     del config
     return [
         _Variant("bert", ("BERT",)),
@@ -163,7 +163,7 @@ def _task_variants(config: BertConfig) -> list[_Variant]:
 
 
 def _masking_variants(config: BertConfig) -> list[_Variant]:
-    """Those of the paper's table 8: percentages of [MASK], the same and a random wordpiece."""
+    """The variants of the paper's table 8: percentages of [MASK], the same and a random wordpiece."""
     del config
     variants = []
     for mask, same, random in ((80, 10, 10), (100, 0, 0), (80, 0, 20), (80, 20, 0), (0, 20, 80), (0, 0, 100)):
@@ -175,7 +175,7 @@ def _masking_variants(config: BertConfig) -> list[_Variant]:
 
 
 def _size_variants(config: BertConfig) -> list[_Variant]:
-    """As in the paper's table 6: other depths and widths than those of the given model."""
+    """The models of the paper's table 6: other depths and widths than those of the given model."""
     depth, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
     inner = config.intermediate_size
     changes: list[dict[str, int]] = [{}, {"num_hidden_layers": 2 * depth}]

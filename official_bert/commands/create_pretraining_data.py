@@ -44,7 +44,7 @@ def run(config: PretrainingDataConfig) -> None:
 
 
 def record_maker(config: RecordOptions, tokenizer: "Tokenizer") -> "RecordMaker":
-    """What makes records as the flags say."""
+    """Return the maker of records for the flags."""
     from official_bert.data.masking import Replacements
     from official_bert.tasks.pretraining.records import RecordMaker
 

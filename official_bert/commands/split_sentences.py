@@ -112,7 +112,7 @@ def _open_output(path: str) -> Iterator[IO[bytes]]:
 
 
 def _is_same_text(first: "CorpusPart | None", second: "CorpusPart") -> bool:
-    """Whether two parts are of the same plain text."""
+    """Return whether two parts are of the same plain text."""
     return first is not None and first.file_number == second.file_number and second.file_format == "text"
 
 

@@ -95,7 +95,7 @@ class _Combination(NamedTuple):
 
     @property
     def scores(self) -> list[float]:
-        """Those that are known."""
+        """The known scores."""
         return [score for trial in self.trials if (score := trial.score) is not None]
 
     @property

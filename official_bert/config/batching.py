@@ -1,4 +1,4 @@
-"""How a server joins concurrent requests: the same numbers for our server and, in every export, for TensorFlow's."""
+"""Settings for joining concurrent requests: the same numbers for our server and, in every export, for TensorFlow's."""
 
 import dataclasses
 

@@ -182,7 +182,7 @@ class BertConfig:
 
     @property
     def is_albert(self) -> bool:
-        """Whether layers share their weights, as in ALBERT."""
+        """True if layers share their weights, as in ALBERT."""
         return self.num_hidden_groups is not None
 
     @property
@@ -202,7 +202,7 @@ class BertConfig:
 
     @property
     def is_left_to_right(self) -> bool:
-        """Whether a position attends only to itself and those before it."""
+        """True if a position attends only to itself and those before it."""
         return self.attention_direction == LEFT_TO_RIGHT
 
     def to_dict(self) -> dict:

@@ -10,7 +10,7 @@ TAKES_WORDS_AS_THEY_ARE = (
 
 
 class TextSettings(NamedTuple):
-    """How text is treated. The names are those of flags and of the arguments of `FullTokenizer`.
+    """Settings for the treatment of text. The names are those of flags and of the arguments of `FullTokenizer`.
 
     Attributes:
       do_lower_case: whether to lowercase text and, unless `strip_accents` is false, strip accents.
@@ -61,7 +61,7 @@ class TextSettings(NamedTuple):
 
     @property
     def fingerprint(self) -> bool | tuple[bool, ...]:
-        """What stands for the settings where files are compared; as in earlier versions the casing, if it is all."""
+        """The form of the settings in which files are compared; as in earlier versions the casing, if it is all."""
         return tuple(self) if len(self.changed) > 1 else self.do_lower_case
 
     def __str__(self) -> str:

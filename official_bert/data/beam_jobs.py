@@ -135,7 +135,7 @@ def _is_local(options: PipelineOptions) -> bool:
 
 
 def _local_runner(options: PipelineOptions) -> FnApiRunner:
-    """What Beam's DirectRunner chooses in the end for pipelines like ours; it would first look for a program on GitHub.
+    """The runner that Beam's DirectRunner chooses for pipelines like ours; it would first look for a program on GitHub.
 
     It also notices when a worker process ends that has not begun to compute, or does not at the moment.
     """
@@ -185,7 +185,7 @@ def _quiet_parser() -> Iterator[Callable[[], str]]:
 
 
 def _user_message(text: str) -> str | None:
-    """What an error of a job tells the user; None if it is a mistake in the program."""
+    """Return the message for the user about an error of a job; None if it is a mistake in the program."""
     found = _USER_ERROR.findall(text)
     return _STEP.sub("", found[-1]) if found else None
 

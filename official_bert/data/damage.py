@@ -1,4 +1,4 @@
-"""What TensorFlow reports about unreadable records, with file and record number."""
+"""Messages of TensorFlow about unreadable records, with file and record number."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

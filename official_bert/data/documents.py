@@ -30,7 +30,7 @@ class Document(NamedTuple):
 
 
 class DocumentTable(NamedTuple):
-    """Where D documents are, and how long they are; each attribute is an array [D].
+    """Places and lengths of D documents; each attribute is an array [D].
 
     Attributes:
       spool: int32, number of the file that holds the document, from 0.

@@ -1,4 +1,4 @@
-"""What an encoder makes of texts, as files: JSON lines as the reference writes them, NumPy's formats, TFRecord.
+"""Files of an encoder's outputs: JSON lines as the reference writes them, NumPy's formats, TFRecord.
 
 Every writer takes a text after the other, holds none of them in memory, and lets its file appear under its name only
 when it is complete.
@@ -29,7 +29,7 @@ _COPIED_BYTES = 1 << 20
 
 
 class TextFeatures(NamedTuple):
-    """What an encoder makes of a text.
+    """Outputs of an encoder for a text.
 
     Attributes:
       index: the number of the text, from 0.
@@ -43,7 +43,7 @@ class TextFeatures(NamedTuple):
 
 
 class FeatureLayout(NamedTuple):
-    """What the vectors of all texts have in common.
+    """The metadata of the vectors of all texts.
 
     Attributes:
       layers: the K layers, as the user numbers them.

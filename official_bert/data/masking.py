@@ -52,7 +52,7 @@ class MaskingVocabulary(NamedTuple):
 
 
 class Replacements(NamedTuple):
-    """What becomes of the wordpieces that are chosen to be predicted; the rest of them stay as they are.
+    """Fractions of the chosen wordpieces that are masked, replaced and kept.
 
     Attributes:
       mask: fraction that become [MASK].
@@ -65,7 +65,7 @@ class Replacements(NamedTuple):
 
     @property
     def kept_of_rest(self) -> float:
-        """Of those that do not become [MASK], the fraction that stay; half of them at 80/10/10, exactly."""
+        """The fraction that stays of those that do not become [MASK]; half of them at 80/10/10, exactly."""
         rest = 1 - self.mask
         return round((rest - self.random) / rest, 12) if rest > 0 else 0.0  # 0.5 and not 0.49999999999999989
 

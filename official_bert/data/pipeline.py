@@ -105,7 +105,7 @@ def _batches_within(
 
 
 def _pool_size(budget: TokenBudget, schema: RecordSchema, num_records: int, lengths: Sequence[int]) -> int:
-    """How many records are sorted by length together; at most an epoch, so that a batch hardly holds one twice."""
+    """Return the number of records sorted by length together; at most an epoch, lest a batch hold one twice."""
     wanted = max(_POOLED_RECORDS, _POOLED_BATCHES * (budget.num_tokens // lengths[-1]))
     num_groups = min(_fitting(wanted, 1, schema), num_records) // budget.multiple
     return max(num_groups, 1) * budget.multiple
@@ -116,7 +116,7 @@ def _seed_of_pool(seed: int, number: int) -> str:
 
 
 class BatchSize(NamedTuple):
-    """How large a batch is.
+    """The size of a batch.
 
     Attributes:
       num_examples: over all replicas.

@@ -105,7 +105,7 @@ def merge_runs(
 
 
 class _Place(NamedTuple):
-    """Where a process writes a slice: a file, and the byte at which the slice begins."""
+    """Place to which a process writes a slice: a file, and the byte at which the slice begins."""
 
     key_range: _KeyRange
     path: str
@@ -163,5 +163,5 @@ def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
 
 
 def _place(keys: np.ndarray, key: int) -> int:
-    """How many keys are smaller."""
+    """Count the keys that are smaller."""
     return len(keys) if key >> KEY_BITS else int(np.searchsorted(keys, np.uint64(key)))

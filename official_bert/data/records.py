@@ -133,14 +133,14 @@ def fingerprint(*settings: Any) -> str:
 
 
 class Sidecar(NamedTuple):
-    """What is known of a file that was made from something, from the `PATH.json` beside it."""
+    """The facts about a file that was made from something, from the `PATH.json` beside it."""
 
     made_from: str
     num_records: int
     num_bytes: int
 
     def fits(self, path: str) -> bool:
-        """Whether the file is there and as long as it was."""
+        """Return whether the file is there and as long as it was."""
         return files.exists(path) and files.size(path) == self.num_bytes
 
     @classmethod

@@ -52,7 +52,7 @@ class Field:
         return math.prod(self.shape[1:])
 
     def expected_instead(self, num_values: int) -> str | None:
-        """What would be expected instead of a number of values on disk; None if they are as many as there may be."""
+        """Return the expected number of values on disk, for a message; None if their number is allowed."""
         if not self.is_trimmed:
             return None if num_values == self.length else str(self.length)
         if num_values > self.length:
@@ -141,7 +141,7 @@ class RecordSchema:
 
     @functools.cached_property
     def _encoders(self) -> list[tuple]:
-        """What `encode` needs of each field, looked up once: most of its time would be calls."""
+        """Facts that `encode` needs of each field, looked up once: most of its time would be calls."""
         return [
             (
                 field.name,
@@ -233,7 +233,7 @@ def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
 
 
 def _specification(field: Field) -> Any:
-    """How TensorFlow's parser is to read a field."""
+    """The specification with which TensorFlow's parser reads a field."""
     import tensorflow as tf
 
     dtype = tf.float32 if field.dtype == "float32" else tf.int64
@@ -247,7 +247,7 @@ def _serialize_floats(numbers: Sequence[float], padding: int) -> bytes:
 
 
 class _EntryPrefixes(dict):
-    """What comes before the values of a feature, by their number of bytes, as far as met so far."""
+    """The bytes before the values of a feature, by their number of bytes, as far as met so far."""
 
     def __init__(self, name: str, dtype: str):
         super().__init__()

@@ -193,7 +193,7 @@ def ordered_pairs(
 
 
 def _target_length(max_num_pieces: int, short_seq_prob: float, rng: Random) -> int:
-    """How long the sequences of a document are to be, at random."""
+    """Draw the length of the sequences of a document."""
     return rng.randint(2, max_num_pieces) if rng.random() < short_seq_prob else max_num_pieces
 
 
@@ -233,7 +233,7 @@ def _truncated(
 
 
 def _random_stretch(corpus: Corpus, document_index: int, target_length: int, rng: Random) -> tuple[int, int]:
-    """Where sentences from another document, at least `target_length` pieces if it has them, begin and end."""
+    """Choose the range of sentences from another document, of at least `target_length` wordpieces if it has them."""
     for _ in range(10):  # a large corpus needs one try; one of a single document never succeeds
         other_index = rng.randint(0, len(corpus.documents) - 1)
         if other_index != document_index:

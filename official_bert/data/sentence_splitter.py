@@ -115,7 +115,7 @@ def pieces(parts: Iterable[CorpusPart]) -> Iterator[Piece]:
 
 
 def _is_read_here(part: CorpusPart) -> bool:
-    """Whether the process that writes the output reads a part too, for the others to split.
+    """Return True if the process that writes the output reads a part too, for the others to split.
 
     Otherwise one process would hold the whole of a compressed or remote file, or a row group of Parquet.
     """

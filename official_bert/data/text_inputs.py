@@ -45,7 +45,7 @@ class TextOrPair(NamedTuple):
 
 
 class TextSource(NamedTuple):
-    """Where texts come from.
+    """The source of texts.
 
     Attributes:
       path: a file, or "-" for standard input.
@@ -64,7 +64,7 @@ class TextSource(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is a pipe, say, which can be read but once and has no known length."""
+        """True if it is a pipe, say, which can be read but once and has no known length."""
         return self.path == STANDARD_STREAM or files.is_own_descriptor(self.path)
 
     @property

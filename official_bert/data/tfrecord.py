@@ -60,7 +60,7 @@ def compressed(data: bytes) -> bytes:
 
 
 def compression_type(path: str) -> Literal["", "GZIP"]:
-    """How a TFRecord file is compressed, in the words of `tf.data.TFRecordDataset`.
+    """Return the compression of a TFRecord file, in the words of `tf.data.TFRecordDataset`.
 
     Raises:
       UserError: it cannot be read.
@@ -119,7 +119,7 @@ def empty(path: str) -> UserError:
 
 
 def length_on_disk(data: Any, position: int) -> int:
-    """How many bytes the record at a position takes on disk, by its length field; 0 if that is cut off."""
+    """Return the number of bytes on disk of the record at a position, by its length field; 0 if that is cut off."""
     if position + _HEADER.size > len(data):
         return 0
     return _LENGTH.unpack_from(data, position)[0] + FRAME_BYTES

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class TokenBudget:
-    """How large a batch may be.
+    """Limits on the size of a batch.
 
     Attributes:
       num_tokens: maximum number of positions in a batch, padding included, over all replicas.

@@ -27,7 +27,7 @@ class VocabularyChange(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How a vocabulary splits a text.
+    """Statistics of how a vocabulary splits a text.
 
     Attributes:
       num_words: words of the text.
@@ -120,7 +120,7 @@ def _split(tokenizer: WordpieceTokenizer, piece: str) -> list[str]:
 def _savings(
     vocabulary: Vocabulary, parts: Mapping[str, Sequence[str]], word_counts: Mapping[str, int]
 ) -> Counter[str]:
-    """How many wordpieces of a text each candidate saves; see `extended`."""
+    """Count the wordpieces of a text that each candidate saves; see `extended`."""
     tokenizer = WordpieceTokenizer(vocabulary.token_to_id.keys() | parts.keys())
     savings: Counter[str] = Counter()
     for word, count in word_counts.items():

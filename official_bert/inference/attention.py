@@ -1,4 +1,4 @@
-"""What the heads of an encoder attend to in a text, and which words a pretrained model expects there."""
+"""The attention of the heads of an encoder in a text, and the words that a pretrained model expects there."""
 
 import itertools
 from collections.abc import Sequence

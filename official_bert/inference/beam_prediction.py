@@ -41,7 +41,7 @@ class InputFile(NamedTuple):
 
 
 class TextFormat(NamedTuple):
-    """How texts are read; see `TextSource`, which as a tuple that gives texts cannot be sent to workers itself."""
+    """Settings for reading texts; see `TextSource`, which cannot be sent to workers itself."""
 
     text_columns: Sequence[str] | None
     table_format: str | None
@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 
 class PredictionSettings(NamedTuple):
-    """What to compute.
+    """Settings for the predictions.
 
     Attributes:
       model_dir: what `Predictor` loads.

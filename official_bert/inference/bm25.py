@@ -1,4 +1,4 @@
-"""How much each wordpiece of a sentence says, by BM25: `Bm25Weights`, the weights of a mean of vectors."""
+"""BM25 weights of the wordpieces of a sentence: `Bm25Weights`, the weights of a mean of vectors."""
 
 import math
 from collections import Counter

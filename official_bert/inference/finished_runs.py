@@ -113,7 +113,7 @@ def _read(
 
 
 def is_run(path: str) -> bool:
-    """Whether a folder is the output folder of a run."""
+    """Return whether a folder is the output folder of a run."""
     return files.exists(os.path.join(path, RUN_CONFIG_FILE))
 
 
@@ -143,7 +143,7 @@ def load_text_encoder(
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:
-    """Where the model's files are, but for those in `changes`: copies in the folder, otherwise where training had them.
+    """Return the model's files, but for those in `changes`: copies in the folder, otherwise where training had them.
 
     Raises:
       UserError: one is not there.

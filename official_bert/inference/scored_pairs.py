@@ -59,7 +59,7 @@ def _score(cell: str, where: str) -> float:
 
 
 class LayerScore(NamedTuple):
-    """How well the vectors of a layer and a pooling compare sentences: correlations of cosine similarities."""
+    """Scores of a layer and a pooling at comparing sentences: correlations of cosine similarities."""
 
     layer: int
     pooling: str

@@ -122,7 +122,7 @@ class SentenceIndex:
         return np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")[:, 0]
 
     def _difference(self) -> str | None:
-        """How the index differs from what is wanted."""
+        """Describe in what the index differs from what is wanted."""
         try:
             description = text_files.read_json(os.path.join(self._folder, _DESCRIPTION), "index")
         except UserError as error:

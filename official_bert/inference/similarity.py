@@ -1,4 +1,4 @@
-"""How similar vectors are: normalized vectors, the nearest of many, correlation with scores."""
+"""Similarity of vectors: normalized vectors, the nearest of many, correlation with scores."""
 
 import numpy as np
 

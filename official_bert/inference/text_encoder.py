@@ -48,7 +48,7 @@ EMBEDDINGS = tuple(_EMBEDDINGS)
 
 
 class VectorSettings(NamedTuple):
-    """What is made of a text.
+    """Settings for the vectors of a text.
 
     Attributes:
       layers: the K layers, 0 the first, -1 the last.
@@ -77,7 +77,7 @@ class VectorSettings(NamedTuple):
 
     @property
     def num_vectors(self) -> int:
-        """How many vectors a text, or without pooling a wordpiece, has: P * K."""
+        """Number of vectors that a text, or without pooling a wordpiece, has: P * K."""
         return len(self.layers) * max(1, len(self.poolings))
 
 

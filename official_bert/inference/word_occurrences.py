@@ -39,7 +39,7 @@ def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEnco
 
 
 def _places(wanted: Sequence[int], vocabulary: Vocabulary, input_ids: Sequence[int]) -> Iterator[int]:
-    """Where the wordpieces of whole words begin: `bank` is not found in `bank ##er`."""
+    """Find the wordpieces of whole words: `bank` is not found in `bank ##er`."""
     continues_word = list(map(vocabulary.continues_word, vocabulary.tokens(input_ids)))
     for start in range(len(input_ids) - len(wanted)):  # [SEP] is after the last word
         end = start + len(wanted)

@@ -1,4 +1,4 @@
-"""How well the confidence of predictions agrees with how often they are right."""
+"""Calibration: the agreement of the confidence of predictions with how often they are right."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -52,7 +52,7 @@ def _characters(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Normalization:
-    """How a data set compares texts.
+    """The rules by which a data set compares texts.
 
     Attributes:
       normalize: text to what of it counts; exact match compares that.

@@ -64,7 +64,7 @@ def _parse(tag: str) -> _Tag:
 
 
 def _begins(previous: _Tag, tag: _Tag) -> bool:
-    """Whether an entity begins with a word that is in one."""
+    """Return whether an entity begins with a word that is in one."""
     return tag.prefix in _BEGINNING or previous is _NO_ENTITY or previous.prefix in _ENDING or previous.type != tag.type
 
 

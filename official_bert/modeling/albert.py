@@ -1,4 +1,4 @@
-"""What is ALBERT's own: transformer layers that share their weights, and the projection of narrower embeddings.
+"""ALBERT: transformer layers that share their weights, and the projection of narrower embeddings.
 
 Its variables have the names of google-research/albert's checkpoints; the rest is BERT's. `BertEncoder` makes these for
 a config with `num_hidden_groups`.

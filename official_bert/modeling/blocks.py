@@ -35,7 +35,7 @@ ACTIVATIONS = {
 
 
 class Configured:
-    """What a layer or model that is made of a `BertConfig` has in common: Keras stores it and makes it again.
+    """Base of layers and models that are made of a `BertConfig`: Keras stores it and makes them again.
 
     Attributes:
       config: the architecture.
@@ -113,7 +113,7 @@ class LayerNorm(keras.layers.Layer):
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
 
     def compute_output_shape(self, input_shape):
-        """That of x."""
+        """Return the shape of x."""
         return tuple(input_shape)
 
     def call(self, x):

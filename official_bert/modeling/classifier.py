@@ -187,5 +187,5 @@ class ClassificationModel(EncoderModel):
 
 
 def holds_features(inputs: Any) -> bool:
-    """Whether the inputs of a model are what its encoder computed before."""
+    """Return whether the inputs of a model are what its encoder computed before."""
     return isinstance(inputs, Mapping) and FEATURES in inputs

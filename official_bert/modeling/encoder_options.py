@@ -128,7 +128,7 @@ class UnpaddedLayout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """How an encoder computes; the same weights go with all of these.
+    """Ways of computing an encoder; the same weights go with all of these.
 
     Attributes:
       use_one_hot_embeddings: see `BertEncoder`.

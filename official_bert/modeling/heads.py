@@ -1,4 +1,4 @@
-"""What the models that stand on an encoder have in common: the encoder, its checkpoints, and the layers of heads."""
+"""Base of the models that stand on an encoder: the encoder, its checkpoints, and the layers of heads."""
 
 from collections.abc import Mapping
 from typing import Any

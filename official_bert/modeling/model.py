@@ -1,4 +1,4 @@
-"""What the encoder and the models on top of it have in common, and what they may be called with.
+"""Base of the encoder and of the models on top of it, and the inputs that they accept.
 
 That is a dict of named tensors, a list of them in order, or one argument for each.
 """
@@ -21,7 +21,7 @@ _OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
 class EncoderInputs(NamedTuple):
-    """What an encoder reads, complete; each is int32 [B, S]. A model completes its inputs once, and passes these on."""
+    """Complete inputs of an encoder; each is int32 [B, S]. A model completes its inputs once, and passes these on."""
 
     input_ids: Any
     input_mask: Any
@@ -52,7 +52,7 @@ class TokenModel(keras.Model):
 
     @property
     def input_dtype(self) -> str:
-        """What TensorFlow's own saving makes of the inputs."""
+        """Return what TensorFlow's own saving makes of the inputs."""
         return "int32"
 
     def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
@@ -86,7 +86,7 @@ class TokenModel(keras.Model):
 
     @property
     def _architecture(self) -> BertConfig:
-        """What goes into `bert_config.json`."""
+        """The contents of `bert_config.json`."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What heads read of the encoder's layers: one vector for a whole sequence, or vectors at every position."""
+"""The inputs of heads from the encoder's layers: one vector for a whole sequence, or vectors at every position."""
 
 import numpy as np
 from keras import ops
@@ -58,7 +58,7 @@ def weighted_mean_over_positions(sequence, weights):
 
 
 def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str = "feature_layers") -> int:
-    """How many vectors of width D `sequence_features` or `position_features` gives for a choice of layers.
+    """Return how many vectors of width D `sequence_features` or `position_features` gives for a choice of layers.
 
     Args:
       feature_layers: the choice; others than those above need one layer.
@@ -75,7 +75,7 @@ def num_vectors(feature_layers: str | None, num_layers: int, *, parameter: str =
 
 
 def is_weighted(feature_layers: str | None) -> bool:
-    """Whether a choice of layers gives vectors that learned weights add up."""
+    """Return whether a choice of layers gives vectors that learned weights add up."""
     return feature_layers in (WEIGHTED_SUM, WEIGHTED_SUM_LAST_FOUR)
 
 

@@ -12,7 +12,7 @@ from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, Configur
 
 
 class PaddedLayout:
-    """How the vectors of a batch lie between attention, which mixes them, and all else, which does not.
+    """Layout of the vectors of a batch between attention, which mixes them, and all else, which does not.
 
     Here they are float [B, S, D], D = N * H; `encoder_options` has others, with the same methods.
     """
@@ -50,7 +50,7 @@ PADDED = PaddedLayout()
 
 
 class AttentionOutput(NamedTuple):
-    """What attention gives.
+    """The outputs of attention.
 
     Attributes:
       context: float [..., D], a vector for each that attends.

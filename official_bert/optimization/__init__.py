@@ -1,4 +1,4 @@
-"""How weights move: optimizers, schedules and clipping; these classes also for Keras's `compile`."""
+"""Optimizers, schedules and clipping; these classes also for Keras's `compile`."""
 
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
 from official_bert.optimization.lamb import Lamb

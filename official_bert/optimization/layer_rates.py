@@ -9,7 +9,7 @@ _LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")
 
 
 def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
-    """What to multiply the learning rate of each variable with, so that lower layers move less.
+    """Return the factor of the learning rate of each variable, so that lower layers move less.
 
     Layer l of L, counted from 0, gets decay^(L - l), the embeddings get decay^(L + 1), and all else, the pooler and the
     heads, get 1. For example with a decay of 0.9 and two layers: embeddings 0.729, layer 0 0.81, layer 1 0.9.

@@ -1,4 +1,4 @@
-"""What the optimizers with two moments share: which weights decay, slots, rates of layers, several devices."""
+"""The base of optimizers with two moments: which weights decay, slots, rates of layers, several devices."""
 
 import re
 from collections.abc import Sequence

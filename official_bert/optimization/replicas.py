@@ -1,4 +1,4 @@
-"""What an optimizer does with TensorFlow: gradients of several replicas become one update of every copy of a variable.
+"""The TensorFlow part of an optimizer: gradients of several replicas become one update of every copy of a variable.
 
 The training step takes its steps with `take_step`, and so does Keras's `fit` with `AdamWeightDecay` on several devices.
 """

@@ -78,7 +78,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
         return ops.maximum(rate, self.end_learning_rate)  # XLA's rounding may fall below it
 
     def _share_left(self, progress):
-        """How much of the way from the peak to the end is left after a share of the steps; both from 0 to 1."""
+        """Return the remaining fraction of the peak learning rate after a fraction of the steps; both from 0 to 1."""
         return 1.0 - progress
 
     def get_config(self) -> dict:

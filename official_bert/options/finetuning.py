@@ -82,7 +82,7 @@ class FinetuningOptions(DistillationOptions, HeadOptions, RecordFileOptions, Tok
 
     @property
     def trains_encoder(self) -> bool:
-        """Whether the weights of the encoder are trained, too."""
+        """True if the weights of the encoder are trained, too."""
         return self.do_train
 
 
@@ -133,17 +133,17 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
 
     @property
     def batch_sizes(self) -> dict[str, int]:
-        """As of `FinetuningOptions`."""
+        """See `FinetuningOptions`."""
         return {**super().batch_sizes, "eval_batch_size": self.eval_batch_size}
 
     @property
     def trains_encoder(self) -> bool:
-        """As of `FinetuningOptions`."""
+        """See `FinetuningOptions`."""
         return self.do_train and self.trainable_encoder
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the dev set is evaluated, during training or after it."""
+        """True if the dev set is evaluated, during training or after it."""
         return self.do_eval or (self.do_train and self.eval_steps > 0)
 
     @property

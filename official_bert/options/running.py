@@ -199,7 +199,7 @@ def _drop_broken_streams() -> None:
 
 
 def _is_reader_gone(descriptor: int) -> bool:
-    """Whether the other end of a pipe is closed."""
+    """Return whether the other end of a pipe is closed."""
     poll = select.poll()
     poll.register(descriptor, 0)  # errors are always reported
     return any(events & select.POLLERR for _, events in poll.poll(0))
@@ -240,12 +240,12 @@ def _interruptible_at_once(terminal: int) -> bool:
 
 
 def _can_be_checked_early(config: Any) -> bool:
-    """Whether the flags name no file that only TensorFlow can read, or that can be read but once."""
+    """Return whether the flags name no file that only TensorFlow can read, or that can be read but once."""
     return not _is_any(files.is_remote, config) and not _is_any(files.is_own_descriptor, config)
 
 
 def _is_any(is_kind: Callable[[str], bool], config: Any) -> bool:
-    """Whether a flag's text is of a kind."""
+    """Return whether a flag's text is of a kind."""
     return any(is_kind(value) for value in vars(config).values() if isinstance(value, str))
 
 

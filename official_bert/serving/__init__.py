@@ -1,1 +1,1 @@
-"""What all exports share: texts in, predictions out, as SavedModels."""
+"""The base of all exports: texts in, predictions out, as SavedModels."""

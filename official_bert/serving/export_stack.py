@@ -45,7 +45,7 @@ class ServedLayout(UnpaddedLayout):
 
 
 class _Kernels(NamedTuple):
-    """What a part of a layer multiplies with; or those of all parts and layers, with one more dimension before.
+    """Weights of a part of a layer; or those of all parts and layers, with one more dimension before.
 
     Attributes:
       projections: float [D, 3 * d], of query, key and value side by side.
@@ -61,7 +61,7 @@ class _Kernels(NamedTuple):
 
 
 class _Vectors(NamedTuple):
-    """What a layer adds and scales by: constants of the graph, as a small variable costs as much as a large one.
+    """Offsets and scales of a layer: constants of the graph, as a small variable costs as much as a large one.
 
     Attributes:
       projections: [3 * d] for each part.
@@ -181,7 +181,7 @@ def _added_and_normalized(x, results, norm):
 
 
 def _kernels(layer: TransformerLayer, num_parts: int) -> list[_Kernels]:
-    """Those of each part."""
+    """Return the kernels of each part."""
     attention = layer.attention.self_attention
     arrays = (
         _columns([attention.query.kernel, attention.key.kernel, attention.value.kernel], num_parts),

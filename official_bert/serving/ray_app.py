@@ -20,7 +20,7 @@ from official_bert.support import files
 
 
 class ExportArguments(BaseModel):
-    """What an application takes as `args`; the meanings are those of the flags of `official-bert serve`.
+    """The `args` of an application; the meanings are those of the flags of `official-bert serve`.
 
     Attributes:
       export_dir: folder of the versions, which every machine must be able to read.

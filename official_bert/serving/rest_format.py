@@ -204,7 +204,7 @@ def _columns(request: JsonRequest, names: list[str], most_examples: int) -> dict
 
 
 def _is_named(value: Any) -> bool:
-    """Whether it is an object with names of inputs, and not bytes."""
+    """Return whether it is an object with names of inputs, and not bytes."""
     return isinstance(value, dict) and not _is_bytes(value)
 
 

@@ -1,4 +1,4 @@
-"""What every exported model has in common: its signatures, and checks of what a request brings."""
+"""The base of every exported model: its signatures, and checks of what a request brings."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -174,7 +174,7 @@ class Servable(tf.Module):
 
     @property
     def example_schema(self) -> RecordSchema:
-        """What the signature `examples` reads: the records of training, less the labels."""
+        """The inputs of the signature `examples`: the records of training, less the labels."""
         sizes = {"V": self._config.vocab_size, "T": self._config.type_vocab_size}
         return IDS_SCHEMA.sized(S=self._num_example_positions, **sizes)
 

@@ -71,7 +71,7 @@ class Signature:
 
     @property
     def is_joining(self) -> bool:
-        """Whether an answer has the same shape, whatever is computed together with it."""
+        """True if an answer has the same shape, whatever is computed together with it."""
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
@@ -297,7 +297,7 @@ def _check_examples(values: np.ndarray) -> None:
 
 
 def _reason(error: tf.errors.OpError) -> str:
-    """What an error says to a client, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
+    """Return an error's message for a client, without the graph: "ids must be from 0 to 9, but is from 2 to 12"."""
     lines = [line for line in plain_message(error).splitlines() if line and not line.startswith(_OF_THE_GRAPH)]
     text = "; ".join(lines).removeprefix("Name: <unknown>, ")
     message = re.fullmatch(r"assertion failed: (.*)", text)

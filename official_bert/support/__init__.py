@@ -1,1 +1,1 @@
-"""What every row uses and knows nothing of BERT: files, errors, progress, tables of text."""
+"""Files, errors, progress, tables of text: what every package uses, and which knows nothing of BERT."""

@@ -2,7 +2,7 @@
 
 
 def is_address(text: object) -> bool:
-    """Whether something is a text of the form host:port, with a port that exists."""
+    """Return whether something is a text of the form host:port, with a port that exists."""
     if not isinstance(text, str):
         return False
     host, _, port = text.rpartition(":")

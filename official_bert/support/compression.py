@@ -91,7 +91,7 @@ class Unpacked(io.RawIOBase):
         self.bytes_read = 0
 
     def readable(self) -> bool:
-        """Whether it can be read: it can."""
+        """Return whether it can be read: it can."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -163,7 +163,7 @@ class _Rejoined(io.RawIOBase):
 
 
 def unpacked(source: IO[bytes], path: str) -> IO[bytes]:
-    """What an open file holds, unpacked if it is compressed.
+    """Return the contents of an open file, unpacked if it is compressed.
 
     Args:
       source: the file, at its start; a pipe is waited for no longer than until its first line is there.
@@ -230,7 +230,7 @@ def _format_of(head: bytes) -> _Format | None:
 
 
 def _unpacker(file_format: _Format, path: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What unpacks one member, and the error that it raises."""
+    """Return the decompressor of one member, and the error that it raises."""
     try:
         module = importlib.import_module(file_format.module)
     except ImportError as error:

@@ -32,5 +32,5 @@ def printable(text: str) -> str:
 
 
 def plain_message(error: Exception) -> str:
-    """What an error of TensorFlow says, without the names of the graph's nodes and of the operation."""
+    """Return the message of a TensorFlow error, without the names of the graph's nodes and of the operation."""
     return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", getattr(error, "message", None) or str(error))

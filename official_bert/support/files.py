@@ -43,7 +43,7 @@ def drop_changes() -> None:
 
 
 def are_changes_dropped() -> bool:
-    """Whether `drop_changes` was called."""
+    """Return whether `drop_changes` was called."""
     return _drops_changes
 
 
@@ -253,7 +253,7 @@ def size(path: str) -> int:
 
 
 def modified_ns(path: str) -> int:
-    """When a local file was changed last, in nanoseconds; 0 for a remote one."""
+    """Return the time of the last change of a local file, in nanoseconds; 0 for a remote one."""
     return 0 if is_remote(path) else os.stat(path).st_mtime_ns
 
 

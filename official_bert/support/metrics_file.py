@@ -26,7 +26,7 @@ class Series(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What a `metrics.jsonl` holds.
+    """The contents of a `metrics.jsonl`.
 
     Attributes:
       series: split ("train" or "eval") and name to the numbers, in the order of their first lines.
@@ -82,7 +82,7 @@ def read_metrics(path: str) -> Metrics:
 
 
 def _is_number(value: object) -> bool:
-    """Whether JSON holds a number that a float can hold; NaN and infinity are such."""
+    """Return whether JSON holds a number that a float can hold; NaN and infinity are such."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**1023

@@ -169,7 +169,7 @@ class _Task:
 
 
 class _InWorkerError(Exception):
-    """Where in another process an error was raised: its traceback."""
+    """Traceback of an error in another process."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -220,7 +220,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _work(connection: multiprocessing.connection.Connection) -> None:
-    """What a process does: it takes settings, and answers each item with its result or error, until it is killed."""
+    """Loop of a worker process: takes settings, and answers each item with its result or error, until it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first one has words for it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()

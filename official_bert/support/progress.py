@@ -104,7 +104,7 @@ class Progress:
             sys.stderr.flush()
 
     def _heads(self) -> list[str]:
-        """How the line may begin, from the longest to the shortest."""
+        """Possible beginnings of the line, from the longest to the shortest."""
         if self._total is None:
             return [f"{self._label}: {self._done:,} {self._unit}"]
         fraction = self._done / self._total if self._total else 1.0

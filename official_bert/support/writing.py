@@ -181,7 +181,7 @@ def discard(partials: Iterable[str]) -> None:
 
 
 def _place(path: str) -> str:
-    """How fault points call a file, also one that has a `partial_name`."""
+    """Return the name that fault points give a file, also one that has a `partial_name`."""
     name, is_partial, _ = os.path.basename(path).partition(".partial-")
     return name[1:] if is_partial else name
 
@@ -195,7 +195,7 @@ def partial_name(path: str) -> str:
 
 
 def _partial_start(path: str) -> str:
-    """What all the names of `partial_name` begin with."""
+    """Prefix of all names of `partial_name`."""
     files.check_name(path)
     folder, name = os.path.split(path if files.is_remote(path) else os.path.realpath(path))
     name = name.encode()[:_MAX_HIDDEN_BYTES].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""Where wordpieces stand in the text, for tasks that answer with a part of the text or label parts of it.
+"""Positions of wordpieces in the text, for tasks that answer with a part of the text or label parts of it.
 
 `FullTokenizer.encode` forgets where a wordpiece stood. `FullTokenizer.encode_with_offsets` keeps, with each wordpiece,
 the range of characters that it was made from, so that the text of an answer can be cut out of the original, capitals,

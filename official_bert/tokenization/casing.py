@@ -56,7 +56,7 @@ def is_cased(vocabulary: Vocabulary) -> bool:
 
 
 def _count_upper(vocabulary: Vocabulary) -> tuple[int, int]:
-    """How many wordpieces have capital Latin letters, and how many have Latin letters at all."""
+    """Count the wordpieces with capital Latin letters, and those with Latin letters at all."""
     words = map(vocabulary.characters_of, vocabulary.token_to_id)
     words = [word for word in words if word.isascii() and word.isalpha()]
     return sum(word != word.lower() for word in words), len(words)

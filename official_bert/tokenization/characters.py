@@ -1,4 +1,4 @@
-"""What BERT's basic tokenizer does to each character, as one table.
+"""The treatment of each character by BERT's basic tokenizer, as one table.
 
 Every step of the reference's basic tokenizer (cleaning, spaces around CJK and punctuation, lowercasing, accent
 stripping) looks at one character at a time, with two exceptions that `rewrite` notices. So the steps compose into a map
@@ -131,7 +131,7 @@ def sorting_class(character: str) -> int:
 
 
 class SigmaContext(enum.IntEnum):
-    """What a character beside a capital sigma makes of it.
+    """The effect of a neighbouring character on a capital sigma.
 
     A sigma ends a word, and becomes "ς", if the nearest character before it that is not skipped is cased and the
     nearest one behind it is not. Accents, full stops and deleted characters are skipped.

@@ -109,7 +109,7 @@ class FullTokenizer(Tokenizer):
         return cls(vocabulary, **settings._asdict())
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to another process: not the words met so far, which are many and soon found again."""
+        """The state that is sent to another process: not the words met so far, which are many and soon found again."""
         return {**self.__dict__, "_ids_of_word": {}, "_aligned_words": {}}
 
     def encode(self, text: str | bytes) -> list[int]:

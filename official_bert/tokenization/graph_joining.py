@@ -123,6 +123,6 @@ def as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.Ragg
 def sizes_of(
     first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """How many pieces the texts have, and for how many a sequence has room beside [CLS] and [SEP]; int64 [B]."""
+    """Return the lengths of the texts, and how many wordpieces fit beside [CLS] and [SEP]; int64 [B]."""
     num_first, num_second = first.row_lengths(), second.row_lengths()
     return num_first, num_second, max_seq_length - tf.where(num_second > 0, tf.constant(3, tf.int64), 2)

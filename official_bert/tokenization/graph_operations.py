@@ -45,7 +45,7 @@ class CodePointLookup(tf.Module):
 
 
 def shifted(values: tf.Tensor, places: int) -> tf.Tensor:
-    """What `tf.roll` gives, which hands even a short row to several threads and waits for them."""
+    """Roll as `tf.roll` does, which hands even a short row to several threads and waits for them."""
     return tf.concat([values[-places:], values[:-places]], axis=0)
 
 

@@ -244,7 +244,7 @@ class _Visible:
         self._byte_starts = tf.gather(byte_starts, self.characters)  # [V]
 
     def number_at(self, places: tf.RaggedTensor) -> tf.Tensor:
-        """How many visible characters begin before bytes of the texts, [B, (pieces)]; int64 [Q]."""
+        """Count the visible characters that begin before bytes of the texts, [B, (pieces)]; int64 [Q]."""
         starts = tf.gather(self._text_starts, places.value_rowids())
         places = tf.cast(places.flat_values, tf.int64) + starts
         return tf.searchsorted(self._byte_starts, places, out_type=tf.int64)
@@ -263,7 +263,7 @@ class _PartOps(tf.Module):
         self._ends = tf.constant([end for piece in parts for end in piece.ends], tf.int64)
 
     def _places(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Where in the table the parts of pieces are, [Q, (parts)], and their ids, [B, (parts)]."""
+        """Places in the table of the parts of wordpieces, [Q, (parts)], and their ids, [B, (parts)]."""
         places = tf.ragged.range(tf.gather(self._starts, ids.flat_values), tf.gather(self._starts, ids.flat_values + 1))
         splits = tf.gather(places.row_splits, ids.row_splits)
         split = tf.RaggedTensor.from_row_splits(tf.gather(self._ids, places.flat_values), splits, validate=False)

@@ -29,7 +29,7 @@ _CATEGORIES_WITHOUT_RULES = frozenset(("Cn", "Co", "Cs"))
 
 
 class CharacterRule(NamedTuple):
-    """What becomes of a character.
+    """Treatment of a character.
 
     Attributes:
       letters: the letters that it becomes; none if it is deleted or an accent.

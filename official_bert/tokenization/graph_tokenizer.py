@@ -30,7 +30,7 @@ from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKN
 
 
 class _Letters(NamedTuple):
-    """What the characters of texts become.
+    """The characters of texts, as the tokenizer turns them.
 
     Attributes:
       letters: int64 [M]; every text ends in a separator.

@@ -29,12 +29,12 @@ class Windows(NamedTuple):
         return Windows(*(tf.gather(column, places) for column in self))
 
     def parts(self, pieces: tf.RaggedTensor) -> Parts:
-        """What they hold of the texts' pieces, int32 [B, (pieces)]."""
+        """Wordpieces of the texts in the windows, int32 [B, (pieces)]."""
         return Parts(pieces.flat_values, tf.gather(pieces.row_starts(), self.text) + self.first, self.num_pieces)
 
 
 class Cuts(NamedTuple):
-    """How each text is cut into windows, see `windows.Cut`. All int64 [B]."""
+    """Windows that each text is cut into, see `windows.Cut`. All int64 [B]."""
 
     num_pieces: tf.Tensor
     room: tf.Tensor
@@ -56,7 +56,7 @@ class Cuts(NamedTuple):
         return number * self.stride
 
     def length(self, number: tf.Tensor) -> tf.Tensor:
-        """How many pieces they hold."""
+        """Number of wordpieces that they hold."""
         return tf.minimum(self.room, self.num_pieces - self.first(number))
 
     def taken(self, places: tf.Tensor) -> "Cuts":

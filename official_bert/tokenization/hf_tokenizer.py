@@ -40,7 +40,7 @@ def read_tokenizer_file(tokenizer_file: str) -> list[str]:
 
 
 def _is_line(token: str) -> bool:
-    """Whether a token is the same after being written to a file of lines and read again."""
+    """Return whether a token is the same after being written to a file of lines and read again."""
     return not set(token) & set("\r\n") and not re.search("[\ud800-\udfff]", token)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class JoinedSequence(NamedTuple):
-    """What the model reads, not yet padded.
+    """The inputs of the model, not yet padded.
 
     Attributes:
       input_ids: ids with [CLS] and [SEP].

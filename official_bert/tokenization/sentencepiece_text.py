@@ -1,4 +1,4 @@
-"""What ALBERT's tokenizer does to text before its SentencePiece model splits it.
+"""The normalization of text by ALBERT's tokenizer, before its SentencePiece model splits it.
 
 White space becomes single spaces, characters are decomposed (Unicode's form KD), accents are dropped, and text is
 lowercased if asked to. Like `characters`, which has BERT's rules, this module also says where each character came from.

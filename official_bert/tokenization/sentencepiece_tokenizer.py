@@ -79,7 +79,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @property
     def contents(self) -> list:
-        """What decides on the ids of a text: the whole file, with the pieces' scores."""
+        """The bytes that decide on the ids of a text: the whole file, with the scores."""
         return [hashlib.sha256(self.model).hexdigest()]
 
     @property
@@ -88,11 +88,11 @@ class SentencePieceVocabulary(Vocabulary):
         return self.model
 
     def name_of(self, special: str) -> str:
-        """What a special token is called here."""
+        """Name of a special token in this vocabulary."""
         return _NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
-        """Whether a token belongs to the word of the token before it, by the rule of ALBERT's whole-word masking.
+        """Return whether a token continues the word of the token before it, by the rule of ALBERT's whole-word masking.
 
         A piece with other letters than English ones, or of one punctuation character, is a word of its own.
         """
@@ -117,7 +117,7 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 class PieceParts(NamedTuple):
-    """What becomes of a piece that is split again.
+    """Result of splitting a wordpiece again.
 
     Attributes:
       ids: ids of its parts.
@@ -162,7 +162,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.parts_of_piece = dict(self._split_pieces())
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent to another process: the file, and not what was made of it."""
+        """The state that is sent to another process: the file, and not what was made of it."""
         return {"model": self.vocabulary.model, "source": self.vocabulary.source, "settings": self.settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -108,7 +108,7 @@ class Vocabulary:
 
     @property
     def contents(self) -> list:
-        """What decides on the ids of a text, in a form for JSON."""
+        """The settings that decide on the ids of a text, in a form for JSON."""
         return list(self.token_to_id.items())
 
     @property
@@ -117,11 +117,11 @@ class Vocabulary:
         return "".join(f"{self.id_to_token[index]}\n" for index in range(self.size)).encode()
 
     def name_of(self, special: str) -> str:
-        """What a special token is called here."""
+        """Name of a special token in this vocabulary."""
         return special
 
     def continues_word(self, token: str) -> bool:
-        """Whether a token belongs to the word of the token before it."""
+        """Return whether a token belongs to the word of the token before it."""
         return token.startswith(CONTINUATION)
 
     def characters_of(self, token: str) -> str:

@@ -32,7 +32,7 @@ class Cut(NamedTuple):
         return number * self.stride
 
     def length(self, number: int | np.ndarray) -> int | np.ndarray:
-        """How many pieces a window holds."""
+        """Number of wordpieces that a window holds."""
         return np.minimum(self.room, self.num_pieces - self.first(number))
 
     def windows(self) -> list[range]:

@@ -43,7 +43,7 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes the files."""
+        """True if this process writes the files."""
         return self.index == _CHIEF
 
     def sums(self, *numbers: int) -> list[int]:
@@ -63,7 +63,7 @@ class Cluster:
         return self.sums(number if self.is_chief else 0)[0]
 
     def is_any(self, condition: bool) -> bool:
-        """Whether the condition holds at one worker at least."""
+        """Return whether the condition holds at one worker at least."""
         return self.sums(int(condition))[0] > 0
 
     def wait(self) -> None:

@@ -24,10 +24,10 @@ class DistillableTask(Task, Protocol):
     """A task whose logits a student can learn."""
 
     teacher_field: Field
-    """What a record holds of the teacher: the logits of one example, under the name `TEACHER_LOGITS`."""
+    """The teacher's part of a record: the logits of one example, under the name `TEACHER_LOGITS`."""
 
     def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
-        """What is stored of the outputs of a teacher: float32 [B, *shape of `teacher_field`]."""
+        """Return the outputs of a teacher that are stored: float32 [B, *shape of `teacher_field`]."""
 
     def soft_target_loss(
         self,
@@ -36,7 +36,7 @@ class DistillableTask(Task, Protocol):
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """How far the outputs of a student are from a teacher's logits; 0 if they are the same."""
+        """Return the distance of a student's outputs from a teacher's logits; 0 if they are the same."""
 
 
 class DistilledTask:
@@ -70,7 +70,7 @@ class DistilledTask:
         return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Those of the task, which need no teacher."""
+        """Return the predictions of the task, which need no teacher."""
         return self._task.predictions(outputs, batch)
 
 
@@ -105,12 +105,12 @@ class TaughtTask(abc.ABC):
         return student
 
     def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Those of the task and those of what the teacher computes, each times its weight."""
+        """Return the losses of the task and those of what the teacher computes, each times its weight."""
         losses = {**self._task.losses(outputs.outputs, batch), **self._taught_losses(outputs, batch)}
         return weighted(losses, self._weights)
 
     def predictions(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Those of the task, which need no teacher."""
+        """Return the predictions of the task, which need no teacher."""
         return self._task.predictions(outputs.outputs, batch)
 
     @abc.abstractmethod
@@ -190,7 +190,7 @@ def cosine_loss(student: tf.Tensor, teacher: tf.Tensor, input_mask: tf.Tensor) -
 
 
 def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: int) -> list[int]:
-    """Which of the teacher's layers each of the student's learns.
+    """Choose the layers of the teacher that each of the student's learns.
 
     Args:
       given: their numbers, 0 for the first and -1 for the last; None for evenly spaced ones, up to the last.
@@ -254,6 +254,6 @@ def soft_cross_entropy(
 
 
 def soft_binary_cross_entropy(logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float) -> tf.Tensor:
-    """As `soft_cross_entropy`, for independent labels: the mean over the last axis."""
+    """Like `soft_cross_entropy`, for independent labels: the mean over the last axis."""
     pairs = [tf.stack([values, tf.zeros_like(values)], axis=-1) for values in (logits, teacher_logits)]
     return tf.reduce_mean(soft_cross_entropy(*pairs, temperature), axis=-1)

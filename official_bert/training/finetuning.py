@@ -318,7 +318,7 @@ def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> Traini
 
 
 def has_stopped_early(config: FinetuningOptions) -> bool:
-    """Whether an earlier run in the output folder stopped early; warns if so."""
+    """Return whether an earlier run in the output folder stopped early; warns if so."""
     patience = config.early_stopping_patience
     if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
         logging.warning(

@@ -12,7 +12,7 @@ from official_bert.training.loop import Trainer
 
 
 class FinetuningJob(abc.ABC):
-    """What a task brings to a fine-tuning run. Creating one reads all files and checks all that can be checked.
+    """The parts of a fine-tuning run that a task defines. Creating one reads and checks all files.
 
     Attributes:
       config: the flags.

@@ -10,7 +10,7 @@ from official_bert.modeling.model import complete_inputs
 
 
 class OutputsAndLayers(NamedTuple):
-    """What a `LayeredModel` computes.
+    """The outputs of a `LayeredModel`.
 
     Attributes:
       outputs: what the model alone would return.

@@ -9,7 +9,7 @@ from official_bert.options.training import TrainingOptions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """How long and how fast to train, and what to save. What is a flag of the commands has its name.
+    """Length and speed of training, and what to save. What is a flag of the commands has its name.
 
     Attributes:
       train_batch_size: examples in a step, over all replicas; None if the steps differ, so that examples are counted.

@@ -1,4 +1,4 @@
-"""Which number format a model computes in: what the flags ask for, or what pays on the devices that there are."""
+"""Number format of the computation: that of the flags, or what pays on the devices that there are."""
 
 import os
 import pathlib
@@ -39,7 +39,7 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
 
 
 def _chosen(use_tpu: bool) -> tuple[str, str]:
-    """What pays, and why."""
+    """Return the number format that pays, and why."""
     if use_tpu:
         return BFLOAT16, "a TPU computes in it"
     gpus = tf.config.list_physical_devices("GPU")

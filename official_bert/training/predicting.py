@@ -1,4 +1,4 @@
-"""What a trainer computes of all records of a file."""
+"""The computation of a trainer over all records of a file."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""What a training run keeps in its output folder beside checkpoints: its settings and the model's files.
+"""The files that a training run keeps in its output folder beside checkpoints: its settings and the model's files.
 
 `run_config.json` holds the command line, the flags and a hash of the vocabulary. With the copies `bert_config.json` and
 `vocab.txt` beside it the folder can be moved, evaluated, served and continued without any other file. Needs no
@@ -55,7 +55,7 @@ _DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 class RunConfig(NamedTuple):
-    """What a run was started with.
+    """The settings that a run was started with.
 
     Attributes:
       path: the file that says so.
@@ -89,7 +89,7 @@ def read_run_config(folder: str) -> RunConfig | None:
 
 
 def settings_folder(config: TrainingOptions) -> str:
-    """Where a run writes its settings: those of one that only evaluates do not replace those of training."""
+    """Return the folder of a run's settings: those of one that only evaluates do not replace those of training."""
     return config.output_dir if config.do_train else os.path.join(config.output_dir, "eval")
 
 

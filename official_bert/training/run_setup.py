@@ -1,4 +1,4 @@
-"""What all runs that train have in common: how the flags become batches, and what may change on a resume."""
+"""The setup of all runs that train: how the flags become batches, and what may change on a resume."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> No
 
 
 def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
-    """How large the batches are, as `training_batches` takes it.
+    """The size of the batches, as `training_batches` takes it.
 
     Args:
       config: the flags.

@@ -1,4 +1,4 @@
-"""When a training run saves or ends by the clock, or by a signal that asks for a checkpoint."""
+"""Saves and ends of a training run by the clock, or by a signal that asks for a checkpoint."""
 
 import signal
 import time
@@ -38,13 +38,13 @@ class SaveRequests:
 
     @property
     def is_due(self) -> bool:
-        """Whether a checkpoint is asked for."""
+        """True if a checkpoint is asked for."""
         is_late = self._save_seconds and time.monotonic() - self._saved >= self._save_seconds
         return bool(self.is_signalled or is_late)
 
     @property
     def is_over(self) -> bool:
-        """Whether the time of training is up."""
+        """True if the time of training is up."""
         return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
 
     def note_saved(self) -> None:

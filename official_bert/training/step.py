@@ -141,7 +141,7 @@ class TrainingSteps:
 
     @tf.autograph.experimental.do_not_convert
     def _is_passed_over(self, row: tf.Tensor) -> tf.Tensor:
-        """Whether a step with these scalars changed nothing, and the next one may do better."""
+        """Return whether a step with these scalars changed nothing, and the next one may do better."""
         name = next((name for name in (OVERFLOW_STEPS, SKIPPED_STEPS) if name in self._scalar_names), None)
         return tf.constant(False) if name is None else row[self._scalar_names.index(name)] > 0
 
@@ -174,7 +174,7 @@ class TrainingSteps:
     def _accumulated(
         self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
-        """As `_gradients_of_part` of the whole batch, which is split into parts that are computed one after another."""
+        """Compute `_gradients_of_part` of the whole batch, which is split into parts computed one after another."""
         parts = {
             name: tf.reshape(tensor, [self._num_parts, -1, *tensor.shape[1:]])
             if tensor.shape[1:].is_fully_defined()

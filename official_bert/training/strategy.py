@@ -1,4 +1,4 @@
-"""Where a run computes: one device, several GPUs, several logical CPUs, several machines, or a TPU."""
+"""Devices of a run: one device, several GPUs, several logical CPUs, several machines, or a TPU."""
 
 import contextlib
 import functools
@@ -62,7 +62,7 @@ def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> t
 
 
 def _chosen(devices: DeviceOptions) -> str:
-    """What `distribution` means, if it leaves the choice to the other flags and the machine."""
+    """Resolve `distribution`, where it leaves the choice to the other flags and the machine."""
     if devices.distribution == "auto":
         if devices.use_tpu:
             return "tpu"

@@ -32,7 +32,7 @@ class ScalarLog:
         self._drop(lambda line: line["step"] > step)
 
     def replace(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
-        """As `write`, but drops the line that there is for the step, of an evaluation that was made before."""
+        """Write a line like `write`, but drop the one that the step has from an earlier evaluation."""
         self._drop(lambda line: line["split"] == split and line["step"] == step)
         self.write(split, step, scalars)
 

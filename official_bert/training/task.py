@@ -1,4 +1,4 @@
-"""What the Trainer needs to know about a task."""
+"""The interface of a task for the Trainer."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -25,7 +25,7 @@ class Task(Protocol):
     """A model with its records, losses and predictions."""
 
     schema: RecordSchema
-    """What lies on disk and enters the step."""
+    """Features that lie on disk and enter the step."""
 
     def build_model(self) -> keras.Model:
         """Creates the model, variables included; inputs and outputs are dicts of named tensors."""
@@ -34,4 +34,4 @@ class Task(Protocol):
         """The losses of a batch by name; what is minimized is the sum of their means."""
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """What evaluation needs of each example: name to tensor [B, ...]."""
+        """Outputs that evaluation needs of each example: name to tensor [B, ...]."""

@@ -30,7 +30,7 @@ class Trial(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """What it reached; None if it is not finished."""
+        """Its score; None if it is not finished."""
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
         return read_results(path).get(self.metric) if files.exists(path) else None
 
@@ -85,7 +85,7 @@ def run_script(script: str, config: object) -> int:
 
 
 def advice(exit_code: int) -> str:
-    """What to do about a script that did not reach its end."""
+    """Return the advice about a script that did not reach its end."""
     # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
     if exit_code <= 0 or exit_code == 130:
         return "the same command resumes from there"

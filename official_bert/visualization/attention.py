@@ -20,7 +20,7 @@ _LARGEST_UINT16 = 65535  # an attention of 1 in the page
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionView:
-    """What the heads of an encoder attend to in a text.
+    """The attention of the heads of an encoder in a text.
 
     Attributes:
       tokens: the S wordpieces, including [CLS] and [SEP].
@@ -43,7 +43,7 @@ class AttentionView:
 
     @property
     def word_segment_ids(self) -> list[int]:
-        """Of each word, 0 for the first text and 1 for the second."""
+        """Segment of each word, 0 for the first text and 1 for the second."""
         return [self.segment_ids[first] for first in _first_pieces(self.word_indices)]
 
 

@@ -120,7 +120,7 @@ class Scatter(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matrix(Section):
-    """How often each name (a row) was predicted as each (a column).
+    """Counts of how often each name (a row) was predicted as each (a column).
 
     Attributes:
       names: the names of rows and columns.

@@ -1,1 +1,1 @@
-"""What several commands share."""
+"""Checks of files and helpers that several commands share."""

@@ -60,7 +60,7 @@ class _LabelledSplit(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """What distinguishes its files and scores from those of another split."""
+        """Suffix that distinguishes its files and scores from those of another split."""
         return split_suffix(self.name)
 
 

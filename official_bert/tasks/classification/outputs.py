@@ -1,4 +1,4 @@
-"""What a classifier's predictions are written to: the reference's bare table, a readable one, and GLUE's."""
+"""The files of a classifier's predictions: the reference's bare table, a readable one, and GLUE's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -148,7 +148,7 @@ def submission_name(dataset: Dataset, split: str) -> str:
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
-    """What is predicted of one example: a label, a number, or labels with the set's delimiter between them.
+    """The prediction for one example: a label, a number, or labels with the set's delimiter between them.
 
     Args:
       dataset: names the classes.

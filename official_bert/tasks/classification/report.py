@@ -1,4 +1,4 @@
-"""What the report of an evaluated classifier shows: see `visualization/report.py`."""
+"""The report of an evaluated classifier: see `visualization/report.py`."""
 
 import math
 from collections.abc import Mapping, Sequence

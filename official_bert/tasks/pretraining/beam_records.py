@@ -32,7 +32,7 @@ _ID_BYTES = 4
 
 
 class Copies(NamedTuple):
-    """How often the corpus is used, and what its random numbers follow from.
+    """Settings for the uses of a corpus, and the seeds of its random numbers.
 
     Attributes:
       seed: any number.

@@ -13,7 +13,7 @@ from official_bert.training.model_files import read_fitting_vocabulary, read_mod
 
 
 class PretrainingInputs(NamedTuple):
-    """What a run begins with.
+    """The files and settings that a run begins with.
 
     Attributes:
       config: the flags, completed with what the records say of their vocabulary.

@@ -152,7 +152,7 @@ def load_servable(
     what: str = "checkpoint",
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
-    """As `servable_of_run`, for any length and number of words; `what` names the checkpoint in messages."""
+    """Like `servable_of_run`, for any length and number of words; `what` names the checkpoint in messages."""
     model = load_model(bert_config, checkpoint, what=what, encoder_options=encoder_options)
     return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)
 

@@ -53,7 +53,7 @@ _NOTE = "made_from.json"
 
 
 class Resources(NamedTuple):
-    """What a run may use.
+    """The resources that a run may use.
 
     Attributes:
       num_processes: number of processes.
@@ -94,16 +94,16 @@ class Resources(NamedTuple):
 
     @property
     def max_cached_words(self) -> int:
-        """How many words a tokenizer may cache."""
+        """Maximum number of words that a tokenizer caches."""
         return min(max(self._room // _BYTES_PER_WORD, _MIN_WORDS), _MAX_WORDS)
 
     @property
     def slice_bytes(self) -> int:
-        """How many bytes of records a process may sort at a time."""
+        """Return the number of bytes of records that a process may sort at a time."""
         return min(max(self._room // _COPIES_OF_A_SLICE, _MIN_SLICE), _MAX_SLICE)
 
     def num_group_processes(self, num_ids: int) -> int:
-        """How many processes may make the records of groups of so many wordpieces at a time; at least one."""
+        """Return the number of processes that may make the records of groups of so many wordpieces; at least one."""
         fitting = self.num_processes * self.process_bytes // (_BASE_BYTES + _BYTES_PER_ID * num_ids)
         return min(max(fitting, 1), self.num_processes)
 
@@ -326,7 +326,7 @@ class ShardedRun:
 
 
 class _Group(NamedTuple):
-    """What a process needs to make the records of a group: where to write them, its documents, and their keys."""
+    """The needs of a process that makes the records of a group: where to write them, its documents, and their keys."""
 
     path: str
     rows: DocumentTable
@@ -334,7 +334,7 @@ class _Group(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What became of a group."""
+    """Results of a group."""
 
     num_documents: int
     num_records: int

@@ -77,7 +77,7 @@ class PretrainingTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """How far the predictions of the masked words are from a teacher's `masked_lm_logits`."""
+        """Return the distance of the predictions of the masked words from a teacher's `masked_lm_logits`."""
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

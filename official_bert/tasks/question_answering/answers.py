@@ -42,7 +42,7 @@ class RankedAnswer(NamedTuple):
 
 
 class QuestionAnswers(NamedTuple):
-    """What is predicted for a question.
+    """The prediction for a question.
 
     Attributes:
       id: the question's.

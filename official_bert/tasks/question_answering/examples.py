@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the correct answer is known."""
+        """True if the correct answer is known."""
         return bool(self.answers) or self.is_impossible
 
 
@@ -77,7 +77,7 @@ class SquadSet(NamedTuple):
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the correct answers to all questions are known, so that predictions can be scored."""
+        """True if the correct answers to all questions are known, so that predictions can be scored."""
         return self.num_labelled == len(self.questions)
 
     @property

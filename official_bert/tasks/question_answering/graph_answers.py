@@ -183,7 +183,7 @@ class AnswerSearch:
     def _places(
         self, reading: Reading, candidates: _Candidates, starts: tf.RaggedTensor, ends: tf.RaggedTensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Where candidates begin and end, int32 [M], in the units of `starts` and `ends`; no answer is at 0."""
+        """Starts and ends of candidates, int32 [M], in the units of `starts` and `ends`; no answer is at 0."""
         is_answer = candidates.first >= 0
         row_starts = tf.gather(reading.pieces.ids.row_starts(), candidates.question)
         return tuple(
@@ -246,7 +246,7 @@ def _no_answers(
 
 
 def _counts(question: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
-    """How often each question occurs; int64 [B]."""
+    """Count how often each question occurs; int64 [B]."""
     return tf.math.unsorted_segment_sum(tf.ones_like(question), question, num_questions)
 
 

@@ -302,5 +302,5 @@ class QuestionAnsweringJob(FinetuningJob):
 
 
 def _texts_and_odds(answers: Sequence[QuestionAnswers]) -> tuple[dict[str, str], dict[str, float]]:
-    """Of each question the best text that is an answer, and the null odds."""
+    """Return the best answer to each question, and the null odds."""
     return {answer.id: answer.best_text for answer in answers}, {answer.id: answer.null_odds for answer in answers}

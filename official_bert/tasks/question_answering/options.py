@@ -144,7 +144,7 @@ class SquadConfig(FinetuningOptions, AnswerOptions):
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the questions to answer are scored during training."""
+        """True if the questions to answer are scored during training."""
         return self.do_train and self.eval_steps > 0
 
     @property

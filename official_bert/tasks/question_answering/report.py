@@ -1,4 +1,4 @@
-"""What the report of scored answers shows: see `visualization/report.py`."""
+"""The report of scored answers: see `visualization/report.py`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -165,7 +165,7 @@ def _mistake(context: str, entry: _Scored) -> Mistake:
 
 
 def _span(context: str, text: str, position: int | None, mark: str) -> Span | None:
-    """Where a text stands in its context: at a position if it is there, else at its first place; None if at none.
+    """Return the position of a text in its context: the given one if it is there, else the first; None if at none.
 
     The reference's alignment joins words with one space, so spaces may be others in the context.
     """

@@ -193,7 +193,7 @@ def load_servable(
     encoder_options: EncoderOptions = UNPADDED,
     **model_options,
 ) -> QuestionAnsweringServable:
-    """As `servable_of_run`, for any flags that say how to find answers.
+    """Like `servable_of_run`, for any flags that say how to find answers.
 
     Args:
       options: the flags.

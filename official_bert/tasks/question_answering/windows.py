@@ -21,7 +21,7 @@ LENGTH_WEIGHT = 0.01  # reference value: what a piece of a window adds to the co
 
 @dataclasses.dataclass(frozen=True)
 class WindowOptions:
-    """How contexts are cut into windows; the fields are flags of `run_squad.py`.
+    """Settings that cut contexts into windows; the fields are flags of `run_squad.py`.
 
     Attributes:
       max_seq_length: number of positions per window, including [CLS] and both [SEP].
@@ -196,7 +196,7 @@ class TokenizedSquad:
         return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))
 
     def join(self, window: Window) -> JoinedSequence:
-        """What the model reads of a window."""
+        """The inputs of the model for a window."""
         context = self.contexts[self.squad.questions[window.question_index].context_index]
         pieces = context.ids[window.first : window.first + window.num_pieces].tolist()
         return join_pair(self._queries[window.question_index], pieces, **self._specials)

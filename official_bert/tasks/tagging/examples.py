@@ -63,7 +63,7 @@ class TaggedSentence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFile:
-    r"""What a file holds, and what it takes to write it again with one more column.
+    r"""Contents of a file, and what it takes to write it again with one more column.
 
     Attributes:
       path: the file.
@@ -173,7 +173,7 @@ def _with_prefix(tag: str) -> str:
 
 
 def _have_suffixes(tags: set[str]) -> bool:
-    """Whether all of the tags that are not O have their prefix at the end, and one has none in front."""
+    """Return whether all of the tags that are not O have their prefix at the end, and one has none in front."""
     marked = [tag.rpartition("-") for tag in tags - {"O"}]
     are_suffixes = all(hyphen and prefix in PREFIXES for _, hyphen, prefix in marked)
     return are_suffixes and any(kind for kind, _, _ in marked) and not has_entities(tags)

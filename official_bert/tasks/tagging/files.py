@@ -1,4 +1,4 @@
-"""Which files the flags of `run_ner.py` mean, and what is asked of them."""
+"""Resolve the files that the flags of `run_ner.py` name, and what is asked of them."""
 
 import os
 from collections.abc import Collection

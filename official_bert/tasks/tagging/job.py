@@ -66,7 +66,7 @@ class _Split(NamedTuple):
 
     @property
     def is_tagged(self) -> bool:
-        """Whether the file has the tags."""
+        """True if the file has the tags."""
         return self.file.sentences[0].tags is not None
 
 

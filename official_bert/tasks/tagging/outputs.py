@@ -1,4 +1,4 @@
-"""What a tagger's predictions are written to: the file that was read, with one more column."""
+"""The file of a tagger's predictions: the file that was read, with one more column."""
 
 import itertools
 from collections.abc import Iterator, Sequence

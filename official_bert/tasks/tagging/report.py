@@ -1,4 +1,4 @@
-"""What the report of an evaluated tagger shows: see `visualization/report.py`.
+"""The report of an evaluated tagger: see `visualization/report.py`.
 
 Tags that mark no entities, such as parts of speech, are shown as if each word were an entity with its tag as the type.
 """
@@ -98,7 +98,7 @@ def _confusion(pairs: _Pairs, kind: str) -> Matrix:
 
 
 def _instead(place: tuple[int, int], others: Sequence[Entity]) -> str:
-    """What the other side has where an entity has no counterpart of the same words."""
+    """Find what the other side has in place of an entity without a counterpart of the same words."""
     start, end = place
     return OTHER_WORDS if any(other.start < end and start < other.end for other in others) else NOTHING
 

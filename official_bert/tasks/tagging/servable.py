@@ -141,7 +141,7 @@ class TaggingServable(WindowedServable):
         self._types, self._type_of_tag, self._begins = _entity_tables(tags)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Those of every model, and `words`, for sentences that are split already."""
+        """Signatures of every model, and `words`, for sentences that are split already."""
         table = tf.TensorSpec([None, None], tf.string)
 
         def checked(words: tf.Tensor) -> Tensors:
@@ -201,7 +201,7 @@ class TaggingServable(WindowedServable):
             return tables
 
     def _answer_some(self, text: tf.Tensor) -> Tensors:
-        """What `answer` gives, row after row, with the lengths of the rows: the keys of `_TABLES`."""
+        """Return the outputs of `answer`, row after row, with the lengths of the rows: the keys of `_TABLES`."""
         with tf.device("CPU:0"):
             words = split_at_blanks(text)
             windows = self._windows(words)
@@ -252,7 +252,7 @@ class TaggingServable(WindowedServable):
             }
 
     def _probabilities(self, windows: _Windows) -> tf.Tensor:
-        """Of each tag at every position of the windows: float32 [R, S, C]."""
+        """Return the probability of each tag at every position of the windows: float32 [R, S, C]."""
         shape = (None, None, self._tags.shape[0])
         return self.predict_in_batches(windows.ids, {"probabilities": shape})["probabilities"]
 
@@ -333,7 +333,7 @@ def split_at_blanks(text: tf.Tensor) -> Words:
 
 
 def _entity_tables(tags: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What `find_entities` says of every pair of neighbouring tags.
+    """Table of what `find_entities` says of every pair of neighbouring tags.
 
     Returns:
       The types, string; the number of the type of each tag, int64 [C], -1 of a tag outside of entities; and whether an

@@ -87,7 +87,7 @@ class TaggingTask:
         return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Of each window: tag_numbers, int32 [B, S], however short the batch was cut; loss_sum and num_labelled [B]."""
+        """Return for each window tag_numbers, int32 [B, S], of the full length; loss_sum and num_labelled [B]."""
         losses, weights = _losses(outputs, batch)
         numbers = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         num_missing = self._max_seq_length - tf.shape(numbers)[1]

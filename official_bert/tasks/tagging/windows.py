@@ -1,4 +1,4 @@
-"""How sentences become windows: which wordpieces the model reads together, and where each word is tagged.
+"""Windows of sentences: which wordpieces the model reads together, and where each word is tagged.
 
 Every word is tagged once, at its first wordpiece. A word of which the tokenizer leaves nothing, such as a lone control
 character, is read as [UNK], so that it keeps its place. `servable.py` does the same as TensorFlow operations.
@@ -14,7 +14,7 @@ from official_bert.tokenization.windows import Cut
 
 
 class Window(NamedTuple):
-    """What the model reads at once.
+    """The wordpieces that the model reads at once.
 
     Attributes:
       sentence: number of the sentence whose words it tags.
@@ -108,7 +108,7 @@ def _with_context(start: int, end: int, num_pieces: int, room: int) -> tuple[int
 
 
 def _runs(documents: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where runs of equal numbers begin and end."""
+    """Find the starts and ends of runs of equal numbers."""
     first = 0
     for place in range(1, len(documents) + 1):
         if place == len(documents) or documents[place] != documents[first]:

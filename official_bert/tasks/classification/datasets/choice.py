@@ -1,4 +1,4 @@
-"""Which data set the flags of `run_classifier.py` mean."""
+"""Resolve the data set that the flags of `run_classifier.py` name."""
 
 import os
 
@@ -38,7 +38,7 @@ def _custom_dataset(config: ClassifierConfig) -> Dataset:
 
 
 def reads_pairs(config: ClassifierConfig, dataset: Dataset) -> bool:
-    """Whether an example of the data set has two texts."""
+    """Return whether an example of the data set has two texts."""
     if dataset.name == CUSTOM:
         return config.text_b_column is not None
     return any(split.text_b is not None for split in dataset.splits.values())

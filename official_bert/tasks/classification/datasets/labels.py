@@ -167,5 +167,5 @@ class Dataset:
 
 
 def _has_empty_text(example: TextExample) -> bool:
-    """Whether a text of an example is blank; a missing second text is not."""
+    """Return whether a text of an example is blank; a missing second text is not."""
     return not example.text_a.strip() or (example.text_b is not None and not example.text_b.strip())

@@ -1,4 +1,4 @@
-"""How the examples of a data set lie in its files: which file, which columns, which header."""
+"""Layout of the examples of a data set: which file, which columns, which header."""
 
 import dataclasses
 import functools
@@ -107,7 +107,7 @@ class Split:
 
     @functools.cached_property
     def _width(self) -> int:
-        """How many columns a row needs, once all are numbers."""
+        """Return the number of columns that a row needs, once all are numbers."""
         return max(column + 1 if column >= 0 else -column for column in self._columns.values())
 
     def _numbered(self, header: Row) -> "Split":
@@ -177,12 +177,12 @@ class Split:
 
 
 def split_suffix(split: str) -> str:
-    """What the names of files and scores of a second split end in: "_mismatched" of MNLI, otherwise ""."""
+    """Suffix of the names of files and scores of a second split: "_mismatched" of MNLI, otherwise ""."""
     return "_mismatched" if split.endswith("_mismatched") else ""
 
 
 def _separator_hint(columns: Sequence[str]) -> str:
-    """What to say of a header that looks like a single column since another character separates its columns."""
+    """Return the complaint about a header whose columns are separated by another character."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
         if len(columns) == 1 and separator in columns[0]:
             return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"

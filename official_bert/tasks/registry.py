@@ -55,7 +55,18 @@ class TaskRow:
         checkpoint: str,
         encoder_options: EncoderOptions = UNPADDED,
     ) -> Servable:
-        """Loads what a run trained."""
+        """Loads what a run trained.
+
+        Args:
+          config: the flags it was trained with.
+          bert_config: its architecture.
+          tokenizer: its tokenizer.
+          checkpoint: its weights.
+          encoder_options: how the encoder computes.
+
+        Raises:
+          UserError: the checkpoint cannot be read, or is of another model.
+        """
         return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 
     def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:

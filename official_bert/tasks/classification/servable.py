@@ -165,18 +165,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
-    """Loads what a run of `run_classifier.py` trained.
-
-    Args:
-      config: the flags it was trained with, from which its labels follow.
-      bert_config: its architecture.
-      tokenizer: its tokenizer.
-      checkpoint: its weights.
-      encoder_options: how the encoder computes.
-
-    Raises:
-      UserError: the checkpoint cannot be read, or is of another model.
-    """
+    """Loads what a run of `run_classifier.py` trained; see `TaskRow`. The labels follow from its flags."""
     dataset, has_windows = configured_dataset(config), config.long_text == "window"
     model = ClassificationModel(
         create_encoder(bert_config, encoder_options),

@@ -120,18 +120,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
-    """Loads what a run of `run_pretraining.py` trained.
-
-    Args:
-      config: the flags it was trained with.
-      bert_config: its architecture.
-      tokenizer: its tokenizer.
-      checkpoint: its weights.
-      encoder_options: how the encoder computes.
-
-    Raises:
-      UserError: the checkpoint cannot be read, or is of another model.
-    """
+    """Loads what a run of `run_pretraining.py` trained; see `TaskRow`."""
     return load_servable(
         bert_config,
         tokenizer,

@@ -56,6 +56,9 @@ class _Candidates(NamedTuple):
         return _Candidates(*(tf.concat(columns, axis=0) for columns in zip(self, other, strict=True)))
 
 
+_SHAPES = _Candidates(*[tf.TensorShape([None])] * 4)
+
+
 class AnswerSearch:
     """Finds the best answers to questions in the logits of their windows."""
 
@@ -94,12 +97,12 @@ class AnswerSearch:
                 )
                 return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
 
-            nothing, any_number = tf.zeros([0], tf.int64), tf.TensorShape([None])
+            nothing = tf.zeros([0], tf.int64)
             _, best = tf.while_loop(
                 lambda start, _: start < tf.size(needed),
                 add,
                 (0, _Candidates(nothing, nothing, nothing, tf.zeros([0], tf.float64))),
-                shape_invariants=(tf.TensorShape([]), _Candidates(any_number, any_number, any_number, any_number)),
+                shape_invariants=(tf.TensorShape([]), _SHAPES),
                 parallel_iterations=1,
             )
             return candidates.followed_by(best)
@@ -157,9 +160,7 @@ class AnswerSearch:
             return limit * _GROWTH, tf.reduce_all(is_enough), best, texts
 
         start = tf.constant(_GROWTH * self._num_ranked, tf.int64)
-        any_number = tf.TensorShape([None])
-        column_shapes = _Candidates(any_number, any_number, any_number, any_number)
-        shapes = (start.shape, tf.TensorShape([]), column_shapes, any_number)
+        shapes = (start.shape, tf.TensorShape([]), _SHAPES, tf.TensorShape([None]))
         _, _, best, texts = tf.while_loop(
             lambda limit, is_enough, *_: ~is_enough, take, take(start), shape_invariants=shapes
         )
@@ -168,10 +169,9 @@ class AnswerSearch:
 
     def _distinct(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
         """Keeps the first of the candidates with the same text; and their texts."""
-        starts, ends = self._places(reading, candidates, reading.pieces.starts, reading.pieces.ends)
         first = tf.gather(reading.characters.row_starts(), candidates.question)
-        starts, ends = (first + tf.cast(places, tf.int64) for places in (starts, ends))
-        texts = cut_out(reading.characters.flat_values, starts, ends)
+        places = (first + tf.cast(places, tf.int64) for places in self._places(reading, candidates))
+        texts = cut_out(reading.characters.flat_values, *places)
 
         keys = tf.strings.join([tf.strings.as_string(candidates.question), texts], separator=" ")
         distinct, number = tf.unique(keys, out_idx=tf.int64)
@@ -180,15 +180,13 @@ class AnswerSearch:
         kept = tf.where(is_first)[:, 0]
         return candidates.taken(kept), tf.gather(texts, kept)
 
-    def _places(
-        self, reading: Reading, candidates: _Candidates, starts: tf.RaggedTensor, ends: tf.RaggedTensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Starts and ends of candidates, int32 [M], in the units of `starts` and `ends`; no answer is at 0."""
+    def _places(self, reading: Reading, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
+        """Characters of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
         is_answer = candidates.first >= 0
         row_starts = tf.gather(reading.pieces.ids.row_starts(), candidates.question)
         return tuple(
             tf.where(is_answer, _gather(places.flat_values, tf.where(is_answer, row_starts + piece, 0)), 0)
-            for places, piece in ((starts, candidates.first), (ends, candidates.last))
+            for places, piece in ((reading.pieces.starts, candidates.first), (reading.pieces.ends, candidates.last))
         )
 
     def _outputs(
@@ -199,7 +197,7 @@ class AnswerSearch:
         shares = tf.exp(score - tf.gather(highest, question))
         totals = tf.math.unsorted_segment_sum(shares, question, num_questions)
         probabilities = tf.cast(shares / tf.gather(totals, question), tf.float32)
-        starts, ends = self._places(reading, candidates, reading.pieces.starts, reading.pieces.ends)
+        starts, ends = self._places(reading, candidates)
 
         def table(values: tf.Tensor) -> tf.Tensor:
             rows = tf.RaggedTensor.from_value_rowids(values, question, num_questions, validate=False)

@@ -158,18 +158,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
-    """Loads what a run of `run_squad.py` trained.
-
-    Args:
-      config: the flags it was trained with.
-      bert_config: its architecture.
-      tokenizer: its tokenizer.
-      checkpoint: its weights.
-      encoder_options: how the encoder computes.
-
-    Raises:
-      UserError: the checkpoint cannot be read, or is of another model.
-    """
+    """Loads what a run of `run_squad.py` trained; see `TaskRow`."""
     return load_servable(
         config,
         bert_config,

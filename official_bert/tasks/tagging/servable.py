@@ -3,7 +3,6 @@
 Windows and tags are those of `run_ner.py` (the module `windows`), as TensorFlow operations.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load_whole
 from official_bert.config.bert_config import BertConfig
-from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.tagging import TaggingModel
@@ -24,15 +22,15 @@ from official_bert.serving.servable import (
     with_dimensions,
 )
 from official_bert.support.errors import UserError
+from official_bert.tasks.tagging.graph_entities import EntityFinder, Words, split_at_blanks
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import join_parts
-from official_bert.tokenization.graph_operations import cut_out, in_groups
+from official_bert.tokenization.graph_operations import in_groups
 from official_bert.tokenization.graph_windows import Cuts
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
-_BLANKS = [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]  # at which `str.split` splits
 
 # Outputs whose rows have the same length, by its name.
 _TABLES = {
@@ -77,36 +75,6 @@ class TaggedText(NamedTuple):
     entities: list[Entity]
 
 
-class Words(NamedTuple):
-    """The words of all sentences.
-
-    Attributes:
-      texts: string [W].
-      starts: int32 [W], the character of its sentence at which each begins.
-      ends: int32 [W], the character after it.
-      row_splits: int64 [B + 1], how many words stand before each sentence, and all.
-    """
-
-    texts: tf.Tensor
-    starts: tf.Tensor
-    ends: tf.Tensor
-    row_splits: tf.Tensor
-
-
-class _Windows(NamedTuple):
-    """Windows of all sentences, and in which of them each word is tagged.
-
-    Attributes:
-      sentence: int64 [R], which sentence.
-      ids: input_ids, input_mask and segment_ids, int32 [R, S].
-      word_places: int64 [W, 2], the window and the position where each word is tagged.
-    """
-
-    sentence: tf.Tensor
-    ids: Tensors
-    word_places: tf.Tensor
-
-
 class TaggingServable(WindowedServable):
     """A model of `run_ner.py`."""
 
@@ -138,7 +106,7 @@ class TaggingServable(WindowedServable):
         super().__init__(model, config, tokenizer, max_seq_length=max_seq_length, name="tagger")
         self._tags = tf.constant(tags, tf.string)
         self._unk_id = tokenizer.unk_id
-        self._types, self._type_of_tag, self._begins = _entity_tables(tags)
+        self._entities = EntityFinder(tags)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Signatures of every model, and `words`, for sentences that are split already."""
@@ -156,8 +124,7 @@ class TaggingServable(WindowedServable):
 
     def cut(self, text: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         """Turns sentences into windows; see `WindowedServable`."""
-        windows = self._windows(split_at_blanks(text))
-        return windows.sentence, windows.ids
+        return self._windows(split_at_blanks(text))[:2]
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Tags positions.
@@ -204,18 +171,14 @@ class TaggingServable(WindowedServable):
         """Return the outputs of `answer`, row after row, with the lengths of the rows: the keys of `_TABLES`."""
         with tf.device("CPU:0"):
             words = split_at_blanks(text)
-            windows = self._windows(words)
-        probabilities = self._probabilities(windows)
+        numbers, probabilities = self._tag(words)
         with tf.device("CPU:0"):
-            of_words = tf.gather_nd(probabilities, windows.word_places)  # [W, C]
-            numbers = tf.argmax(of_words, axis=-1)
-            best = tf.reduce_max(of_words, axis=-1)
             return {
                 "words": words.texts,
                 "tags": tf.gather(self._tags, numbers),
-                "probabilities": best,
+                "probabilities": probabilities,
                 "num_words": words.row_splits[1:] - words.row_splits[:-1],
-                **self._entities(text, words, numbers, best),
+                **self._entities(text, words, numbers, probabilities),
             }
 
     def answer_words(self, words: tf.Tensor) -> Tensors:
@@ -240,24 +203,32 @@ class TaggingServable(WindowedServable):
             places = tf.where(is_word)
             row_splits = tf.concat([[0], tf.cumsum(counts)], axis=0)
             no_offsets = tf.zeros([tf.size(places) // 2], tf.int32)
-            windows = self._windows(Words(tf.gather_nd(words, places), no_offsets, no_offsets, row_splits))
-        probabilities = self._probabilities(windows)
+            texts = tf.gather_nd(words, places)
+        numbers, probabilities = self._tag(Words(texts, no_offsets, no_offsets, row_splits))
         with tf.device("CPU:0"):
-            of_words = tf.gather_nd(probabilities, windows.word_places)  # [W, C]
-            tags = tf.gather(self._tags, tf.argmax(of_words, axis=-1))
             shape = tf.shape(words, tf.int64)
             return {
-                "tags": tf.tensor_scatter_nd_update(tf.fill(shape, ""), places, tags),
-                "probabilities": tf.scatter_nd(places, tf.reduce_max(of_words, axis=-1), shape),
+                "tags": tf.tensor_scatter_nd_update(tf.fill(shape, ""), places, tf.gather(self._tags, numbers)),
+                "probabilities": tf.scatter_nd(places, probabilities, shape),
             }
 
-    def _probabilities(self, windows: _Windows) -> tf.Tensor:
-        """Return the probability of each tag at every position of the windows: float32 [R, S, C]."""
+    def _tag(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
+        """Gives the number of the tag of each word, int64 [W], and its probability, float32 [W]."""
+        with tf.device("CPU:0"):
+            _, ids, places = self._windows(words)
         shape = (None, None, self._tags.shape[0])
-        return self.predict_in_batches(windows.ids, {"probabilities": shape})["probabilities"]
+        probabilities = self.predict_in_batches(ids, {"probabilities": shape})["probabilities"]  # [R, S, C]
+        with tf.device("CPU:0"):
+            of_words = tf.gather_nd(probabilities, places)  # [W, C]
+            return tf.argmax(of_words, axis=-1), tf.reduce_max(of_words, axis=-1)
 
-    def _windows(self, words: Words) -> _Windows:
-        """Cuts sentences into windows, as `windows.make_windows` does without documents."""
+    def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
+        """Cuts sentences into windows, as `windows.make_windows` does without documents.
+
+        Returns:
+          The sentence of each window, int64 [R]; what the model reads of it, int32 [R, S]; and the window and the
+          position where each word is tagged, int64 [W, 2].
+        """
         pieces = self._graph_tokenizer().encode(words.texts)  # [W, (pieces)]
         nothing_left = pieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
@@ -277,75 +248,7 @@ class TaggingServable(WindowedServable):
         piece, own = pieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.taken(of_word)
         best = own.best_windows(piece)
         window = tf.gather(tf.cumsum(cuts.num_windows, exclusive=True), of_word) + best
-        return _Windows(windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1))
-
-    def _entities(self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor) -> Tensors:
-        """The entities that the numbers of the words' tags mark, as `metrics.tagging.find_entities` finds them."""
-        types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside of entities
-        before = tf.concat([[0], numbers], axis=0)[:-1]
-        begins_sentence = tf.scatter_nd(
-            words.row_splits[:-1, tf.newaxis], tf.ones_like(words.row_splits[:-1], tf.int32), [tf.size(numbers) + 1]
-        )[:-1]
-        begins = tf.gather_nd(self._begins, tf.stack([before, numbers], axis=1)) | (begins_sentence > 0)
-        begins &= types >= 0
-        entity = tf.cumsum(tf.cast(begins, tf.int64)) - 1  # [W], the entity a word is in, if it is in one
-        in_entity = tf.where(types >= 0)[:, 0]
-        entity = tf.gather(entity, in_entity)
-        first = tf.where(begins)[:, 0]  # [E]
-        num_entities = tf.size(first, tf.int64)
-        last = tf.math.unsorted_segment_max(in_entity, entity, num_entities)
-        least = tf.math.unsorted_segment_min(tf.gather(probabilities, in_entity), entity, num_entities)
-        starts, ends = tf.gather(words.starts, first), tf.gather(words.ends, last)
-        sentence = tf.searchsorted(words.row_splits[1:], first, side="right", out_type=tf.int64)
-        # Only what can be decoded counts: what cannot is dropped before anything is cut out.
-        characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")
-        offsets = tf.gather(characters.row_starts(), sentence)
-        texts = cut_out(characters.flat_values, offsets + tf.cast(starts, tf.int64), offsets + tf.cast(ends, tf.int64))
-        counts = tf.math.bincount(tf.cast(sentence, tf.int32), minlength=tf.size(text), dtype=tf.int64)
-        return {
-            "entities": texts,
-            "entity_types": tf.gather(self._types, tf.gather(types, first)),
-            "entity_starts": starts,
-            "entity_ends": ends,
-            "entity_probabilities": least,
-            "num_entities": counts,
-        }
-
-
-def split_at_blanks(text: tf.Tensor) -> Words:
-    """Splits texts, string [B], where `str.split` splits them."""
-    characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")  # [B, (characters)]
-    codes = characters.flat_values
-    is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1)
-    row_starts = tf.scatter_nd(
-        characters.row_starts()[:, tf.newaxis], tf.ones([characters.nrows()], tf.int32), [tf.size(codes) + 1]
-    )[:-1]
-    follows_blank = tf.concat([[True], is_blank[:-1]], axis=0)[: tf.size(codes)] | (row_starts > 0)
-    firsts = tf.where(~is_blank & follows_blank)[:, 0]  # [W]
-    row_ends = tf.concat([row_starts[1:], [1]], axis=0)[: tf.size(codes)]
-    before_blank = tf.concat([is_blank[1:], [True]], axis=0)[: tf.size(codes)] | (row_ends > 0)
-    ends = tf.where(~is_blank & before_blank)[:, 0] + 1
-    row_splits = tf.searchsorted(firsts, characters.row_splits, out_type=tf.int64)
-    offsets = tf.repeat(characters.row_starts(), row_splits[1:] - row_splits[:-1])
-    return Words(
-        cut_out(codes, firsts, ends), tf.cast(firsts - offsets, tf.int32), tf.cast(ends - offsets, tf.int32), row_splits
-    )
-
-
-def _entity_tables(tags: Sequence[str]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Table of what `find_entities` says of every pair of neighbouring tags.
-
-    Returns:
-      The types, string; the number of the type of each tag, int64 [C], -1 of a tag outside of entities; and whether an
-      entity begins with a tag behind another one, bool [C, C].
-    """
-    if not has_entities(set(tags)):
-        tags = ["O"] * len(tags)  # parts of speech, say, mark none
-    found = [find_entities([tag]) for tag in tags]
-    types = sorted({entities[0].type for entities in found if entities})
-    numbers = [types.index(entities[0].type) if entities else -1 for entities in found]
-    begins = [[any(entity.start == 1 for entity in find_entities([before, tag])) for tag in tags] for before in tags]
-    return tf.constant(types or [""], tf.string), tf.constant(numbers, tf.int64), tf.constant(begins, tf.bool)
+        return windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1)
 
 
 def servable_of_run(
@@ -355,14 +258,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> TaggingServable:
-    """Loads what a run of `run_ner.py` trained.
-
-    Args:
-      config: the flags it was trained with; its output folder has the names of the tags.
-      bert_config: its architecture.
-      tokenizer: its tokenizer.
-      checkpoint: its weights.
-      encoder_options: how the encoder computes.
+    """Loads what a run of `run_ner.py` trained; see `TaskRow`. The names of the tags are in its output folder.
 
     Raises:
       UserError: the checkpoint cannot be read or is of another model, or the names of the tags are missing.

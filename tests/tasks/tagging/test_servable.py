@@ -19,8 +19,9 @@ from official_bert.modeling.encoder_options import UnpaddedLayout
 from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving import servable as servable_module
 from official_bert.serving.servable import IDS_SCHEMA, SIGNATURES
+from official_bert.tasks.tagging.graph_entities import split_at_blanks
 from official_bert.tasks.tagging.options import TaggingConfig
-from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable, split_at_blanks
+from official_bert.tasks.tagging.servable import Entity, TaggedText, TaggingServable
 from official_bert.tasks.tagging.windows import make_windows
 from official_bert.tokenization import FullTokenizer, graph_operations
 from official_bert.tokenization.joining import join_texts

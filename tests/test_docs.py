@@ -38,10 +38,10 @@ def test_what_is_replaced_is_named_in_the_page(stand_in):
     assert stand_in.real in (ROOT / stand_in.page).read_text()
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory):
-    """A fresh copy of the project, without what earlier runs left in it."""
-    folder = tmp_path_factory.mktemp("clone") / "official-bert"
+@pytest.fixture
+def clone(tmp_path):
+    """A fresh copy of the project for each page, without what earlier runs or other pages left in it."""
+    folder = tmp_path / "official-bert"
     shutil.copytree(ROOT, folder, ignore=ignored_names)
     if shutil.which("git"):
         git(folder, "init", "--quiet")

@@ -4,7 +4,7 @@ import time
 
 from absl import logging
 
-from official_bert.commands.create_pretraining_data import record_maker
+from official_bert.commands.create_pretraining_data import prepared
 from official_bert.commands.shared.file_checks import check_pretraining_data
 from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
@@ -12,7 +12,7 @@ from official_bert.options.option import options
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.extras import require
-from official_bert.support.input_files import InputState, find_inputs
+from official_bert.support.input_files import InputState
 from official_bert.tasks.pretraining.options import RecordOptions
 
 
@@ -40,36 +40,20 @@ def run(config: BeamPretrainingDataConfig) -> None:
     """
     from official_bert.data.corpus_files import corpus_parts
     from official_bert.data.records_tokenizer import keeping_tokenizer
-    from official_bert.tasks.pretraining.records import RecordCounts, warn_about_corpus
+    from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordSettings
     from official_bert.tasks.pretraining.sharded import PART_BYTES
-    from official_bert.tokenization import read_tokenizer
 
     require("apache_beam", extra="beam")
     from official_bert.data import beam_jobs
-    from official_bert.tasks.pretraining import beam_records
+    from official_bert.tasks.pretraining.beam_records import MakeRecords
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
-    input_files = find_inputs(config.input_file)
-    for path in config.output_files:
-        writing.check_writable_folder(path, name="output_file")
-    writing.check_no_overwriting(config.output_files, [*input_files, config.tokenizer_file], name="output_file")
-    tokenizer = read_tokenizer(config)
-    parts = corpus_parts(
-        [files.absolute(path) for path in input_files],
-        file_format=config.input_format,
-        text_field=config.text_field,
-        part_bytes=PART_BYTES,
-    )
-    maker = record_maker(config, tokenizer)
-    steps = beam_records.MakeRecords(
-        parts,
-        tokenizer,
-        maker,
-        beam_records.Copies(config.random_seed, config.dupe_factor),
-        [files.absolute(path) for path in config.output_files],
-        config.compression,
-    )
-    logging.info("reading %d file(s): %s", len(input_files), ", ".join(input_files))
+    input_files, tokenizer = prepared(config)
+    paths = [files.absolute(path) for path in input_files]
+    parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES)
+    settings = RecordSettings.of(config)
+    outputs = [files.absolute(path) for path in config.output_files]
+    steps = MakeRecords(parts, tokenizer, settings, outputs, config.compression)
     beam_jobs.remove_earlier(config.output_files)
     began = time.monotonic()
     inputs = InputState(input_files)
@@ -82,26 +66,12 @@ def run(config: BeamPretrainingDataConfig) -> None:
                 writing.remove(path)
             raise
     seconds = time.monotonic() - began
-    counts = RecordCounts(**{name: counters[name] for name in vars(RecordCounts())})
-    num_documents = counters[beam_records.NUM_DOCUMENTS]
-    unknown_share = counters[beam_records.NUM_UNKNOWN] / counters[beam_records.NUM_IDS]
-    warn_about_corpus(
-        num_documents=num_documents,
-        num_single=counters[beam_records.NUM_SINGLE],
-        unknown_share=unknown_share,
-        settings=tokenizer.settings,
-        negatives=maker.negatives,
-    )
-    summary = counts.summary(
-        num_documents=num_documents,
-        unknown_share=unknown_share,
-        is_masked=maker.is_masked,
-        negatives=maker.negatives,
-    )
-    logging.info("%s", summary)
+    corpus, counts = (kind(**{name: counters[name] for name in vars(kind())}) for kind in (CorpusCounts, RecordCounts))
+    corpus.check(paths, tokenizer.settings, settings.negatives)
+    logging.info("%s", counts.summary(corpus, settings))
     logging.info(
         "%s wordpieces of text in %.0f seconds, %s records/s",
-        f"{counters[beam_records.NUM_IDS]:,}",
+        f"{corpus.num_ids:,}",
         seconds,
         f"{counts.num_records / seconds:,.0f}",
     )

@@ -31,8 +31,7 @@ def run(config: VocabConfig) -> None:
     Raises:
       UserError: an input is missing, or the output cannot be written.
     """
-    from official_bert.data.corpus_words import count_corpus_words
-    from official_bert.data.vocab_learner import learn_vocab
+    from official_bert.data.vocab_learner import count_corpus_words, learn_vocab
 
     paths = find_inputs(config.input_file)
     writing.check_writable_folder(config.vocab_file, name="vocab_file")

@@ -97,8 +97,8 @@ def run(config: EditVocabConfig) -> None:
     """
     from official_bert.checkpoints.opening import open_checkpoint
     from official_bert.checkpoints.surgery import read_model, with_vocabulary
-    from official_bert.data.corpus_words import count_corpus_words
     from official_bert.data.vocab_changes import coverage, pruned
+    from official_bert.data.vocab_learner import count_corpus_words
     from official_bert.support.input_files import find_inputs
     from official_bert.tokenization.vocab import Vocabulary, number_tokens
     from official_bert.training.model_folder import check_new_model, write_model

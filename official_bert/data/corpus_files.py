@@ -7,18 +7,20 @@ The parts of a file have each document exactly once, wherever the file is cut, a
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from official_bert.data import parquet
 from official_bert.data.tables import json_cells
 from official_bert.support import compression, files
 from official_bert.support.errors import UserError
+from official_bert.support.progress import Progress
 from official_bert.support.text_files import LineReader, line_number
 
 FORMATS = ("text", "lines", "jsonl", "parquet")
 AUTO = "auto"
 DEFAULT_TEXT_FIELD = "text"
+_LINES_BETWEEN_UPDATES = 1024
 _FORMAT_OF_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 
@@ -197,6 +199,30 @@ class CorpusReader:
             position = reader.first if end is None else end
             end = reader.position
             yield position, line
+
+
+def read_lines(
+    parts: Sequence[CorpusPart], details: Callable[[float], Sequence[str]] = lambda seconds: ()
+) -> Iterator[tuple[int, str]]:
+    """Reads whole files one after the other, and shows the progress of that.
+
+    Args:
+      parts: one for each file.
+      details: more to show, of the seconds since the beginning.
+
+    Yields:
+      What `CorpusReader` gives of each.
+    """
+    bytes_before = 0
+    with Progress("reading text", sum(files.size(part.path) for part in parts), "bytes") as progress:
+        for part in parts:
+            reader = CorpusReader(part)
+            for number, line in enumerate(reader):
+                yield line
+                if number % _LINES_BETWEEN_UPDATES == 0:
+                    progress.update(bytes_before + reader.bytes_read, *details(progress.seconds))
+            bytes_before += reader.bytes_read
+        progress.update(bytes_before, *details(progress.seconds))
 
 
 def _format(path: str) -> str:

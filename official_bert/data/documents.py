@@ -3,7 +3,7 @@
 import itertools
 import operator
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -59,16 +59,20 @@ class DocumentTable(NamedTuple):
         return DocumentTable(*(column[index] for column in self))
 
 
-def tokenized_documents(part: CorpusPart, tokenizer: Tokenizer) -> Iterator[Document]:
-    """Reads and tokenizes the documents of a part of a corpus; sentences and documents without wordpieces are left out.
+def tokenized_documents(
+    lines: Iterable[tuple[int, str]], tokenizer: Tokenizer, file_number: int = 0
+) -> Iterator[Document]:
+    """Tokenizes lines, each with its position; a blank one ends a document.
 
-    Other than in `read_corpus`, a document ends with its file.
+    Sentences and documents without wordpieces are left out.
 
-    Raises:
-      UserError: see `CorpusReader`.
+    Args:
+      lines: see `CorpusReader`.
+      tokenizer: turns them into ids.
+      file_number: as of `Document`.
     """
     lengths, ids, start = array("i"), array("i"), 0
-    for position, line in CorpusReader(part):
+    for position, line in itertools.chain(lines, [(0, "")]):
         if line:
             pieces = tokenizer.encode(line)
             if pieces:
@@ -76,22 +80,16 @@ def tokenized_documents(part: CorpusPart, tokenizer: Tokenizer) -> Iterator[Docu
                 lengths.append(len(pieces))
                 ids.extend(pieces)
         elif lengths:
-            yield _document(part, start, lengths, ids)
+            yield Document(file_number, start, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
             lengths, ids = array("i"), array("i")
-    if lengths:
-        yield _document(part, start, lengths, ids)
-
-
-def _document(part: CorpusPart, position: int, lengths: array, ids: array) -> Document:
-    return Document(part.file_number, position, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
 
 
 def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
-    """Tokenizes a part of a corpus into a file; errors are those of `tokenized_documents`."""
+    """Tokenizes a part of a corpus into a file; errors are those of `CorpusReader`."""
     table = array("q")
     offset = num_unknown = 0
     with block_writer(path) as writer:
-        for document in tokenized_documents(part, tokenizer):
+        for document in tokenized_documents(CorpusReader(part), tokenizer, part.file_number):
             num_sentences, num_ids = len(document.sentence_lengths), len(document.ids)
             table.extend((document.file_number, document.position, offset, num_sentences, num_ids))
             writer.append("numbers", document.sentence_lengths)

@@ -4,10 +4,13 @@
 """
 
 import bisect
+import itertools
 from array import array
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from random import Random
 from typing import NamedTuple
+
+import numpy as np
 
 from official_bert.data.randomness import shuffle
 
@@ -20,38 +23,20 @@ class Corpus:
     Attributes:
       ids: every piece of every sentence, in the order of the files.
       starts: where each sentence begins in `ids`, and the end of the last one.
-      documents: the sentences of each document, without empty documents.
+      documents: the sentences of each document.
     """
 
     def __init__(self):
         self.ids = array("i")
         self.starts = array("q", [0])
         self.documents: list[range] = []
-        self._first_sentence = 0
 
-    def add_sentence(self, ids: Iterable[int]) -> None:
-        """Adds a sentence to the document under way; one without pieces is left out."""
-        self.ids.extend(ids)
-        if len(self.ids) > self.starts[-1]:
-            self.starts.append(len(self.ids))
-
-    def add_document(self, sentence_lengths: Iterable[int], ids: array) -> None:
-        """Adds a whole document: the number of pieces of each sentence, and the pieces of all."""
-        for length in sentence_lengths:
-            self.starts.append(self.starts[-1] + length)
-        self.ids.extend(ids)
-        self.end_document()
-
-    def end_document(self) -> None:
-        """Ends the document under way; the next sentence begins a new one."""
-        if self.num_sentences > self._first_sentence:
-            self.documents.append(range(self._first_sentence, self.num_sentences))
-        self._first_sentence = self.num_sentences
-
-    @property
-    def num_sentences(self) -> int:
-        """Number of sentences."""
-        return len(self.starts) - 1
+    def add_document(self, sentence_lengths: np.ndarray, ids: np.ndarray) -> None:
+        """Adds a document: int32, the number of pieces of each sentence, and the pieces of all."""
+        first = len(self.starts) - 1
+        self.starts.extend(itertools.accumulate(sentence_lengths.tolist(), initial=self.starts.pop()))
+        self.documents.append(range(first, len(self.starts) - 1))
+        self.ids.frombytes(ids.tobytes())
 
     def shuffle_documents(self, rng: Random) -> None:
         """Puts the documents in a random order, as the reference does once before it makes pairs."""

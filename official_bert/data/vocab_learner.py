@@ -7,12 +7,14 @@ be a poor one.
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
+from typing import Protocol
 
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.data.corpus_files import corpus_parts, read_lines
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
 from official_bert.tokenization import vocab
@@ -20,6 +22,22 @@ from official_bert.tokenization.wordpiece import word_tokenizer
 
 _STRINGS_BETWEEN_UPDATES = 10_000
 SPECIAL_PIECES = (vocab.PAD, vocab.UNK, vocab.CLS, vocab.SEP, vocab.MASK)
+
+
+class CorpusFlags(Protocol):
+    """The flags that say how the files of a corpus are read."""
+
+    input_format: str
+    text_field: str
+    text_settings: TextSettings
+
+
+def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]:
+    """Counts the words of files, with progress; word to number of occurrences."""
+    parts = corpus_parts(paths, file_format=flags.input_format, text_field=flags.text_field)
+    word_counts = count_words((line for _, line in read_lines(parts)), flags.text_settings)
+    logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
+    return word_counts
 
 
 def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:

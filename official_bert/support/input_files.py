@@ -77,11 +77,15 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
 
 
 class InputState:
-    """The sizes and times of input files before they are read, to notice that one changes meanwhile."""
+    """The sizes and times of input files before they are read, to notice that one changes meanwhile.
+
+    Attributes:
+      states: path to size and time; pipes have none.
+    """
 
     def __init__(self, paths: Iterable[str]):
-        """Look at files; pipes have no state."""
-        self._states = {path: _state(path) for path in paths if not files.is_own_descriptor(path)}
+        """Look at files."""
+        self.states = {path: _state(path) for path in paths if not files.is_own_descriptor(path)}
 
     def check_unchanged(self) -> None:
         """Raise if a file is no longer as it was.
@@ -89,7 +93,7 @@ class InputState:
         Raises:
           UserError: the message names the file and its sizes.
         """
-        for path, before in self._states.items():
+        for path, before in self.states.items():
             after = _state(path) if files.exists(path) else (0, 0)
             if after != before:
                 raise UserError(

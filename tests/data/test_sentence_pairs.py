@@ -3,6 +3,7 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 from official_bert.data.sentence_pairs import Corpus, full_sentences, ordered_pairs, sentence_pairs
@@ -10,16 +11,21 @@ from official_bert.data.sentence_pairs import Corpus, full_sentences, ordered_pa
 MAX_NUM_PIECES = 20
 
 
+def corpus_of(*documents):
+    """A corpus of documents, lists of sentences."""
+    corpus = Corpus()
+    for sentences in documents:
+        corpus.add_document(np.array([*map(len, sentences)], np.int32), np.concatenate(sentences).astype(np.int32))
+    return corpus
+
+
 def make_corpus(rng, num_documents=8):
     """Documents whose ids tell where they come from: document * 10,000 + running number."""
     corpus = Corpus()
     for document in range(num_documents):
-        number = 0
-        for _ in range(rng.randint(1, 12)):
-            length = rng.randint(1, 15)
-            corpus.add_sentence(document * 10_000 + n for n in range(number, number + length))
-            number += length
-        corpus.end_document()
+        lengths = [rng.randint(1, 15) for _ in range(rng.randint(1, 12))]
+        first = document * 10_000
+        corpus.add_document(np.array(lengths, np.int32), np.arange(first, first + sum(lengths), dtype=np.int32))
     return corpus
 
 
@@ -105,11 +111,7 @@ def test_ordered_pairs_use_each_piece_once_and_join_where_sentences_do():
 
 
 def test_a_sentence_alone_is_cut_between_two_words():
-    corpus = Corpus()
-    corpus.add_sentence([1, 2, 50, 51, 3, 52])
-    corpus.end_document()
-    corpus.add_sentence([1, 50, 51])
-    corpus.end_document()
+    corpus = corpus_of([[1, 2, 50, 51, 3, 52]], [[1, 50, 51]])
     rng, cuts = random.Random(7), set()
     for _ in range(100):
         (pair,) = ordered(corpus, 0, rng, 0.0, continues_word={50, 51, 52})
@@ -118,21 +120,6 @@ def test_a_sentence_alone_is_cut_between_two_words():
         cuts.add(second[0])
     assert cuts == {2, 3}
     assert ordered(corpus, 1, rng, continues_word={50, 51, 52}) == []
-
-
-def test_empty_sentences_and_documents_are_left_out():
-    corpus = Corpus()
-    corpus.end_document()
-    corpus.add_sentence([])
-    corpus.add_sentence([1, 2])
-    corpus.add_sentence([])
-    corpus.end_document()
-    corpus.end_document()
-    corpus.add_sentence([3])
-    corpus.end_document()
-    assert corpus.documents == [range(1), range(1, 2)]
-    assert corpus.num_sentences == 2
-    assert list(corpus.starts) == [0, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -165,11 +152,7 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
 
 
 def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():
-    corpus = Corpus()
-    corpus.add_sentence(range(3))
-    corpus.add_sentence(range(100, 125))
-    corpus.add_sentence(range(200, 204))
-    corpus.end_document()
+    corpus = corpus_of([range(3), range(100, 125), range(200, 204)])
     found = full_sentences(corpus, 0, max_num_pieces=10, short_seq_prob=0.0, rng=random.Random(1))
     assert [list(stretch) for stretch in found] == [
         [0, 1, 2],

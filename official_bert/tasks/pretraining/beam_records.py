@@ -7,40 +7,24 @@ Documents travel as tuples of numbers and bytes, which are cheap to encode.
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
 
 from official_bert.data import beam_jobs
 from official_bert.data.beam_shards import WriteShards
-from official_bert.data.corpus_files import CorpusPart
+from official_bert.data.corpus_files import CorpusPart, CorpusReader
 from official_bert.data.documents import Document, tokenized_documents
 from official_bert.data.record_runs import KEY_BITS, shard_of
 from official_bert.data.records import RecordWriter
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining.records import RecordCounts, RecordMaker
+from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
 from official_bert.tasks.pretraining.sharded import count_groups, document_keys, group_numbers, group_records
 from official_bert.tokenization import Tokenizer
-
-# What is counted, beside the counts of the records.
-NUM_DOCUMENTS, NUM_SINGLE, NUM_IDS, NUM_UNKNOWN = "num_documents", "num_single", "num_ids", "num_unknown"
 
 # A document: file number, position, and the bytes of its sentence lengths and ids; see `Document`.
 _Packed = tuple[int, int, bytes, bytes]
 _ID_BYTES = 4
-
-
-class Copies(NamedTuple):
-    """Settings for the uses of a corpus, and the seeds of its random numbers.
-
-    Attributes:
-      seed: any number.
-      dupe_factor: number of copies of the data.
-    """
-
-    seed: int
-    dupe_factor: int
 
 
 class MakeRecords(beam.PTransform):
@@ -50,8 +34,7 @@ class MakeRecords(beam.PTransform):
         self,
         parts: Sequence[CorpusPart],
         tokenizer: Tokenizer,
-        maker: RecordMaker,
-        copies: Copies,
+        settings: RecordSettings,
         outputs: Sequence[str],
         compression: str,
     ):
@@ -60,13 +43,12 @@ class MakeRecords(beam.PTransform):
         Args:
           parts: the corpus; how it is divided decides nothing but who reads what.
           tokenizer: turns its lines into ids.
-          maker: makes the records.
-          copies: of the data.
+          settings: say how the records are made.
           outputs: TFRecord files.
           compression: "none" or "gzip".
         """
         super().__init__()
-        self._parts, self._tokenizer, self._maker, self._copies = list(parts), tokenizer, maker, copies
+        self._parts, self._tokenizer, self._settings = list(parts), tokenizer, settings
         self._outputs, self._compression = list(outputs), compression
 
     def expand(self, pipeline):
@@ -87,9 +69,9 @@ class MakeRecords(beam.PTransform):
         write = functools.partial(write_records, compression=self._compression)
         return (
             documents
-            | "choose the groups" >> beam.FlatMap(_with_groups, self._copies, beam.pvalue.AsSingleton(num_groups))
+            | "choose the groups" >> beam.FlatMap(_with_groups, self._settings, beam.pvalue.AsSingleton(num_groups))
             | "gather the groups" >> beam.GroupByKey()
-            | "make records" >> beam.ParDo(_MakeGroup(self._maker, len(self._outputs)))
+            | "make records" >> beam.ParDo(_MakeGroup(RecordMaker(self._tokenizer, self._settings), len(self._outputs)))
             | "write" >> WriteShards(self._outputs, write)
         )
 
@@ -99,18 +81,21 @@ class _Tokenize(beam.DoFn):
         self._tokenizer = tokenizer
 
     def process(self, part: tuple) -> Iterator[_Packed]:
-        num_documents = num_single = num_ids = num_unknown = 0
-        for document in tokenized_documents(CorpusPart(*part), self._tokenizer):
-            num_documents += 1
-            num_single += len(document.sentence_lengths) == 1
-            num_ids += len(document.ids)
-            num_unknown += int(np.count_nonzero(document.ids == self._tokenizer.unk_id))
+        counts = CorpusCounts()
+        part = CorpusPart(*part)
+        for document in tokenized_documents(CorpusReader(part), self._tokenizer, part.file_number):
+            counts.num_documents += 1
+            counts.num_single += len(document.sentence_lengths) == 1
+            counts.num_ids += len(document.ids)
+            counts.num_unknown += int(np.count_nonzero(document.ids == self._tokenizer.unk_id))
             lengths, ids = document.sentence_lengths.tobytes(), document.ids.tobytes()
             yield document.file_number, document.position, lengths, ids
-        beam_jobs.counter(NUM_DOCUMENTS).inc(num_documents)
-        beam_jobs.counter(NUM_SINGLE).inc(num_single)
-        beam_jobs.counter(NUM_IDS).inc(num_ids)
-        beam_jobs.counter(NUM_UNKNOWN).inc(num_unknown)
+        _count(counts)
+
+
+def _count(counts: CorpusCounts | RecordCounts) -> None:
+    for name, count in vars(counts).items():
+        beam_jobs.counter(name).inc(count)
 
 
 class _Sums(beam.CombineFn):
@@ -143,12 +128,12 @@ def _num_groups(sizes: tuple[int, int], paths: Sequence[str]) -> int:
 
 
 def _with_groups(
-    document: _Packed, copies: Copies, num_groups: int
+    document: _Packed, settings: RecordSettings, num_groups: int
 ) -> Iterator[tuple[tuple[int, int], tuple[bytes, _Packed]]]:
     """For each copy its number and the group of a document there, with the document's key."""
     file_number, position = np.array([document[0]]), np.array([document[1]])
-    for copy in range(copies.dupe_factor):
-        keys = document_keys(copies.seed, copy, file_number, position)
+    for copy in range(settings.dupe_factor):
+        keys = document_keys(settings.random_seed, copy, file_number, position)
         yield (copy, int(group_numbers(keys, num_groups)[0])), (_as_bytes(int(keys[0])), document)
 
 
@@ -176,8 +161,7 @@ class _MakeGroup(beam.DoFn):
         shards: dict[int, list[tuple[bytes, bytes]]] = {}
         for key, record in group_records(documents, keys, self._maker):
             shards.setdefault(shard_of(key, self._num_shards), []).append((_as_bytes(key), record))
-        for name, count in vars(self._maker.counts).items():
-            beam_jobs.counter(name).inc(count)
+        _count(self._maker.counts)
         yield from shards.items()
 
 

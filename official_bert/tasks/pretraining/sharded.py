@@ -10,10 +10,10 @@ there. So the records, their order included, depend neither on the number of pro
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from official_bert.data.block_file import BlockFile, is_intact
 from official_bert.data.corpus_files import CorpusPart
 from official_bert.data.documents import Document, DocumentSpools, DocumentTable, read_documents, write_documents
 from official_bert.data.record_runs import ADVICE, KEY_BITS, merge_runs, write_run
+from official_bert.data.records import fingerprint
 from official_bert.data.sentence_pairs import Corpus
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
@@ -32,7 +33,7 @@ from official_bert.support.input_files import InputState
 from official_bert.support.locks import exclusive_lock
 from official_bert.support.processes import Workers
 from official_bert.support.progress import Progress
-from official_bert.tasks.pretraining.records import RecordCounts, RecordMaker, warn_about_corpus
+from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
 from official_bert.tokenization import Tokenizer
 
 PART_BYTES = 1 << 24  # of text that a process tokenizes before it takes the next part
@@ -160,7 +161,7 @@ def group_records(
     """
     corpus = Corpus()
     for document in documents:
-        corpus.add_document(document.sentence_lengths.tolist(), array("i", document.ids.tobytes()))
+        corpus.add_document(document.sentence_lengths, document.ids)
     for number, key in enumerate(keys):
         rng = Random(int(key))
         for record in maker.records(corpus, number, rng):
@@ -174,34 +175,29 @@ class ShardedRun:
         self,
         parts: Sequence[CorpusPart],
         tokenizer: Tokenizer,
-        maker: RecordMaker,
+        settings: RecordSettings,
         *,
-        seed: int,
-        dupe_factor: int,
         resources: Resources,
         work_dir: str,
-        made_from: str,
     ):
         """Describes the run.
 
         Args:
           parts: the corpus, divided by `PART_BYTES`.
           tokenizer: turns its lines into ids.
-          maker: makes the records.
-          seed: any number.
-          dupe_factor: number of copies of the data.
+          settings: say how the records are made.
           resources: what may be used.
           work_dir: local folder for intermediate files; those of an interrupted run are used again.
-          made_from: fingerprint of all that decides the records.
+
+        Raises:
+          UserError: the vocabulary lacks a special piece.
         """
         self._parts = parts
         self._tokenizer = tokenizer
-        self._maker = maker
-        self._seed = seed
-        self._dupe_factor = dupe_factor
+        self._settings = settings
+        self._maker = RecordMaker(tokenizer, settings)
         self._resources = resources
         self._work_dir = work_dir
-        self._made_from = made_from
 
     def write(self, outputs: Sequence[str], compression: str) -> str:
         """Makes the records and shuffles them into the output files.
@@ -217,24 +213,25 @@ class ShardedRun:
           UserError: the text is not UTF-8, or there is none, or it changed while it was read; a file cannot be written;
             the system ended a process.
         """
-        inputs = InputState(dict.fromkeys(part.path for part in self._parts))
-        with work_folder(self._work_dir, self._made_from):
+        paths = [part.path for part in self._parts]
+        inputs = InputState(paths)
+        made_from = fingerprint(
+            inputs.states,
+            self._parts,
+            [self._tokenizer.vocabulary.fingerprint, self._tokenizer.settings.fingerprint],
+            dataclasses.asdict(self._settings),
+        )
+        with work_folder(self._work_dir, made_from):
             spools = self._tokenize()
             inputs.check_unchanged()
-            table = spools.table
-            num_documents, num_ids = len(table.num_ids), int(table.num_ids.sum())
-            if not num_documents:
-                raise UserError(f"no text in {', '.join(dict.fromkeys(part.path for part in self._parts))}")
-            unknown_share = spools.num_unknown / num_ids
-            num_single = int((table.num_sentences == 1).sum())
-            warn_about_corpus(
-                num_documents=num_documents,
-                num_single=num_single,
-                unknown_share=unknown_share,
-                settings=self._tokenizer.settings,
-                negatives=self._maker.negatives,
+            corpus = CorpusCounts(
+                num_documents=len(spools.table.num_ids),
+                num_single=int((spools.table.num_sentences == 1).sum()),
+                num_ids=int(spools.table.num_ids.sum()),
+                num_unknown=spools.num_unknown,
             )
-            runs = self._make_runs(spools, count_groups(num_documents, num_ids))
+            corpus.check(paths, self._tokenizer.settings, self._settings.negatives)
+            runs = self._make_runs(spools, count_groups(corpus.num_documents, corpus.num_ids))
             counts = RecordCounts()
             for run in runs:
                 with BlockFile(run) as file:
@@ -246,12 +243,7 @@ class ShardedRun:
                 slice_bytes=self._resources.slice_bytes,
                 compression=compression,
             )
-        return counts.summary(
-            num_documents=num_documents,
-            unknown_share=unknown_share,
-            is_masked=self._maker.is_masked,
-            negatives=self._maker.negatives,
-        )
+        return counts.summary(corpus, self._settings)
 
     def _tokenize(self) -> DocumentSpools:
         """Tokenizes the parts that are not on the disk already."""
@@ -284,8 +276,8 @@ class ShardedRun:
                 else:
                     yield group
 
-        total = self._dupe_factor * len(spools.table.num_ids)
-        unit = f"documents ({self._dupe_factor:,} passes over {len(spools.table.num_ids):,})"
+        total = self._settings.dupe_factor * len(spools.table.num_ids)
+        unit = f"documents ({self._settings.dupe_factor:,} passes over {len(spools.table.num_ids):,})"
         num_processes = self._resources.num_group_processes(largest)
         with (
             self._workers(self._maker, spools.paths, name="makes records", num_processes=num_processes) as workers,
@@ -301,8 +293,8 @@ class ShardedRun:
         return runs
 
     def _groups(self, table: DocumentTable, num_groups: int) -> Iterator["_Group"]:
-        for copy in range(self._dupe_factor):
-            keys = document_keys(self._seed, copy, table.file_number, table.position)
+        for copy in range(self._settings.dupe_factor):
+            keys = document_keys(self._settings.random_seed, copy, table.file_number, table.position)
             groups = group_numbers(keys, num_groups)
             order = np.argsort(groups, kind="stable")
             edges = np.searchsorted(groups[order], np.arange(num_groups + 1))
@@ -314,7 +306,7 @@ class ShardedRun:
 
     def _largest_group(self, table: DocumentTable, num_groups: int) -> int:
         """Number of wordpieces of the largest group of the first copy; the others are much alike."""
-        keys = document_keys(self._seed, 0, table.file_number, table.position)
+        keys = document_keys(self._settings.random_seed, 0, table.file_number, table.position)
         return int(np.bincount(group_numbers(keys, num_groups), weights=table.num_ids).max())
 
     def _workers(self, *settings, name: str, num_processes: int | None = None) -> Workers:

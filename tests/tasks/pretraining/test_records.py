@@ -14,7 +14,8 @@ from official_bert.data.sentence_pairs import sentence_pairs
 from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
-from official_bert.tasks.pretraining.records import RecordMaker, read_corpus
+from official_bert.tasks.pretraining.records import RecordMaker, RecordSettings
+from official_bert.tasks.pretraining.serial import read_corpus
 from official_bert.tokenization import FullTokenizer, load_vocab
 from official_bert.tokenization.joining import join_pair
 from tests.conftest import GOLDEN, golden_arrays
@@ -153,16 +154,18 @@ def test_a_document_goes_on_into_the_next_file(tmp_path, vocab_file):
 
 def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     tokenizer = FullTokenizer(vocab_file)
-    maker = RecordMaker(
-        tokenizer,
+    settings = RecordSettings(
         max_seq_length=48,
         max_predictions_per_seq=6,
         masked_lm_prob=0.15,
         short_seq_prob=0.3,
         do_whole_word_mask=False,
     )
+    maker, rng = RecordMaker(tokenizer, settings), random.Random(1)
     corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
-    made = maker.passes(corpus, random.Random(1), dupe_factor=3)
+    made = [
+        record for document in [*range(len(corpus.documents))] * 3 for record in maker.records(corpus, document, rng)
+    ]
     examples = [tf.train.Example.FromString(record).features.feature for record in made]
     sums = {
         name: sum(sum(example[name].int64_list.value) for example in examples)

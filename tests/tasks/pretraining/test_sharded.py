@@ -17,7 +17,7 @@ from official_bert.commands import create_pretraining_data
 from official_bert.data import record_runs
 from official_bert.data.tfrecord import read_records as read_raw
 from official_bert.support.errors import UserError
-from official_bert.tasks.pretraining import records, sharded
+from official_bert.tasks.pretraining import serial, sharded
 from official_bert.tasks.pretraining.options import PretrainingDataConfig
 from official_bert.tasks.pretraining.sharded import Resources, count_groups, document_keys, group_numbers
 from tests.conftest import ROOT, script_environment
@@ -267,7 +267,7 @@ def test_damaged_intermediate_files_are_made_again(make, corpus, many_parts, tmp
 def test_an_input_that_grows_while_it_is_read_is_a_mistake(make, tmp_path, sampling, monkeypatch):
     text = make_corpus(tmp_path / "text.txt", 40)
     (tmp_path / "out").write_text("good")
-    target = records if sampling == "serial" else sharded.ShardedRun
+    target = serial if sampling == "serial" else sharded.ShardedRun
     name = "read_corpus" if sampling == "serial" else "_tokenize"
     read = getattr(target, name)
 

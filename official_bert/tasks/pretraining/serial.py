@@ -1,0 +1,85 @@
+"""Pretraining records from one stream of random numbers, drawn from in the reference's order: its records."""
+
+import os
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from official_bert.data.corpus_files import CorpusPart, read_lines
+from official_bert.data.documents import tokenized_documents
+from official_bert.data.records import RecordSpool, RecordWriter
+from official_bert.data.sentence_pairs import Corpus
+from official_bert.support import files
+from official_bert.support.input_files import InputState
+from official_bert.support.progress import Progress
+from official_bert.tasks.pretraining.records import CorpusCounts, RecordMaker, RecordSettings
+from official_bert.tokenization import Tokenizer
+
+
+def write_serial(
+    parts: Sequence[CorpusPart],
+    tokenizer: Tokenizer,
+    settings: RecordSettings,
+    outputs: Sequence[str],
+    compression: str,
+) -> str:
+    """Makes the records of a corpus, which is held in memory.
+
+    Args:
+      parts: whole files, read in this order.
+      tokenizer: turns their lines into ids.
+      settings: say how the records are made.
+      outputs: TFRecord files, written to in turn.
+      compression: one of `tfrecord.COMPRESSIONS`.
+
+    Returns:
+      A summary.
+
+    Raises:
+      UserError: a file cannot be read, holds no text or changes meanwhile, or an output cannot be written.
+    """
+    maker = RecordMaker(tokenizer, settings)  # first: it checks the vocabulary
+    paths = [part.path for part in parts]
+    inputs = InputState(paths)
+    corpus = read_corpus(parts, tokenizer)
+    inputs.check_unchanged()
+    counts = CorpusCounts(
+        num_documents=len(corpus.documents),
+        num_single=sum(len(document) == 1 for document in corpus.documents),
+        num_ids=len(corpus.ids),
+        num_unknown=corpus.ids.count(tokenizer.unk_id),
+    )
+    counts.check(paths, tokenizer.settings, settings.negatives)
+    # One stream for everything: documents, pairs and masks, records.
+    rng = Random(settings.random_seed)
+    corpus.shuffle_documents(rng)
+    folder = None if files.is_remote(outputs[0]) else os.path.dirname(outputs[0]) or "."  # has room for the records
+    with RecordWriter(outputs, compression) as writer, RecordSpool(folder) as spool:
+        for record in _passes(maker, corpus, rng, settings.dupe_factor):
+            spool.append(record)
+        for record in spool.shuffled(rng):
+            writer.write(record)
+    return maker.counts.summary(counts, settings)
+
+
+def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
+    """Tokenizes the files of a corpus; as in the reference, a document of text goes on into the next file."""
+    corpus = Corpus()
+
+    def details(seconds: float) -> tuple[str, str]:
+        return f"{len(corpus.documents):,} documents", f"{len(corpus.ids) / (seconds or 1):,.0f} tokens/s"
+
+    for document in tokenized_documents(read_lines(parts, details), tokenizer):
+        corpus.add_document(document.sentence_lengths, document.ids)
+    return corpus
+
+
+def _passes(maker: RecordMaker, corpus: Corpus, rng: Random, dupe_factor: int) -> Iterator[bytes]:
+    """Makes the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
+    num_documents = len(corpus.documents)
+    total = dupe_factor * num_documents
+    with Progress("making records", total, f"documents ({dupe_factor:,} passes over {num_documents:,})") as progress:
+        for done in range(total):
+            yield from maker.records(corpus, done % num_documents, rng)
+            num_records = maker.counts.num_records
+            rate = num_records / (progress.seconds or 1)
+            progress.update(done + 1, f"{num_records:,} records", f"{rate:,.0f} records/s")

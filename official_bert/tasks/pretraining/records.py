@@ -39,7 +39,7 @@ _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
-    """Settings that decide the records of a text, beside its tokenizer: each field is a flag of `create_pretraining_data`."""
+    """Settings that decide the records of a text; each field is a flag of `create_pretraining_data`."""
 
     max_seq_length: int
     max_predictions_per_seq: int

@@ -5,6 +5,7 @@ import time
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_folder
+from official_bert.data.tables import FORMATS
 from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
 from official_bert.options.option import GIVEN, MAX_AXIS, MAX_PARTS, option, options
@@ -55,7 +56,7 @@ class BeamPredictionConfig(BeamOptions):
         None,
         "Format of the files: with --text_column by default that of the file name's extension; tfrecord for the "
         "records that a run wrote.",
-        choices=("tsv", "csv", "jsonl", "parquet", RECORDS_FORMAT),
+        choices=(*FORMATS, RECORDS_FORMAT),
     )
     has_header: bool = option(
         True, "With --text_column: the first row of TSV and CSV names the columns.", only_with=_TABLE

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
+from official_bert.data.tables import FORMATS
 from official_bert.options.command import Command
 from official_bert.options.devices import DeviceOptions
 from official_bert.options.model import ModelOptions
@@ -86,7 +87,7 @@ class FeatureConfig(DeviceOptions, ModelOptions):
     input_format: str | None = option(
         None,
         "With --text_column: format of the table; by default that of the file name's extension.",
-        choices=("tsv", "csv", "jsonl", "parquet"),
+        choices=FORMATS,
         only_with=_TABLE,
     )
     has_header: bool = option(

@@ -13,7 +13,8 @@ def check(config: ClassifierConfig) -> None:
     Raises:
       UserError: one is missing, or those of the model do not fit each other.
     """
-    from official_bert.tasks.classification.datasets.custom import CUSTOM, check_custom_file
+    from official_bert.data.tables import Keys, check_table, format_of
+    from official_bert.tasks.classification.datasets.custom import CUSTOM
     from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 
     check_finetuning(config)
@@ -22,7 +23,8 @@ def check(config: ClassifierConfig) -> None:
             path = os.path.join(config.data_dir, getattr(config, name))
             check_file(path, name)
             texts = [column for column in (config.text_a_column, config.text_b_column) if column is not None]
-            check_custom_file(path, texts, None if name == "predict_file" else config.label_column)
+            label = None if name == "predict_file" else config.label_column
+            check_table(path, format_of(path), Keys(texts, label))
         return
     is_xnli = config.task_name.lower() == "xnli"
     dataset = xnli(config.xnli_language, config.train_file) if is_xnli else named_dataset(config.task_name)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from official_bert.data import parquet
-from official_bert.data.tables import json_cells
+from official_bert.data.tables import KEYED_FORMATS, Keys, format_of
 from official_bert.support import compression, files
 from official_bert.support.errors import UserError
 from official_bert.support.progress import Progress
@@ -21,7 +21,6 @@ FORMATS = ("text", "lines", "jsonl", "parquet")
 AUTO = "auto"
 DEFAULT_TEXT_FIELD = "text"
 _LINES_BETWEEN_UPDATES = 1024
-_FORMAT_OF_ENDING = {".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 
 
 class CorpusPart(NamedTuple):
@@ -75,12 +74,9 @@ def corpus_parts(
     for number, path in enumerate(paths):
         this_format = _format(path) if file_format == AUTO else file_format
         part = CorpusPart(path, number, this_format, None if this_format in ("text", "lines") else text_field)
-        is_compressed = compression.is_compressed(path)
-        if this_format == "parquet" and is_compressed:
-            raise UserError(f"{path} is a compressed Parquet file; unpack it (its columns may be compressed instead)")
         if this_format == "parquet":
             starts = _group_starts(part, part_bytes)
-        elif part_bytes is None or is_compressed or files.is_remote(path):
+        elif compression.is_compressed(path) or part_bytes is None or files.is_remote(path):
             starts = [0]
         else:
             starts = range(0, max(1, files.size(path)), part_bytes)
@@ -164,10 +160,10 @@ class CorpusReader:
                 yield position, line
 
     def _jsonl_texts(self) -> Iterator[tuple[int, str]]:
-        path = self._part.path
+        path, keys = self._part.path, Keys([self._part.text_field])
         for position, line in self._lines():
             try:
-                yield position, *json_cells(line, text_keys=[self._part.text_field])
+                yield position, *keys.cells_of_json(line)
             except UserError as error:
                 raise UserError(f"{path}, line {line_number(path, position)}: {error}") from error
 
@@ -227,8 +223,8 @@ def read_lines(
 
 def _format(path: str) -> str:
     """The format of a file, by the ending of its name or its content."""
-    file_format = _FORMAT_OF_ENDING.get(compression.text_ending(path))
-    if file_format is not None:
+    file_format = format_of(path)
+    if file_format in KEYED_FORMATS:
         return file_format
     with files.open_file(path, "rb") as source:
         is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from official_bert.data.tables import Row, cells_of, id_cell
 from official_bert.support import files
+from official_bert.support.compression import is_compressed
 from official_bert.support.errors import UserError, listed
 from official_bert.support.extras import install_command
 
@@ -42,7 +42,7 @@ class ParquetReader:
         """The names of the columns, in order."""
         return self._file.schema_arrow.names
 
-    def check_columns(self, text_columns: Sequence[str], *others: str) -> None:
+    def check_columns(self, text_columns: Sequence[str], label_column: str | None = None) -> None:
         """Raises unless the file has all these columns and those of texts hold strings.
 
         Raises:
@@ -51,7 +51,7 @@ class ParquetReader:
         import pyarrow as pa
 
         schema = self._file.schema_arrow
-        for name in [*text_columns, *others]:
+        for name in [*text_columns, *([] if label_column is None else [label_column])]:
             count = schema.names.count(name)
             if not count:
                 raise UserError(f"{self.path}: no column {name!r}; the columns are {listed(schema.names)}")
@@ -110,7 +110,7 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
     """Opens a Parquet file.
 
     Raises:
-      UserError: pyarrow is missing, or the file cannot be read or is not Parquet.
+      UserError: pyarrow is missing, or the file cannot be read, is not Parquet, or is compressed as a whole.
     """
     try:
         import pyarrow as pa
@@ -119,6 +119,8 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
         raise UserError(
             f"{path} is Parquet, which is read with an optional package; install it: {install_command('parquet')}"
         ) from error
+    if is_compressed(path):
+        raise UserError(f"{path} is a compressed Parquet file; unpack it (its columns may be compressed instead)")
     with files.open_file(path, "rb") as source:
         with _explained(path, "at its end, where the schema stands"):
             if files.is_remote(path):  # which lacks what a file of Python has
@@ -126,34 +128,6 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
             # With `pre_buffer`, whole row groups are read at once, which may be as large as the file.
             file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         yield ParquetReader(path, file)
-
-
-def read_parquet(
-    path: str,
-    *,
-    text_keys: Sequence[str],
-    label_key: str | None = None,
-    label_delimiter: str | None = None,
-    id_key: str | None = None,
-) -> Iterator[Row]:
-    """Reads columns of a Parquet file as `tables.read_jsonl` reads the keys of JSON lines; its arguments are the same.
-
-    Raises:
-      UserError: the file cannot be read or lacks a column.
-    """
-    with open_parquet(path) as parquet:
-        labels = [] if label_key is None else [label_key]
-        parquet.check_columns(text_keys, *labels)
-        ids = [id_key] if parquet.column_names.count(id_key) == 1 else []
-        for number, values in parquet.rows([*text_keys, *labels, *ids]):
-            cells, mistake = [], None
-            try:
-                cells = cells_of(values[: len(text_keys) + len(labels)], text_keys, label_delimiter)
-                if id_key is not None:
-                    cells.append(id_cell(values[-1]) if ids else "")
-            except UserError as error:
-                mistake = str(error)
-            yield Row(number, f"{path}, row {number}", cells, mistake)
 
 
 @contextlib.contextmanager

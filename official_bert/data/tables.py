@@ -1,15 +1,23 @@
-"""Tables of text: each reader turns one format into rows of cells, with the line each came from, for messages."""
+"""Tables of text: each reader turns one format into rows of cells, with the line each came from, for messages.
+
+`read_table` reads the formats that users may give, each known by the ending of the file's name.
+"""
 
 import csv
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from official_bert.data.parquet import open_parquet
 from official_bert.support import files, text_files
+from official_bert.support.compression import is_compressed, text_ending
 from official_bert.support.errors import UserError, listed
 
+FORMATS = ("tsv", "csv", "jsonl", "parquet")
+KEYED_FORMATS = ("jsonl", "parquet")  # their columns have names alone, and only the needed ones are read
+ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _MOST_BLANK_ROWS = 100_000  # between two others, or at the end
 
 
@@ -27,6 +35,128 @@ class Row(NamedTuple):
     where: str
     cells: list[str]
     mistake: str | None = None
+
+
+class Keys(NamedTuple):
+    """The columns to read of a table whose columns have names alone; the cells of a row are in this order.
+
+    Attributes:
+      texts: names of the texts.
+      label: name of the label; None if it is not read.
+      label_delimiter: joins the names where the label is a list; None if it must not be one.
+      id: name of an id, which a row may lack; None if it is not read.
+    """
+
+    texts: Sequence[str]
+    label: str | None = None
+    label_delimiter: str | None = None
+    id: str | None = None
+
+    @property
+    def required(self) -> list[str]:
+        """The names of the columns that must be there."""
+        return [*self.texts] if self.label is None else [*self.texts, self.label]
+
+    def cells(self, values: Mapping[str, Any]) -> list[str]:
+        """Makes the cells of a row, whose id is "" if it has none.
+
+        Raises:
+          UserError: a text is not a string, or the label is neither that nor a number; the message does not say where.
+        """
+        for key in self.texts:
+            if not isinstance(values[key], str):
+                raise UserError(f"{key!r} is {values[key]!r}; a text must be a string")
+        cells = [values[key] for key in self.texts]
+        if self.label is not None:
+            cells.append(_json_label(values[self.label], self.label_delimiter))
+        if self.id is not None:
+            cells.append(_id_cell(values.get(self.id)))
+        return cells
+
+    def cells_of_json(self, line: str) -> list[str]:
+        """Makes the cells of a line of JSON lines; none of an empty one.
+
+        Raises:
+          UserError: the line cannot be read, or lacks a key; the message does not say where.
+        """
+        if not line:
+            return []
+        if line.lstrip().startswith("["):
+            raise UserError("a JSON array begins here; write one object per line, without brackets or commas around it")
+        try:
+            values = json.loads(line)
+            if not isinstance(values, dict):
+                raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
+            missing = [key for key in self.required if key not in values]
+            if missing:
+                raise UserError(f"no key {missing[0]!r}; the keys are {listed(values)}")
+            cells = self.cells(values)
+            "".join(cells).encode()
+        except UserError:
+            raise
+        except json.JSONDecodeError as error:
+            raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
+        except UnicodeEncodeError as error:
+            half = error.object[error.start]
+            raise UserError(
+                f"JSON that cannot be read: {half!a} is half of a character, as where a text was cut within an emoji; "
+                "write the whole character, or remove this half"
+            ) from error
+        except (ValueError, RecursionError) as error:  # a giant number, endless nesting
+            raise UserError(f"JSON that cannot be read: {error}") from error
+        return cells
+
+
+def format_of(path: str) -> str | None:
+    """The format that the ending of a file's name tells, before that of a compression; None if it tells none."""
+    return ENDINGS.get(text_ending(path))
+
+
+def check_table(path: str, table_format: str | None, keys: Keys) -> None:
+    """Checks what can be told about a file before its rows are read.
+
+    Raises:
+      UserError: the file cannot be read or, if it is Parquet, lacks a column; or an optional package is missing.
+    """
+    if table_format == "parquet":
+        with open_parquet(path) as table:
+            table.check_columns(keys.texts, keys.label)
+    else:
+        is_compressed(path)  # raises if it cannot be unpacked
+
+
+def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
+    """Reads a table: all its columns, its header among the rows; of one of `KEYED_FORMATS` those of the keys alone.
+
+    Raises:
+      UserError: the file cannot be read.
+    """
+    if table_format in KEYED_FORMATS:
+        return {"jsonl": read_jsonl, "parquet": read_parquet}[table_format](path, keys)
+    return {"tsv": read_tsv, "csv": read_csv}[table_format](path)
+
+
+def column_number(name: str, header: Row) -> int:
+    """The number of a column that is given by name.
+
+    Raises:
+      UserError: there is none, or more than one.
+    """
+    count = header.cells.count(name)
+    if not count:
+        columns = listed(header.cells) + separator_hint(header.cells)
+        raise UserError(f"{header.where}: no column {name!r}; the columns are {columns}")
+    if count > 1:
+        raise UserError(f"{header.where}: {count} columns are named {name!r}; rename all but one of them")
+    return header.cells.index(name)
+
+
+def separator_hint(columns: Sequence[str]) -> str:
+    """The complaint about a header whose columns are separated by another character; "" if there is none."""
+    for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
+        if len(columns) == 1 and separator in columns[0]:
+            return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
+    return ""
 
 
 def read_tsv(path: str) -> Iterator[Row]:
@@ -50,32 +180,33 @@ def read_csv(path: str) -> Iterator[Row]:
         yield Row(number, where, cells)
 
 
-def read_jsonl(
-    path: str,
-    *,
-    text_keys: Sequence[str],
-    label_key: str | None = None,
-    label_delimiter: str | None = None,
-    id_key: str | None = None,
-) -> Iterator[Row]:
-    """Reads a JSON object from each line.
-
-    Args:
-      path: the file.
-      text_keys: keys of the texts: the first columns.
-      label_key: key of the label: the next column.
-      label_delimiter: joins the names where the label is a list; None if it must not be one.
-      id_key: key of an id, which an object may lack: the last column.
-    """
+def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
+    """Reads a JSON object from each line."""
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
         try:
-            cells = json_cells(
-                line, text_keys=text_keys, label_key=label_key, label_delimiter=label_delimiter, id_key=id_key
-            )
+            cells = keys.cells_of_json(line)
         except UserError as error:
             mistake = str(error)
         yield Row(number, f"{path}, line {number + 1}", cells, mistake)
+
+
+def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
+    """Reads columns of a Parquet file.
+
+    Raises:
+      UserError: the file cannot be read or lacks a column.
+    """
+    with open_parquet(path) as table:
+        table.check_columns(keys.texts, keys.label)
+        names = keys.required + [keys.id] * (table.column_names.count(keys.id) == 1)
+        for number, values in table.rows(names):
+            cells, mistake = [], None
+            try:
+                cells = keys.cells(dict(zip(names, values, strict=True)))
+            except UserError as error:
+                mistake = str(error)
+            yield Row(number, f"{path}, row {number}", cells, mistake)
 
 
 def read_review_folders(path: str) -> Iterator[Row]:
@@ -121,69 +252,7 @@ def _lines(path: str) -> Iterator[str]:
         yield line if number else line.removeprefix("\ufeff")
 
 
-def json_cells(
-    line: str,
-    *,
-    text_keys: Sequence[str],
-    label_key: str | None = None,
-    label_delimiter: str | None = None,
-    id_key: str | None = None,
-) -> list[str]:
-    """The cells of a line of JSON lines; the arguments are those of `read_jsonl`.
-
-    Returns:
-      The texts, with a `label_key` the label, and with an `id_key` the id or ""; nothing for an empty line.
-
-    Raises:
-      UserError: the line cannot be read, or lacks a key; the message does not say where.
-    """
-    if not line:
-        return []
-    if line.lstrip().startswith("["):
-        raise UserError("a JSON array begins here; write one object per line, without brackets or commas around it")
-    try:
-        values = json.loads(line)
-        if not isinstance(values, dict):
-            raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
-        keys = [*text_keys] if label_key is None else [*text_keys, label_key]
-        missing = [key for key in keys if key not in values]
-        if missing:
-            raise UserError(f"no key {missing[0]!r}; the keys are {listed(values)}")
-        cells = cells_of([values[key] for key in keys], text_keys, label_delimiter)
-        if id_key is not None:
-            cells.append(id_cell(values.get(id_key)))
-        "".join(cells).encode()
-    except UserError:
-        raise
-    except json.JSONDecodeError as error:
-        raise UserError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    except UnicodeEncodeError as error:
-        half = error.object[error.start]
-        raise UserError(
-            f"JSON that cannot be read: {half!a} is half of a character, as where a text was cut within an emoji; "
-            "write the whole character, or remove this half"
-        ) from error
-    except (ValueError, RecursionError) as error:  # a giant number, endless nesting
-        raise UserError(f"JSON that cannot be read: {error}") from error
-    return cells
-
-
-def cells_of(values: Sequence[Any], text_keys: Sequence[str], label_delimiter: str | None) -> list[str]:
-    """Makes cells of what a row holds: its texts and, if there is one value more, its label.
-
-    Raises:
-      UserError: a text is not a string, or the label is neither that nor a number; the message does not say where.
-    """
-    cells = list(values)
-    for key, text in zip(text_keys, cells, strict=False):  # the label comes after the texts
-        if not isinstance(text, str):
-            raise UserError(f"{key!r} is {text!r}; a text must be a string")
-    if len(cells) > len(text_keys):
-        cells[-1] = _json_label(cells[-1], label_delimiter)
-    return cells
-
-
-def id_cell(value: Any) -> str:
+def _id_cell(value: Any) -> str:
     """An id as text; "" for none."""
     if value is None:
         return ""

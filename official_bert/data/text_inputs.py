@@ -3,32 +3,32 @@
 Either lines, as the reference's feature extraction reads them, or a column of a table: TSV, CSV, JSON lines or Parquet.
 """
 
-import functools
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from official_bert.data.parquet import open_parquet, read_parquet
-from official_bert.data.tables import Row, read_csv, read_jsonl, read_tsv, without_blank_end
+from official_bert.data.parquet import open_parquet
+from official_bert.data.tables import (
+    ENDINGS,
+    FORMATS,
+    KEYED_FORMATS,
+    Keys,
+    Row,
+    check_table,
+    column_number,
+    format_of,
+    read_table,
+    without_blank_end,
+)
 from official_bert.support import files
-from official_bert.support.compression import is_compressed, text_ending
-from official_bert.support.errors import UserError, listed
+from official_bert.support.compression import is_compressed
+from official_bert.support.errors import UserError
 from official_bert.support.text_files import LineReader
 
 STANDARD_STREAM = "-"  # as the name of an input or an output
 LINES = "lines"
 _STANDARD_INPUT = "/dev/stdin"
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
-_TABLES = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
-_WITH_KEYS = ("jsonl", "parquet")  # their columns have names alone, and only the needed ones are read
-_ENDINGS = {
-    ".tsv": "tsv",
-    ".txt": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-}
 _BLOCK_BYTES = 1 << 20
 
 
@@ -80,13 +80,11 @@ class TextSource(NamedTuple):
         """
         if not self.is_stream and not files.exists(self.path):
             raise UserError(f"{self.parameter}: there is no {self.path}; check the path")
-        if self._format() == "parquet":
-            if self.is_stream:
-                raise UserError(f"{self.parameter}: Parquet cannot be read from a pipe; give a file")
-            with open_parquet(self.path) as table:
-                table.check_columns(self.text_columns)
-        elif not self.is_stream:
-            is_compressed(self.path)  # raises if it cannot be unpacked
+        table_format = self._format()
+        if not self.is_stream:
+            check_table(self.path, table_format, Keys(self.text_columns or ()))
+        elif table_format == "parquet":
+            raise UserError(f"{self.parameter}: Parquet cannot be read from a pipe; give a file")
 
     def __iter__(self) -> Iterator[TextOrPair]:
         """Reads the texts; a blank line or row is an empty text.
@@ -125,13 +123,13 @@ class TextSource(NamedTuple):
             return LINES
         if self.table_format is not None:
             return self.table_format
-        ending = text_ending(self.path)
-        if ending not in _ENDINGS:
+        table_format = format_of(self.path)
+        if table_format is None:
             raise UserError(
-                f"{self.parameter}={self.path}: the name must end in one of {', '.join(_ENDINGS)}, which tells the "
-                f"format; or give input_format, one of {', '.join(_TABLES)}"
+                f"{self.parameter}={self.path}: the name must end in one of {', '.join(ENDINGS)}, which tells the "
+                f"format; or give input_format, one of {', '.join(FORMATS)}"
             )
-        return _ENDINGS[ending]
+        return table_format
 
     def _lines(self) -> Iterator[TextOrPair]:
         for line in LineReader(self.readable_path):
@@ -140,11 +138,8 @@ class TextSource(NamedTuple):
             yield TextOrPair(match[1], match[2]) if match else TextOrPair(line)
 
     def _cells(self, table_format: str) -> Iterator[TextOrPair]:
-        read = _TABLES[table_format]
-        if table_format in _WITH_KEYS:
-            read = functools.partial(read, text_keys=self.text_columns)
-        rows = without_blank_end(read(self.readable_path))
-        if table_format in _WITH_KEYS:
+        rows = without_blank_end(read_table(self.readable_path, table_format, Keys(self.text_columns)))
+        if table_format in KEYED_FORMATS:
             numbers = range(len(self.text_columns))
         elif self.has_header:
             header = next(rows, None)
@@ -163,9 +158,7 @@ def _number(column: str, header: Row | None) -> int:
         return int(column)
     if header is None:
         raise UserError(f"column {column!r}: without a header, give its number, counted from 0")
-    if column not in header.cells:
-        raise UserError(f"{header.where}: no column {column!r}; the columns are {listed(header.cells)}")
-    return header.cells.index(column)
+    return column_number(column, header)
 
 
 def _texts(row: Row, numbers: Sequence[int]) -> list[str]:

@@ -28,7 +28,7 @@ def test_tsv_splits_at_tabs_and_newlines_alone(tmp_path):
 def test_a_byte_order_mark_is_taken_off_the_first_line_alone(tmp_path):
     assert cells_of(tables.read_tsv, tmp_path / "t.tsv", "\ufeffa\n\ufeffb\n") == [["a"], ["\ufeffb"]]
     assert cells_of(tables.read_csv, tmp_path / "t.csv", '\ufeff"a",b\n') == [["a", "b"]]
-    assert cells_of(tables.read_jsonl, tmp_path / "t.jsonl", '\ufeff{"t": "a"}\n', text_keys=["t"]) == [["a"]]
+    assert cells_of(tables.read_jsonl, tmp_path / "t.jsonl", '\ufeff{"t": "a"}\n', keys=tables.Keys(["t"])) == [["a"]]
 
 
 def test_csv_honours_quotes_and_counts_lines(tmp_path):
@@ -50,7 +50,7 @@ def test_csv_with_a_misplaced_quote_is_refused_where_its_row_begins(tmp_path, ba
 
 
 def read_labelled(path):
-    return tables.read_jsonl(path, text_keys=["a", "b"], label_key="l", label_delimiter="|")
+    return tables.read_jsonl(path, tables.Keys(["a", "b"], "l", "|"))
 
 
 def test_jsonl_gives_texts_then_label(tmp_path):
@@ -87,7 +87,7 @@ def test_jsonl_says_what_is_wrong_with_a_row_and_reads_on(tmp_path, line, mistak
 
 
 def test_jsonl_takes_no_list_where_an_example_has_one_label(tmp_path):
-    (row,) = rows_of(tables.read_jsonl, tmp_path / "t", '{"a": "A", "l": ["x"]}', text_keys=["a"], label_key="l")
+    (row,) = rows_of(tables.read_jsonl, tmp_path / "t", '{"a": "A", "l": ["x"]}', keys=tables.Keys(["a"], "l"))
     assert row.mistake.startswith("the label is ['x']")
 
 
@@ -126,7 +126,7 @@ def test_review_folders_must_hold_both_classes(tmp_path):
 def test_blank_rows_go_at_the_end_alone(tmp_path):
     rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "\na\n\n\nb\n\r\n\n")
     assert [row.cells for row in tables.without_blank_end(rows)] == [[], ["a"], [], [], ["b"]]
-    rows = rows_of(tables.read_jsonl, tmp_path / "t.jsonl", '\n{"t": 1}\n\n', text_keys=["t"])
+    rows = rows_of(tables.read_jsonl, tmp_path / "t.jsonl", '\n{"t": 1}\n\n', keys=tables.Keys(["t"]))
     assert [row.number for row in tables.without_blank_end(rows)] == [0, 1]
 
 

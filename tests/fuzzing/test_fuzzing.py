@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from official_bert.commands import all_commands
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.corpus_files import CorpusReader, corpus_parts
-from official_bert.data.tables import read_csv, read_jsonl, read_nsmc, read_tsv
+from official_bert.data.tables import Keys, read_csv, read_jsonl, read_nsmc, read_tsv
 from official_bert.options.binding import define_flags, from_flags, parse_flags, to_arguments
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.answers import final_text
@@ -156,7 +156,7 @@ READERS = {
     "config": lambda path: BertConfig.from_json_file(path),
     "tsv": lambda path: list(read_tsv(path)),
     "csv": lambda path: list(read_csv(path)),
-    "jsonl": lambda path: list(read_jsonl(path, text_keys=["a"], label_key="good", label_delimiter=",")),
+    "jsonl": lambda path: list(read_jsonl(path, Keys(["a"], "good", ","))),
     "nsmc": lambda path: list(read_nsmc(path)),
     "corpus": lambda path: [
         list(CorpusReader(part)) for part in corpus_parts([path], file_format="auto", text_field="text")

@@ -4,17 +4,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from official_bert.data.parquet import open_parquet, read_parquet
-from official_bert.data.tables import read_csv, read_jsonl, read_tsv
-from official_bert.support.compression import is_compressed, text_ending
+from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
 from official_bert.support.errors import UserError, listed
 from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, Column, Split
 
 CUSTOM = "custom"  # the name of a data set of the user's own
-# By the ending of the file's name: tables whose columns have numbers, and those whose columns have names alone.
-_TABLES_WITH_NUMBERS = {".tsv": read_tsv, ".txt": read_tsv, ".csv": read_csv}
-_TABLES_WITH_KEYS = {".jsonl": read_jsonl, ".json": read_jsonl, ".parquet": read_parquet}
 # Those of a custom data set; with two classes also F1.
 CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
     "single_label": ("accuracy",),
@@ -94,55 +89,32 @@ def custom_dataset(
     return dataset
 
 
-def check_custom_file(path: str, text_columns: Sequence[str], label_column: str | None) -> None:
-    """Checks what can be told about a file of a custom data set before its rows are read.
-
-    Raises:
-      UserError: the file cannot be read or, if it is Parquet, lacks a column; or an optional package is missing.
-    """
-    if is_compressed(path) or text_ending(path) != ".parquet":
-        return
-    with open_parquet(path) as table:
-        table.check_columns(text_columns, *([] if label_column is None else [label_column]))
-
-
 def _custom_split(
     path: str, text_columns: list[Column], label_column: Column | None, label_delimiter: str | None, has_header: bool
 ) -> Split:
-    extension = text_ending(path)
-    if extension not in (*_TABLES_WITH_NUMBERS, *_TABLES_WITH_KEYS):
-        raise UserError(
-            f"{path}: the file name must end in one of {', '.join([*_TABLES_WITH_NUMBERS, *_TABLES_WITH_KEYS])}"
-        )
+    table_format = format_of(path)
+    if table_format is None:
+        raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
     # A column that is read as something else is not kept as well.
     id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
-    if extension in _TABLES_WITH_NUMBERS:
-        numbers = [_column(column, has_header) for column in text_columns]
-        label = None if label_column is None else _column(label_column, has_header)
-        most_columns = len(numbers) if has_header else None  # the header's width takes its place
-        read = _TABLES_WITH_NUMBERS[extension]
-        return Split(
-            (path,),
-            *numbers,
-            label=label,
-            read=read,
-            has_header=has_header,
-            is_header_counted=False,
-            id_column=id_column if has_header else None,
-            most_columns=most_columns,
-        )
-    keys = [str(column) for column in text_columns]
     label_key = None if label_column is None else str(label_column)
-    read = functools.partial(
-        _TABLES_WITH_KEYS[extension],
-        text_keys=keys,
-        label_key=label_key,
-        label_delimiter=label_delimiter,
-        id_key=id_column,
+    keys = Keys([str(column) for column in text_columns], label_key, label_delimiter, id_column)
+    read = functools.partial(read_table, table_format=table_format, keys=keys)
+    if table_format in KEYED_FORMATS:
+        label = None if label_key is None else len(keys.texts)
+        last = None if id_column is None else len(keys.required)
+        return Split((path,), *range(len(keys.texts)), label=label, read=read, has_header=False, id_column=last)
+    numbers = [_column(column, has_header) for column in text_columns]
+    return Split(
+        (path,),
+        *numbers,
+        label=None if label_column is None else _column(label_column, has_header),
+        read=read,
+        has_header=has_header,
+        is_header_counted=False,
+        id_column=id_column if has_header else None,
+        most_columns=len(numbers) if has_header else None,  # the header's width takes its place
     )
-    label = None if label_key is None else len(keys)
-    last = None if id_column is None else len(keys) + (label is not None)
-    return Split((path,), *range(len(keys)), label=label, read=read, has_header=False, id_column=last)
 
 
 def _column(column: Column, has_header: bool) -> Column:

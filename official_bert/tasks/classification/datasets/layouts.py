@@ -3,12 +3,12 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert.data.tables import Row, read_tsv, without_blank_end
+from official_bert.data.tables import Row, column_number, read_tsv, separator_hint, without_blank_end
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
 
@@ -115,11 +115,11 @@ class Split:
         numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
-                column = self._number_of(column, header)
+                column = column_number(column, header)
             elif self.most_columns and column >= len(header.cells):
                 raise UserError(
                     f"{header.where}: no column {column}, counted from 0; the columns are {listed(header.cells)}"
-                    + _separator_hint(header.cells)
+                    + separator_hint(header.cells)
                 )
             numbers[field] = column
         if isinstance(self.id_column, str):
@@ -127,17 +127,6 @@ class Split:
             found = [number for number, name in enumerate(header.cells) if name == self.id_column]
             numbers["id_column"] = found[0] if len(found) == 1 and found[0] not in others else None
         return dataclasses.replace(self, **numbers)
-
-    @staticmethod
-    def _number_of(name: str, header: Row) -> int:
-        """The number of a column that is given by name."""
-        count = header.cells.count(name)
-        if not count:
-            columns = listed(header.cells) + _separator_hint(header.cells)
-            raise UserError(f"{header.where}: no column {name!r}; the columns are {columns}")
-        if count > 1:
-            raise UserError(f"{header.where}: {count} columns are named {name!r}; rename all but one of them")
-        return header.cells.index(name)
 
     def _selected(self, rows: Iterable[Row], path: str) -> Iterator[Row]:
         num_short = 0
@@ -179,14 +168,6 @@ class Split:
 def split_suffix(split: str) -> str:
     """Suffix of the names of files and scores of a second split: "_mismatched" of MNLI, otherwise ""."""
     return "_mismatched" if split.endswith("_mismatched") else ""
-
-
-def _separator_hint(columns: Sequence[str]) -> str:
-    """Return the complaint about a header whose columns are separated by another character."""
-    for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
-        if len(columns) == 1 and separator in columns[0]:
-            return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
-    return ""
 
 
 def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:

@@ -47,7 +47,7 @@ def print_parameters() -> None:
     print(f"  {'':<8}{'BERT':>16}{'ALBERT':>16}{'ratio':>8}{'to train':>22}")
     for name in SHAPES:
         config = {"vocab_size": 30_000, "type_vocab_size": 2, **architecture(name)}
-        bert, albert = BertConfig(**config).num_parameters, BertConfig(**config, **SHARING).num_parameters
+        bert, albert = (BertConfig.from_dict(config | own).num_parameters for own in ({}, SHARING))
         memory = " / ".join(f"{BYTES_TO_TRAIN * number / 2**30:.1f}" for number in (bert, albert))
         print(f"  {name:<8}{bert:>16,}{albert:>16,}{bert / albert:>8.1f}{memory + ' GiB':>22}")
 
@@ -64,7 +64,7 @@ def measured(call: Callable[[], object], num_tokens: int) -> Callable[[], float]
 
 
 def pooling(sizes: dict[str, int], ids: tf.Tensor) -> Callable[[], object]:
-    encoder = BertEncoder(BertConfig(vocab_size=training_step.VOCABULARY, type_vocab_size=2, **sizes))
+    encoder = BertEncoder(BertConfig.from_dict({"vocab_size": training_step.VOCABULARY, "type_vocab_size": 2, **sizes}))
     pool = tf.function(encoder.pool)
     return lambda: pool(ids).numpy()
 

@@ -8,7 +8,7 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "official_bert"
 ROWS = (
-    ("support", "config", "options"),
+    ("support", "config", "families", "options"),
     ("tokenization", "metrics", "optimization", "visualization"),
     ("data", "modeling", "checkpoints"),
     ("training", "serving"),

@@ -1,14 +1,14 @@
-"""Tell the arrays of a BERT from those of an ALBERT, by their names."""
+"""Tells the arrays of one encoder family from those of another, by the names of the layers."""
 
 from collections.abc import Collection
 
+from official_bert.families.family import Family
+from official_bert.families.registry import all_families
 from official_bert.support.errors import UserError
-
-_OWN, _SHARED = "/encoder/layer_0/", "/encoder/transformer/group_0/"  # in the names of BERT's layers and of ALBERT's
 
 
 def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
-    """Raises if a BERT's variables are wanted of an ALBERT's checkpoint, or the other way round.
+    """Raises if the variables of one family are wanted of a checkpoint of another.
 
     Args:
       source: the checkpoint, for messages.
@@ -16,15 +16,17 @@ def check_kind(source: str, missing: Collection[str], there: Collection[str]) ->
       there: those that it has.
 
     Raises:
-      UserError: the names are of the two; the message says which config is needed.
+      UserError: the names are of two families; the message says which config is needed.
     """
-    if any(_SHARED in name for name in there) and any(_OWN in name for name in missing):
+    given, wanted = _family_of_names(there), _family_of_names(missing)
+    if given and wanted and given != wanted:
+        key = f" ({wanted.own_key})" if wanted.own_key else ""
         raise UserError(
-            f"{source} has ALBERT's shared layers, and the config is a BERT's; give the albert_config.json that "
+            f"{source} has {given.layers}, and the config is {wanted.title}'s{key}; give the {given.config_file} that "
             "belongs to the checkpoint"
         )
-    if any(_OWN in name for name in there) and any(_SHARED in name for name in missing):
-        raise UserError(
-            f"{source} has the layers of a BERT, each with weights of its own, and the config is an ALBERT's "
-            "(num_hidden_groups); give the bert_config.json that belongs to the checkpoint"
-        )
+
+
+def _family_of_names(names: Collection[str]) -> Family | None:
+    """The first family whose layers have such names; None if there is none."""
+    return next((family for family in all_families() if any(f"/{family.layer_scope}" in name for name in names)), None)

@@ -9,7 +9,6 @@ from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.state_file import find_checkpoint, hf_folder
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_config import read_hf_config
 
 
 def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:
@@ -39,8 +38,8 @@ class _HfReader(CheckpointReader):
 
     @functools.cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        bert_config = self._bert_config or read_hf_config(os.path.join(self.prefix, "config.json"))
-        return safetensors.from_hf(safetensors.read_folder(self.prefix), bert_config, self.prefix).arrays
+        config = self._bert_config or BertConfig.from_json_file(os.path.join(self.prefix, "config.json"))
+        return safetensors.from_hf(safetensors.read_folder(self.prefix, config), config, self.prefix).arrays
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

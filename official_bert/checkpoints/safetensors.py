@@ -1,4 +1,4 @@
-"""Hugging Face's weights of BERT and ALBERT: reads and writes their files, and converts their names and layout.
+"""Hugging Face's weights: reads and writes their files, and converts their names and layout, as the family says.
 
 `read_folder` -> `from_hf` -> `bundle.write_checkpoint` is one direction, `bundle.CheckpointReader` -> `to_hf` ->
 `write_file` the other.
@@ -16,10 +16,10 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import is_training_state
-from official_bert.checkpoints.hf_names import EMBEDDING_PROJECTION, Family, Rule, layer_numbers, sizes
 from official_bert.checkpoints.kinds import check_kind
 from official_bert.checkpoints.state_file import HF_WEIGHTS
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.hugging_face import HuggingFace, Rule
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
@@ -76,19 +76,15 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
     Raises:
       UserError: an array is unknown, missing or has another shape; the message names it.
     """
-    parts = Family.of(config).parts
+    theirs = config.family.hugging_face
+    parts, constants = theirs.parts, theirs.constants(config)
     weights = _renamed(
         arrays, {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()}, config, source
     )
-    if _has_identity(config):
-        for name, array in _identity(config).items():
-            if not np.array_equal(weights.arrays.pop(name), array):
-                raise UserError(
-                    f"{source}: embedding_hidden_mapping_in is not the identity, but embedding_size and hidden_size "
-                    f"are both {config.hidden_size}; an ALBERT of google-research/albert has no projection then, so "
-                    "the model cannot be converted"
-                )
-    if "pooler" not in weights.parts:
+    for name, array in constants.arrays.items():
+        if not np.array_equal(weights.arrays.pop(name), array):
+            raise UserError(f"{source}: {constants.otherwise}")
+    if "pooler" in parts and "pooler" not in weights.parts:
         initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED)
         kernel, bias = (rule.source for rule in parts["pooler"])
         weights.arrays[kernel] = np.array(initializer([config.hidden_size, config.hidden_size]))
@@ -121,19 +117,18 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     arrays = {name: array for name, array in arrays.items() if not is_training_state(name, arrays)}
     for name, array in arrays.items():
         _check_finite(array, name, source)
-    family = Family.of(config)
-    check_kind(source, [rule.source for rule in _rules_of_layers(family.parts["encoder"], config)], arrays)
-    if _has_identity(config):
-        arrays |= _identity(config)
-    renamed, parts = _renamed(arrays, family.parts, config, source)
+    theirs = config.family.hugging_face
+    check_kind(source, [rule.source for rule in _rules_of_layers(theirs.parts["encoder"], config)], arrays)
+    arrays |= theirs.constants(config).arrays
+    renamed, parts = _renamed(arrays, theirs.parts, config, source)
     heads = tuple(part for part in parts if part not in ("encoder", "pooler"))
-    if heads not in family.architectures:
+    if heads not in theirs.architectures:
         raise UserError(
             f"{source} has a {' and a '.join(heads)}; no class of transformers has this combination of heads"
         )
-    architecture = family.architectures[heads]
+    architecture = theirs.architectures[heads]
     if not heads:
-        renamed = {name.removeprefix(family.prefix): array for name, array in renamed.items()}
+        renamed = {name.removeprefix(theirs.prefix): array for name, array in renamed.items()}
     num_classes = len(arrays["output_bias"]) if "classifier" in heads else None
     return HfWeights(renamed, architecture, num_classes)
 
@@ -148,7 +143,7 @@ def _renamed(
             f"{source} holds {unknown[0]} ({len(unknown)} unknown arrays in all), which {_described(config)} does not "
             "have; does the model config belong to it?"
         )
-    known_sizes = sizes(config)
+    known_sizes = _sizes(config)
     weights = Weights({}, [])
     for part, part_rules in rules_of_parts.items():
         missing = [rule.source for rule in part_rules if rule.source not in arrays]
@@ -170,26 +165,25 @@ def _renamed(
 
 
 def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]:
-    layers = layer_numbers(config)
-    return [rule for pattern in patterns for rule in pattern.of_each_layer(layers)]
+    return [rule for pattern in patterns for rule in pattern.of_each_layer(config.layer_numbers)]
+
+
+def _sizes(config: BertConfig) -> dict[str, int]:
+    """The meanings of the letters of a shape; C, the number of classes, is what the first array that has it says."""
+    return {
+        "V": config.vocab_size,
+        "T": config.type_vocab_size,
+        "S": config.max_position_embeddings,
+        "E": config.embedding_width,
+        "D": config.hidden_size,
+        "I": config.intermediate_size,
+        "2": 2,
+    }
 
 
 def _described(config: BertConfig) -> str:
-    if not config.is_albert:
-        return f"a BERT with num_hidden_layers={config.num_hidden_layers}"
-    groups, inner = config.num_hidden_groups, config.inner_group_num
-    return f"an ALBERT with num_hidden_groups={groups} and inner_group_num={inner}"
-
-
-def _has_identity(config: BertConfig) -> bool:
-    """Return whether `transformers` projects embeddings as wide as the layers, which are not projected here."""
-    return config.is_albert and config.embedding_width == config.hidden_size
-
-
-def _identity(config: BertConfig) -> dict[str, np.ndarray]:
-    """The projection that changes nothing, by our names."""
-    kernel, bias = np.eye(config.hidden_size, dtype=np.float32), np.zeros(config.hidden_size, np.float32)
-    return {f"{EMBEDDING_PROJECTION}/kernel": kernel, f"{EMBEDDING_PROJECTION}/bias": bias}
+    keys = " and ".join(f"{key}={getattr(config, key)}" for key in config.family.layer_keys)
+    return f"{config.family.title} with {keys}"
 
 
 def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> bool:
@@ -198,30 +192,30 @@ def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> 
     )
 
 
-def read_folder(folder: str) -> dict[str, np.ndarray]:
+def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     """Reads the weights of a Hugging Face folder: one safetensors file or several with an index.
 
     Args:
       folder: the folder.
+      config: the architecture, whose family says what the tensors are called.
 
     Returns:
-      Name to float32 array, under the names of today's `BertForPreTraining` or `AlbertForPreTraining`: with `bert.` or
-        `albert.`, LayerNorm's `gamma` and
-      `beta` as `weight` and `bias`, each tied variable once, no buffers.
+      Name to float32 array, under the names of today's models with heads: with `bert.` or the like, LayerNorm's `gamma`
+        and `beta` as `weight` and `bias`, each tied variable once, no buffers.
 
     Raises:
       UserError: there are no such files, one is damaged or holds numbers that are not finite, or two tensors that must
         be equal differ.
     """
-    stored = [(path, name, array) for path in _weight_files(folder) for name, array in _read_file(path)]
-    family = Family.of_names(name for _, name, _ in stored)
+    theirs = config.family.hugging_face
     arrays: dict[str, np.ndarray] = {}
-    for path, stored_name, array in stored:
-        name = _todays_name(stored_name, family)
-        if name in arrays:
-            raise UserError(f"{path}: {stored_name} occurs twice, also in another file or under another name")
-        arrays[name] = array
-    for copy, original in family.tied.items():
+    for path in _weight_files(folder):
+        for stored_name, array in _read_file(path):
+            name = _todays_name(stored_name, theirs)
+            if name in arrays:
+                raise UserError(f"{path}: {stored_name} occurs twice, also in another file or under another name")
+            arrays[name] = array
+    for copy, original in theirs.tied.items():
         if copy in arrays:
             array = arrays.pop(copy)
             if not np.array_equal(arrays.setdefault(original, array), array):
@@ -285,11 +279,11 @@ def _check_finite(array: np.ndarray, name: str, source: str) -> None:
         raise UserError(f"{source}: {name} holds NaN or infinity; did the training diverge, or is the file damaged?")
 
 
-def _todays_name(name: str, family: Family) -> str:
+def _todays_name(name: str, theirs: HuggingFace) -> str:
     for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
         if name.endswith(old):
             name = name.removesuffix(old) + new
-    return f"{family.prefix}{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
+    return theirs.full_name(name)
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:

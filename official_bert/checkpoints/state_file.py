@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 from official_bert.checkpoints.names import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
+from official_bert.families.registry import all_families
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, listed
 
@@ -26,8 +27,6 @@ _OTHER_KINDS = {
     "tf_model.h5": "a Hugging Face model for Keras alone",
     "flax_model.msgpack": "a Hugging Face model for Flax alone",
 }
-# The architecture, as the archives of BERT and of ALBERT and Hugging Face's folders call it.
-_CONFIG_FILES = ("bert_config.json", "albert_config.json", "config.json")
 
 _NOT_DOWNLOADED = (
     "; models are not downloaded: give a local folder, of a released model, of a run or of Hugging Face (of a name of "
@@ -172,7 +171,8 @@ def folders_of(path: str) -> list[str]:
 
 def config_beside(path: str) -> str | None:
     """Path of the file with the architecture in one of `folders_of`; None if there is none."""
-    paths = (os.path.join(folder, name) for folder in folders_of(path) for name in _CONFIG_FILES)
+    names = dict.fromkeys((*(family.config_file for family in all_families()), "config.json"))  # the last: Hugging Face
+    paths = (os.path.join(folder, name) for folder in folders_of(path) for name in names)
     return next((path for path in paths if files.exists(path)), None)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_config import make_hf_config, read_hf_config
 from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
@@ -84,7 +83,7 @@ def check(config: HfConversionConfig) -> None:
         check_fits(read_tokenizer(config).vocabulary, BertConfig.from_json_file(config.bert_config_file), config)
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     else:
-        read_hf_config(os.path.join(config.hf_dir, "config.json"))
+        BertConfig.from_json_file(os.path.join(config.hf_dir, _HF_CONFIG_FILE))
 
 
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
@@ -112,13 +111,13 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
     hf_dir, output_dir = config.hf_dir, config.output_dir
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
-    bert_config = read_hf_config(hf_config_file)
+    bert_config = BertConfig.from_json_file(hf_config_file)
     check_memory(bert_config, hf_config_file, for_training=False)
     vocabulary = read_vocabulary_file(find_vocabulary(hf_dir))
     vocabulary.require(UNK, CLS, SEP)
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
-    weights = safetensors.from_hf(safetensors.read_folder(hf_dir), bert_config, hf_dir)
+    weights = safetensors.from_hf(safetensors.read_folder(hf_dir, bert_config), bert_config, hf_dir)
 
     names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
@@ -158,7 +157,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     contents = {
         vocabulary.file_name: vocabulary.file_content,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
-        _HF_CONFIG_FILE: _json(make_hf_config(bert_config, weights.architecture, weights.num_classes)),
+        _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes)),
     }
     paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
     writing.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from absl import logging
 
-from official_bert.config.hf_keys import from_hf, is_hf
+from official_bert.families import hugging_face
+from official_bert.families.family import Family
+from official_bert.families.registry import BERT, FAMILY_KEY, all_families, family_of_keys, load_family
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
@@ -23,47 +26,45 @@ USUAL_SIZES = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
-# Keys of the `albert_config.json` files of google-research/albert: what a missing one means there, where that differs
-# from BERT; and those that nothing computes with, with the one value that released files have.
-_ALBERT_DEFAULTS = {
-    "embedding_size": 128,
-    "hidden_size": 4096,
-    "num_attention_heads": 64,
-    "intermediate_size": 16384,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "type_vocab_size": 2,
-}
-_ALBERT_CONSTANTS = {
-    "down_scale_factor": 1,
-    "gap_size": 0,
-    "layers_to_keep": [],
-    "net_structure_type": 0,
-    "num_memory_blocks": 0,
-}
-ALBERT_KEYS = ("embedding_size", "num_hidden_groups", "inner_group_num")
-_LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
+LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
+MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
+# Keys that only training looks at, and those that nothing computes with.
+DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+_NOT_DECISIVE = (
+    *DROPOUT_KEYS,
+    "initializer_range",
+    "directionality",
+    "pooler_fc_size",
+    "pooler_num_attention_heads",
+    "pooler_num_fc_layers",
+    "pooler_size_per_head",
+    "pooler_type",
+)
 _MOST_SPARE_ROWS = 1024  # of the embeddings: the largest number to multiples of which sizes are rounded up
-_MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The shape of a BERT or ALBERT model.
+    """The shape of a BERT; that of another family is a subclass, in the family's module.
 
-    All but the last four are keys of the reference. `attention_direction` is what a position attends to,
+    All but the last field are keys of the reference. `attention_direction` is what a position attends to,
     "bidirectional" for all positions or "left_to_right" for itself and those before it (BERT paper, section 5.1). Left
     to right, `[CLS]` sees nothing, so the pooler reads the last real position.
 
-    With `num_hidden_groups` the model is an ALBERT: its layers are divided into so many groups, and those of a group
-    share their weights; each of the `num_hidden_layers` is itself `inner_group_num` layers in a row, and the embeddings
-    have a width of their own, `embedding_size`, from which they are projected to `hidden_size`.
+    Attributes:
+      family_name: the row of `families.registry` that it belongs to.
+      largest: the counts among the keys, and the largest number for each.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
-    Source: the reference's BertConfig; the second block holds keys of published files that nothing computes with. Of
-      ALBERT: Lan et al., 2020, section 3.1, and google-research/albert's AlbertConfig.
+    Source: the reference's BertConfig; the second block holds keys of published files that nothing computes with.
     """
+
+    family_name: ClassVar[str] = BERT
+    largest: ClassVar[Mapping[str, int]] = {
+        **dict.fromkeys(USUAL_SIZES, LARGEST_SIZE),
+        "num_hidden_layers": MOST_LAYERS,
+    }
 
     vocab_size: int
     hidden_size: int = 768
@@ -86,17 +87,12 @@ class BertConfig:
 
     attention_direction: str = BIDIRECTIONAL
 
-    embedding_size: int | None = None
-    num_hidden_groups: int | None = None
-    inner_group_num: int = 1
-
     def __post_init__(self):
-        for name in (*USUAL_SIZES, *(ALBERT_KEYS if self.is_albert else ())):
+        for name, largest in self.largest.items():
             value = getattr(self, name)
-            largest = _MOST_LAYERS if name in ("num_hidden_layers", "inner_group_num") else _LARGEST_SIZE
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
                 raise UserError(f"{name} is {_shown(value)}; it must be a whole number from 1 to {largest}")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        for name in DROPOUT_KEYS:
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
                 raise UserError(f"{name} is {_shown(value)}; it must be a number of at least 0 and below 1")
@@ -115,59 +111,40 @@ class BertConfig:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
             )
-        self._check_groups()
-
-    def _check_groups(self) -> None:
-        if self.is_albert:
-            if self.num_hidden_layers % self.num_hidden_groups:
-                raise UserError(
-                    f"num_hidden_layers {self.num_hidden_layers} is not a multiple of num_hidden_groups "
-                    f"{self.num_hidden_groups}"
-                )
-        elif self.embedding_size is not None or self.inner_group_num != 1:
-            name = "inner_group_num" if self.embedding_size is None else "embedding_size"
-            raise UserError(f"{name} is a key of ALBERT, which needs num_hidden_groups, too; a BERT has neither")
 
     @classmethod
-    def from_dict(cls, values: dict) -> "BertConfig":
-        """Builds a config from the keys of a `bert_config.json` or `albert_config.json`.
+    def from_dict(cls, values: Mapping[str, Any]) -> "BertConfig":
+        """Builds a config from the keys of a `bert_config.json`, or of another family's file; they tell the family.
 
         Raises:
           UserError: a key is unknown or `vocab_size` is missing, beside the checks of the class.
         """
-        if "num_hidden_groups" in values:
-            values = _ALBERT_DEFAULTS | _without_constants(values)
-        known = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise UserError(f"unknown key {unknown[0]!r} ({len(unknown)} in all); known keys: {', '.join(known)}")
-        if "vocab_size" not in values:
-            raise UserError("the key 'vocab_size' is missing")
-        activation = values.get("hidden_act", "gelu")
-        if activation is None or isinstance(activation, str):
-            activation = (activation or "linear").lower()  # null and "" mean linear, as in the reference
-        return cls(**{**values, "hidden_act": activation})
+        family = family_of_keys(values)
+        return _made(family, {name: value for name, value in values.items() if name != FAMILY_KEY})
 
     @classmethod
     def from_json_file(cls, path: str, *, attention_direction: str | None = None) -> "BertConfig":
         """Reads a `bert_config.json`.
 
         Args:
-          path: the file; an `albert_config.json` or the `config.json` of a Hugging Face folder is read as well.
+          path: the file; that of another family or the `config.json` of a Hugging Face folder is read as well.
           attention_direction: what takes the place of the file's, if given.
 
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
         """
         values = text_files.read_json(path, "model config")
-        is_theirs = is_hf(values, path)
+        is_theirs = hugging_face.is_config(values, path)
         try:
-            if is_theirs:
-                values = from_hf(values, [field.name for field in dataclasses.fields(cls)])
-            config = cls.from_dict(values)
+            config = _of_hugging_face(values) if is_theirs else cls.from_dict(values)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         return dataclasses.replace(config, attention_direction=attention_direction or config.attention_direction)
+
+    @property
+    def family(self) -> Family:
+        """The family of models with such a config."""
+        return load_family(self.family_name)
 
     @property
     def num_parameters(self) -> int:
@@ -181,24 +158,24 @@ class BertConfig:
         return (rows + 2) * embedding_width + projection + self.num_distinct_layers * layer + dense
 
     @property
-    def is_albert(self) -> bool:
-        """True if layers share their weights, as in ALBERT."""
-        return self.num_hidden_groups is not None
-
-    @property
     def embedding_width(self) -> int:
-        """The width of the embeddings, which is that of the layers but for ALBERT."""
-        return self.hidden_size if self.embedding_size is None else self.embedding_size
+        """The width of the embeddings, which is that of the layers but in families that project them."""
+        return self.hidden_size
 
     @property
     def num_layers(self) -> int:
-        """The number of layers that are computed one after the other, L; of ALBERT, those within the groups count."""
-        return self.num_hidden_layers * self.inner_group_num
+        """The number of layers that are computed one after the other, L."""
+        return self.num_hidden_layers
 
     @property
     def num_distinct_layers(self) -> int:
         """The number of layers with weights of their own."""
-        return self.num_hidden_groups * self.inner_group_num if self.is_albert else self.num_hidden_layers
+        return self.num_hidden_layers
+
+    @property
+    def layer_numbers(self) -> list[tuple[int, ...]]:
+        """The numbers in the names of the layers with weights of their own."""
+        return [(layer,) for layer in range(self.num_hidden_layers)]
 
     @property
     def is_left_to_right(self) -> bool:
@@ -210,13 +187,37 @@ class BertConfig:
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if not self.is_left_to_right:
             del values["attention_direction"]
-        if not self.is_albert:
-            del values["inner_group_num"]
+        if self.family_name != BERT and self.family.own_key is None:
+            values[FAMILY_KEY] = self.family_name
         return values
+
+    def decisive_values(self) -> dict[str, Any]:
+        """The keys that decide what the weights compute, the family included, and their values."""
+        values = {FAMILY_KEY: self.family_name, **dataclasses.asdict(self)}
+        return {name: value for name, value in values.items() if name not in _NOT_DECISIVE}
 
     def to_json_string(self) -> str:
         """The text of `bert_config.json`."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def to_hugging_face(self, architecture: str, num_classes: int | None) -> dict[str, Any]:
+        """Makes the content of a `config.json`.
+
+        Args:
+          architecture: the class in `transformers` that the weights belong to.
+          num_classes: classes of a classifier, None if there is none.
+
+        Raises:
+          UserError: the classes of `transformers` cannot compute it.
+        """
+        values = {name: value for name, value in self.to_dict().items() if name != FAMILY_KEY}
+        made = {"architectures": [architecture], hugging_face.MODEL_TYPE: self.family_name}
+        made |= self.family.hugging_face.their_keys(values)
+        if num_classes is not None:
+            labels = [f"LABEL_{index}" for index in range(num_classes)]
+            made["id2label"] = {str(index): label for index, label in enumerate(labels)}
+            made["label2id"] = {label: index for index, label in enumerate(labels)}
+        return made
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:
         """Raises unless the position table is long enough.
@@ -250,12 +251,12 @@ class BertConfig:
         """Raises if layers cannot be taken out of the model.
 
         Raises:
-          UserError: the model is an ALBERT; the message says what to do instead.
+          UserError: they share their weights, as in ALBERT; the message says what to do instead.
         """
-        if self.is_albert:
+        if self.family.shares_layers:
             raise UserError(
-                f"{config_file} is of an ALBERT, whose layers share their weights; for another number of layers change "
-                "num_hidden_layers there, and use the same checkpoint"
+                f"{config_file} is of {self.family.title}, whose layers share their weights; for another number of "
+                "layers change num_hidden_layers there, and use the same checkpoint"
             )
 
     def check_head(self, layer: int, head: int, config_file: str) -> None:
@@ -302,12 +303,39 @@ class BertConfig:
             logging.warning("%s; is this the vocabulary of the checkpoint?", sizes)
 
 
-def _without_constants(values: dict) -> dict:
-    """The keys of an `albert_config.json` without those that have one value in all released files."""
-    for name, constant in _ALBERT_CONSTANTS.items():
+def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
+    """Builds the config of a family from the keys of its files."""
+    for name, constant in family.constant_keys.items():
         if values.get(name, constant) != constant:
             raise UserError(f"{name} is {_shown(values[name])}; only {constant!r} is supported")
-    return {name: value for name, value in values.items() if name not in _ALBERT_CONSTANTS}
+    known = _keys(family)
+    unknown = sorted(set(values) - set(known) - set(family.constant_keys))
+    if unknown:
+        for other in all_families():
+            if other.own_key and unknown[0] in _keys(other):
+                raise UserError(
+                    f"{unknown[0]} is a key of {other.title}, which needs {other.own_key}, too; {family.title} has "
+                    "neither"
+                )
+        raise UserError(f"unknown key {unknown[0]!r} ({len(unknown)} in all); known keys: {', '.join(known)}")
+    if "vocab_size" not in values:
+        raise UserError("the key 'vocab_size' is missing")
+    values = {name: value for name, value in values.items() if name in known}
+    activation = values.get("hidden_act", "gelu")
+    if activation is None or isinstance(activation, str):
+        activation = (activation or "linear").lower()  # null and "" mean linear, as in the reference
+    return family.config_class(**{**values, "hidden_act": activation})
+
+
+def _of_hugging_face(values: Mapping[str, Any]) -> BertConfig:
+    """Builds the config that a `config.json` describes; early ones name no family."""
+    name = values.get(hugging_face.MODEL_TYPE)
+    family = family_of_keys(values) if name is None else load_family(name)
+    return _made(family, family.hugging_face.our_keys(values, _keys(family)))
+
+
+def _keys(family: Family) -> list[str]:
+    return [field.name for field in dataclasses.fields(family.config_class)]
 
 
 def _no_such(name: str, index: int, count: int, config_file: str) -> str:

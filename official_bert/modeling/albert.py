@@ -1,12 +1,12 @@
 """ALBERT: transformer layers that share their weights, and the projection of narrower embeddings.
 
-Its variables have the names of google-research/albert's checkpoints; the rest is BERT's. `BertEncoder` makes these for
-a config with `num_hidden_groups`.
+Its variables have the names of google-research/albert's checkpoints; the rest is BERT's. `families/albert.py` names
+`SharedStack`, which `BertEncoder` then makes.
 """
 
 import keras
 
-from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.blocks import dense
 from official_bert.modeling.transformer import TransformerLayer, TransformerStack
 
@@ -45,7 +45,7 @@ class SharedStack(TransformerStack):
     Source: ALBERT paper, section 3.1; google-research/albert for the inner layers.
     """
 
-    def __init__(self, config: BertConfig, *, name: str = "encoder", **kwargs):
+    def __init__(self, config: AlbertConfig, *, name: str = "encoder", **kwargs):
         """Creates the layers; for `**kwargs` see `TransformerStack`."""
         super().__init__(config, name=name, **kwargs)
         self.embedding_hidden_mapping_in = None

@@ -20,13 +20,13 @@ What is notable about the model:
 - Softmax, normalization and logits are float32 under every dtype policy.
 """
 
+import importlib
 from typing import Any
 
 import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.albert import SharedStack
 from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.model import TokenModel, complete_inputs, refuse_within_sequential, symbolic_inputs
@@ -46,9 +46,15 @@ def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "Bert
     return BertEncoder(config, **vars(options))
 
 
+def _own_parts(config: BertConfig) -> dict[str, type]:
+    """The classes that the config's family has instead of BERT's."""
+    paths = {part: path.rpartition(".") for part, path in config.family.parts.items()}
+    return {part: getattr(importlib.import_module(module), name) for part, (module, _, name) in paths.items()}
+
+
 @keras.saving.register_keras_serializable(package="official_bert")
 class BertEncoder(Configured, TokenModel):
-    """Embeddings, transformer layers and pooler; those of ALBERT, too, where the config is one of it.
+    """Embeddings, transformer layers and pooler; those of another family where the config is one of it.
 
     Example:
       >>> encoder = BertEncoder(BertConfig.from_json_file("bert_config.json"))
@@ -83,10 +89,12 @@ class BertEncoder(Configured, TokenModel):
         """
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
-        self.embeddings = Embeddings(config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy)
-        stack = SharedStack if config.is_albert else TransformerStack
-        self.transformer = stack(config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
-        self.pooler = Pooler(config, dtype=self.dtype_policy)
+        parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler} | _own_parts(config)
+        self.embeddings = parts["embeddings"](
+            config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy
+        )
+        self.transformer = parts["stack"](config, recompute_layers=recompute_layers, dtype=self.dtype_policy)
+        self.pooler = parts["pooler"](config, dtype=self.dtype_policy)
         self.build_for_any_length()
         self.trainable = trainable  # only when the parts are there does it reach them
 

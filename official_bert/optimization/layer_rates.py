@@ -3,8 +3,9 @@
 import re
 from collections.abc import Sequence
 
+from official_bert.families.registry import all_families
+
 _EMBEDDINGS = re.compile(r"(^|/)embeddings/")
-_SHARED_LAYER = re.compile(r"(^|/)encoder/transformer/group_")
 _LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")
 
 
@@ -32,11 +33,12 @@ def rate_multipliers(paths: Sequence[str], decay: float) -> list[float]:
         raise ValueError(f"layer_wise_lr_decay={decay}: must be above 0 and at most 1")
     if decay == 1:
         return [1.0] * len(paths)
-    if any(_SHARED_LAYER.search(path) for path in paths):
-        raise ValueError(
-            f"layer_wise_lr_decay={decay}: the layers of an ALBERT share their weights, so that none can have a "
-            "learning rate of its own; leave it out"
-        )
+    for family in all_families():
+        if family.shares_layers and any(family.layer_scope in path for path in paths):
+            raise ValueError(
+                f"layer_wise_lr_decay={decay}: the layers of {family.title} share their weights, so that none can have "
+                "a learning rate of its own; leave it out"
+            )
     layers = [int(match[2]) if (match := _LAYER.search(path)) else None for path in paths]
     num_layers = max((layer + 1 for layer in layers if layer is not None), default=0)
     if not num_layers:

@@ -17,8 +17,8 @@ from absl import logging
 
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
-from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_keys import is_hf
+from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
+from official_bert.families.hugging_face import is_config
 from official_bert.options.finetuning import FinetuningOptions, LabellingOptions
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
@@ -35,23 +35,6 @@ BERT_CONFIG_FILE, VOCAB_FILE = "bert_config.json", Vocabulary.file_name
 MODEL_FILES = {"bert_config_file": BERT_CONFIG_FILE, "vocab_file": VOCAB_FILE, "spm_model_file": SPM_MODEL_FILE}
 
 _UNUSED = "[unused"  # begins the tokens of released vocabularies that no text has
-
-# Keys of a model config that decide what its weights compute, and those that only training looks at.
-_DECISIVE_KEYS = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "attention_direction",
-    "embedding_size",
-    "num_hidden_groups",
-    "inner_group_num",
-)
-_DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 class RunConfig(NamedTuple):
@@ -178,7 +161,7 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
       flags: where the files are.
     """
     contents = {name: _content(source) for name, source in _sources(flags).items()}
-    is_hf_file = is_hf(text_files.read_json(flags.bert_config_file, "model config"), flags.bert_config_file)
+    is_hf_file = is_config(text_files.read_json(flags.bert_config_file, "model config"), flags.bert_config_file)
     if is_hf_file or BertConfig.from_json_file(flags.bert_config_file) != bert_config:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
@@ -286,17 +269,19 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
     if not run or not copy:
         return
     trained = BertConfig.from_json_file(copy)
-    for names in (_DECISIVE_KEYS, _DROPOUT_KEYS):
-        changes = [(name, getattr(config, name), getattr(trained, name)) for name in names]
-        changes = [(name, new, old) for name, new, old in changes if new != old]
-        if not changes:
-            continue
-        here = ", ".join(f"{name} is {new!r}" for name, new, _ in changes)
-        there = ", ".join(f"{name} {old!r}" for name, _, old in changes)
-        message = f"{here}, but the checkpoints in {folder} were trained with {there}"
-        if names == _DECISIVE_KEYS:
-            raise UserError(f"{message}; use {copy}")
-        logging.warning("%s", message)
+    if decisive := _differences(config.decisive_values(), trained.decisive_values(), folder):
+        raise UserError(f"{decisive}; use {copy}")
+    here, there = ({name: getattr(of, name) for name in DROPOUT_KEYS} for of in (config, trained))
+    if in_training := _differences(here, there, folder):
+        logging.warning("%s", in_training)
+
+
+def _differences(config: Mapping[str, Any], trained: Mapping[str, Any], folder: str) -> str:
+    """The keys of a model config that are not as those of a folder, in words; empty if there are none."""
+    names = [name for name in config | trained if config.get(name) != trained.get(name)]
+    here = ", ".join(f"{name} is {config.get(name)!r}" for name in names)
+    there = ", ".join(f"{name} {trained.get(name)!r}" for name in names)
+    return f"{here}, but the checkpoints in {folder} were trained with {there}" if names else ""
 
 
 def _content(path: str) -> bytes:

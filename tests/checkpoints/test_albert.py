@@ -13,7 +13,7 @@ from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf, w
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_config import read_hf_config
+from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
@@ -24,17 +24,17 @@ PLAIN = BertConfig(
     vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
     max_position_embeddings=9, type_vocab_size=2,
 )  # fmt: skip
-ALBERT = dataclasses.replace(PLAIN, embedding_size=4, num_hidden_groups=1)
+ALBERT = AlbertConfig(**{**PLAIN.to_dict(), "embedding_size": 4})
 
 
 @pytest.fixture
 def config():
-    return read_hf_config(str(FOLDER / "config.json"))
+    return BertConfig.from_json_file(str(FOLDER / "config.json"))
 
 
 @pytest.fixture
-def arrays():
-    return read_folder(str(FOLDER))
+def arrays(config):
+    return read_folder(str(FOLDER), config)
 
 
 def golden_batch():
@@ -91,7 +91,7 @@ def test_each_combination_of_heads_has_its_class(config, arrays, left_out, heads
     assert weights.architecture == architecture
     assert (architecture == "AlbertModel") == ("embeddings.word_embeddings.weight" in weights.arrays)
     write_file(str(tmp_path / "model.safetensors"), weights.arrays)
-    again = read_folder(str(tmp_path))
+    again = read_folder(str(tmp_path), config)
     assert sorted(again) == sorted(arrays)
 
 
@@ -102,14 +102,14 @@ def test_a_head_that_transformers_does_not_have_alone_is_refused(config, arrays)
         to_hf(ours, config, "checkpoint")
 
 
-def test_the_output_weights_are_the_word_embeddings(arrays, tmp_path):
+def test_the_output_weights_are_the_word_embeddings(config, arrays, tmp_path):
     words = arrays["albert.embeddings.word_embeddings.weight"]
     copies = {"predictions.decoder.weight": words, "predictions.decoder.bias": arrays["predictions.bias"]}
     write_file(str(tmp_path / "model.safetensors"), arrays | copies)
-    assert sorted(read_folder(str(tmp_path))) == sorted(arrays)
+    assert sorted(read_folder(str(tmp_path), config)) == sorted(arrays)
     write_file(str(tmp_path / "model.safetensors"), arrays | {"predictions.decoder.weight": words + 1})
     with pytest.raises(UserError, match="predictions.decoder.weight differs from albert.embeddings.word_embeddings"):
-        read_folder(str(tmp_path))
+        read_folder(str(tmp_path), config)
 
 
 def test_a_projection_between_equal_widths_must_change_nothing():
@@ -171,7 +171,7 @@ def test_a_released_folder_has_another_name_for_its_config(tmp_path):
     np.testing.assert_array_equal(loaded.word_embeddings, encoder.word_embeddings)
 
 
-def test_the_tool_converts_in_both_directions(tmp_path, arrays):
+def test_the_tool_converts_in_both_directions(tmp_path, config, arrays):
     theirs, ours, back = tmp_path / "theirs", tmp_path / "ours", tmp_path / "back"
     shutil.copytree(FOLDER, theirs)
     size = json.loads((theirs / "config.json").read_text())["vocab_size"]
@@ -184,7 +184,7 @@ def test_the_tool_converts_in_both_directions(tmp_path, arrays):
     files = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt", "init_checkpoint": "bert_model.ckpt"}
     paths = {name: str(ours / path) for name, path in files.items()}
     convert_hf_checkpoint.run(HfConversionConfig(to_hf=True, **paths, output_dir=str(back)))
-    again = read_folder(str(back))
+    again = read_folder(str(back), config)
     assert all(np.array_equal(again[name], array) for name, array in arrays.items())
     written = json.loads((back / "config.json").read_text())
     assert (written["model_type"], written["architectures"]) == ("albert", ["AlbertForPreTraining"])

@@ -13,7 +13,6 @@ import tensorflow as tf
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_config import make_hf_config
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -79,7 +78,7 @@ def test_a_folder_of_hugging_face(released, tmp_path):
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, config, "golden")
     folder = tmp_path / "hf"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(make_hf_config(config, weights.architecture, None)))
+    (folder / "config.json").write_text(json.dumps(config.to_hugging_face(weights.architecture, None)))
     safetensors.write_file(str(folder / "model.safetensors"), weights.arrays)
     for path in (folder, folder / "model.safetensors"):
         np.testing.assert_allclose(*activations(BertEncoder.from_checkpoint(path)), atol=1e-5)

@@ -79,7 +79,7 @@ def read(tmp_path):
 
     def write_and_read(arrays):
         safetensors.numpy.save_file(arrays, str(tmp_path / "model.safetensors"))
-        return read_folder(str(tmp_path))
+        return read_folder(str(tmp_path), CONFIG)
 
     return write_and_read
 
@@ -309,10 +309,10 @@ class TestFiles:
             safetensors.numpy.save_file({name: arrays[name] for name in held}, str(tmp_path / file))
         index = {"weight_map": {name: file for file, held in shards.items() for name in held}}
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-        assert_equal_arrays(read_folder(str(tmp_path)), arrays)
+        assert_equal_arrays(read_folder(str(tmp_path), CONFIG), arrays)
         safetensors.numpy.save_file(arrays, str(tmp_path / "model-00002-of-00002.safetensors"))
         with pytest.raises(UserError, match=r"00002-of-00002\.safetensors: .* occurs twice, also in another file or"):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize(
         ("weight_map", "message"),
@@ -331,12 +331,12 @@ class TestFiles:
     def test_an_index_names_files_of_its_folder(self, tmp_path, weight_map, message):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
         with pytest.raises(UserError, match=rf"model\.safetensors\.index\.json:? {message}"):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
 
     def test_a_shard_that_is_missing_is_named(self, tmp_path):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "b.safetensors"}}))
         with pytest.raises(UserError, match=r"cannot read .*b\.safetensors: No such file"):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
     def test_numbers_that_are_not_finite_are_refused(self, arrays, read, value):
@@ -357,12 +357,12 @@ class TestFiles:
 
     def test_a_pickle_is_not_read(self, tmp_path):
         with pytest.raises(UserError, match=r"has no model\.safetensors"):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
         (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
         with pytest.raises(
             UserError, match=r"only as pytorch_model\.bin, a pickle; .* To convert it to model\.safetensors"
         ):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize("length", [0, 5, 100, -1])
     def test_a_file_cut_off_anywhere_is_refused(self, arrays, read, tmp_path, length):
@@ -370,7 +370,7 @@ class TestFiles:
         path = tmp_path / "model.safetensors"
         path.write_bytes(path.read_bytes()[:length])
         with pytest.raises(UserError, match=r"model\.safetensors is damaged, truncated or not a safetensors file"):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize(
         ("header", "reason"),
@@ -388,7 +388,7 @@ class TestFiles:
         with pytest.raises(
             UserError, match=rf"model\.safetensors is damaged, truncated or not a safetensors .*{reason}"
         ):
-            read_folder(str(tmp_path))
+            read_folder(str(tmp_path), CONFIG)
 
     def test_views_are_written_as_they_look(self, tmp_path):
         array = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -1,6 +1,5 @@
 """`--spm_model_file` in the scripts: from records to exports, with a tiny ALBERT."""
 
-import dataclasses
 import json
 import os
 import random
@@ -22,6 +21,7 @@ from official_bert.commands import (
 )
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.classification.options import ClassifierConfig
@@ -42,10 +42,9 @@ SENTENCES = ("The Smith of fernhill has 2,000, irons.", "Agnes é saw 3, lantern
 def albert(model_dir, tmp_path_factory):
     """The flags of a new model."""
     folder = tmp_path_factory.mktemp("albert")
-    golden = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
-    config = dataclasses.replace(
-        golden, vocab_size=VOCAB_SIZE, embedding_size=8, num_hidden_layers=2, num_hidden_groups=1, inner_group_num=2
-    )
+    golden = BertConfig.from_json_file(str(model_dir / "bert_config.json")).to_dict()
+    sizes = {"vocab_size": VOCAB_SIZE, "embedding_size": 8, "num_hidden_layers": 2, "inner_group_num": 2}
+    config = AlbertConfig(**{**golden, **sizes})
     prefix = BertEncoder(config).save_checkpoint(folder / "model.ckpt-best")
     shutil.move(folder / "bert_config.json", folder / "albert_config.json")
     return {

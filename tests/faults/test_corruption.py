@@ -19,7 +19,6 @@ from official_bert.checkpoints.safetensors import from_hf, read_folder
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.hf_config import read_hf_config
 from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records
@@ -89,8 +88,8 @@ def read_records(folder):
 
 
 def read_hf(folder):
-    config = read_hf_config(str(folder / "config.json"))
-    return from_hf(read_folder(str(folder)), config, str(folder)).arrays
+    config = BertConfig.from_json_file(str(folder / "config.json"))
+    return from_hf(read_folder(str(folder), config), config, str(folder)).arrays
 
 
 def ask(folder):

@@ -1,6 +1,5 @@
 """What Keras's contract asks of every public layer and model of `official_bert.modeling`; runs on any backend."""
 
-import dataclasses
 import inspect
 import json
 import pathlib
@@ -11,6 +10,7 @@ import keras
 import numpy as np
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.albert import SharedLayer, SharedStack
 from official_bert.modeling.blocks import LayerNorm, ResidualOutput
 from official_bert.modeling.classifier import ClassificationModel
@@ -38,7 +38,7 @@ CONFIG = BertConfig(
     max_position_embeddings=9,
     type_vocab_size=2,
 )
-ALBERT = dataclasses.replace(CONFIG, embedding_size=5, num_hidden_groups=2, inner_group_num=2)
+ALBERT = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 5, "num_hidden_groups": 2, "inner_group_num": 2})
 MIXED_POLICIES = ("mixed_bfloat16", "mixed_float16")
 NOT_STORED = {"layout", "recompute_layers"}  # they change speed and memory alone
 UNTRAINED = "key/bias"  # it adds the same to all scores of a row, which softmax does not see

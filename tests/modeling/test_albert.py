@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.encoder import BertEncoder, create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
 from official_bert.modeling.pretraining import PretrainingModel
@@ -16,7 +17,7 @@ from official_bert.modeling.transformer import TransformerStack
 from official_bert.serving.export_stack import ExportStack
 
 V, E, D, I = 50, 8, 24, 48  # noqa: E741
-CONFIG = BertConfig(
+CONFIG = AlbertConfig(
     vocab_size=V, embedding_size=E, hidden_size=D, num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2,
     num_attention_heads=3, intermediate_size=I, max_position_embeddings=20, type_vocab_size=2,
 )  # fmt: skip

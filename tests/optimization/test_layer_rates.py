@@ -1,13 +1,12 @@
 """Rates that differ from layer to layer, in both optimizers."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.albert import AlbertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.optimization import AdamWeightDecay, Lamb
@@ -88,7 +87,7 @@ def test_a_model_without_layers_is_refused():
 
 
 def test_layers_that_share_their_weights_are_refused():
-    config = dataclasses.replace(CONFIG, embedding_size=4, num_hidden_groups=1)
+    config = AlbertConfig(**{**CONFIG.to_dict(), "embedding_size": 4})
     model = ClassificationModel(BertEncoder(config), num_outputs=2)
     with pytest.raises(UserError, match="layer_wise_lr_decay=0.9: the layers of an ALBERT share their weights"):
         create_optimizer("adam", 0.1, model, {"layer_wise_lr_decay": 0.9})

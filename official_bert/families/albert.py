@@ -1,0 +1,158 @@
+"""ALBERT: layers that share their weights, and embeddings that are narrower than the layers.
+
+Its layers are in `modeling/albert.py`. Its variables have the names of google-research/albert's checkpoints.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+from official_bert.config.bert_config import LARGEST_SIZE, MOST_LAYERS, BertConfig
+from official_bert.families.family import Family
+from official_bert.families.hugging_face import Constants, HuggingFace, Rule, dense, layer_norm, output
+from official_bert.support.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertConfig(BertConfig):
+    """The shape of an ALBERT.
+
+    Its layers are divided into `num_hidden_groups`, and those of a group share their weights; each of the
+    `num_hidden_layers` is itself `inner_group_num` layers in a row. The embeddings have a width of their own,
+    `embedding_size`, from which they are projected to `hidden_size`.
+
+    Raises:
+      UserError: a value has the wrong type or range, or two values do not fit together.
+    Source: Lan et al., 2020, section 3.1, and google-research/albert's AlbertConfig, whose defaults these are.
+    """
+
+    family_name: ClassVar[str] = "albert"
+    largest: ClassVar[Mapping[str, int]] = {
+        **BertConfig.largest,
+        "embedding_size": LARGEST_SIZE,
+        "num_hidden_groups": LARGEST_SIZE,
+        "inner_group_num": MOST_LAYERS,
+    }
+
+    hidden_size: int = 4096
+    num_attention_heads: int = 64
+    intermediate_size: int = 16384
+    hidden_dropout_prob: float = 0.0
+    attention_probs_dropout_prob: float = 0.0
+    type_vocab_size: int = 2
+
+    embedding_size: int = 128
+    num_hidden_groups: int = 1
+    inner_group_num: int = 1
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_hidden_layers % self.num_hidden_groups:
+            raise UserError(
+                f"num_hidden_layers {self.num_hidden_layers} is not a multiple of num_hidden_groups "
+                f"{self.num_hidden_groups}"
+            )
+
+    @property
+    def embedding_width(self) -> int:
+        """The width of the embeddings."""
+        return self.embedding_size
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers that are computed one after the other, L; those within the groups count."""
+        return self.num_hidden_layers * self.inner_group_num
+
+    @property
+    def num_distinct_layers(self) -> int:
+        """The number of layers with weights of their own."""
+        return self.num_hidden_groups * self.inner_group_num
+
+    @property
+    def layer_numbers(self) -> list[tuple[int, ...]]:
+        """Group and inner layer, as the names of variables have them."""
+        return [(group, inner) for group in range(self.num_hidden_groups) for inner in range(self.inner_group_num)]
+
+
+_PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
+
+
+def _identity(config: AlbertConfig) -> Constants:
+    """The projection that `transformers` has of embeddings as wide as the layers, too, which are not projected here."""
+    import numpy as np
+
+    width = config.hidden_size
+    if config.embedding_size != width:
+        return Constants({}, "")
+    kernel, bias = np.eye(width, dtype=np.float32), np.zeros(width, np.float32)
+    return Constants(
+        {f"{_PROJECTION}/kernel": kernel, f"{_PROJECTION}/bias": bias},
+        f"embedding_hidden_mapping_in is not the identity, but embedding_size and hidden_size are both {width}; an "
+        "ALBERT of google-research/albert has no projection then, so the model cannot be converted",
+    )
+
+
+_LAYER = "bert/encoder/transformer/group_{}/inner_group_{}"
+_HF_LAYER = "albert.encoder.albert_layer_groups.{}.albert_layers.{}"
+
+FAMILY = Family(
+    name=AlbertConfig.family_name,
+    title="an ALBERT",
+    config_class=AlbertConfig,
+    config_file="albert_config.json",
+    own_key="num_hidden_groups",
+    constant_keys={
+        "down_scale_factor": 1,
+        "gap_size": 0,
+        "layers_to_keep": [],
+        "net_structure_type": 0,
+        "num_memory_blocks": 0,
+    },
+    parts={"stack": "official_bert.modeling.albert.SharedStack"},
+    layers="ALBERT's shared layers",
+    layer_scope="encoder/transformer/group_0/",
+    layer_keys=("num_hidden_groups", "inner_group_num"),
+    shares_layers=True,
+    hugging_face=HuggingFace(
+        defaults={"vocab_size": 30000, "hidden_act": "gelu_new"},
+        prefix="albert.",
+        parts={
+            "encoder": (
+                Rule("bert/embeddings/word_embeddings", "albert.embeddings.word_embeddings.weight", "VE"),
+                Rule("bert/embeddings/token_type_embeddings", "albert.embeddings.token_type_embeddings.weight", "TE"),
+                Rule("bert/embeddings/position_embeddings", "albert.embeddings.position_embeddings.weight", "SE"),
+                *layer_norm("bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm", "E"),
+                *dense(_PROJECTION, "albert.encoder.embedding_hidden_mapping_in", "ED"),
+                *dense(f"{_LAYER}/attention_1/self/query", f"{_HF_LAYER}.attention.query", "DD"),
+                *dense(f"{_LAYER}/attention_1/self/key", f"{_HF_LAYER}.attention.key", "DD"),
+                *dense(f"{_LAYER}/attention_1/self/value", f"{_HF_LAYER}.attention.value", "DD"),
+                *dense(f"{_LAYER}/attention_1/output/dense", f"{_HF_LAYER}.attention.dense", "DD"),
+                *layer_norm(f"{_LAYER}/LayerNorm", f"{_HF_LAYER}.attention.LayerNorm"),
+                *dense(f"{_LAYER}/ffn_1/intermediate/dense", f"{_HF_LAYER}.ffn", "DI"),
+                *dense(f"{_LAYER}/ffn_1/intermediate/output/dense", f"{_HF_LAYER}.ffn_output", "ID"),
+                *layer_norm(f"{_LAYER}/LayerNorm_1", f"{_HF_LAYER}.full_layer_layer_norm"),
+            ),
+            "pooler": dense("bert/pooler/dense", "albert.pooler", "DD"),
+            "masked-LM head": (
+                *dense("cls/predictions/transform/dense", "predictions.dense", "DE"),
+                *layer_norm("cls/predictions/transform/LayerNorm", "predictions.LayerNorm", "E"),
+                Rule("cls/predictions/output_bias", "predictions.bias", "V"),
+            ),
+            "next-sentence head": output("cls/seq_relationship/", "sop_classifier.classifier", "2"),
+            "classifier": output("", "classifier", "C"),
+            "span head": output("cls/squad/", "qa_outputs", "2"),
+        },
+        tied={
+            "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+            "predictions.decoder.bias": "predictions.bias",
+        },
+        architectures={
+            (): "AlbertModel",
+            ("masked-LM head", "next-sentence head"): "AlbertForPreTraining",
+            ("masked-LM head",): "AlbertForMaskedLM",
+            ("classifier",): "AlbertForSequenceClassification",
+            ("span head",): "AlbertForQuestionAnswering",
+        },
+        constants=_identity,
+    ),
+)

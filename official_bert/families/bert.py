@@ -1,0 +1,55 @@
+"""BERT, of which all others are variants: its config is `BertConfig`, its layers are in `modeling/transformer.py`."""
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.families.family import Family
+from official_bert.families.hugging_face import HuggingFace, Rule, dense, layer_norm, output
+from official_bert.families.registry import BERT
+
+_LAYER, _HF_LAYER = "bert/encoder/layer_{}", "bert.encoder.layer.{}"
+
+FAMILY = Family(
+    name=BERT,
+    title="a BERT",
+    config_class=BertConfig,
+    hugging_face=HuggingFace(
+        defaults={"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"},
+        prefix="bert.",
+        parts={
+            "encoder": (
+                Rule("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", "VD"),
+                Rule("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight", "TD"),
+                Rule("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight", "SD"),
+                *layer_norm("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm"),
+                *dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.self.query", "DD"),
+                *dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.self.key", "DD"),
+                *dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.self.value", "DD"),
+                *dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.output.dense", "DD"),
+                *layer_norm(f"{_LAYER}/attention/output/LayerNorm", f"{_HF_LAYER}.attention.output.LayerNorm"),
+                *dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.intermediate.dense", "DI"),
+                *dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.output.dense", "ID"),
+                *layer_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output.LayerNorm"),
+            ),
+            "pooler": dense("bert/pooler/dense", "bert.pooler.dense", "DD"),
+            "masked-LM head": (
+                *dense("cls/predictions/transform/dense", "cls.predictions.transform.dense", "DD"),
+                *layer_norm("cls/predictions/transform/LayerNorm", "cls.predictions.transform.LayerNorm"),
+                Rule("cls/predictions/output_bias", "cls.predictions.bias", "V"),
+            ),
+            "next-sentence head": output("cls/seq_relationship/", "cls.seq_relationship", "2"),
+            "classifier": output("", "classifier", "C"),
+            "span head": output("cls/squad/", "qa_outputs", "2"),
+        },
+        tied={
+            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+        architectures={
+            (): "BertModel",
+            ("masked-LM head", "next-sentence head"): "BertForPreTraining",
+            ("masked-LM head",): "BertForMaskedLM",
+            ("next-sentence head",): "BertForNextSentencePrediction",
+            ("classifier",): "BertForSequenceClassification",
+            ("span head",): "BertForQuestionAnswering",
+        },
+    ),
+)

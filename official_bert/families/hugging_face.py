@@ -1,0 +1,165 @@
+"""A family in Hugging Face's terms: the keys of its `config.json`, and the names of its tensors in `transformers`."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Activations, theirs to ours. Of two names for one function the last is written: PyTorch computes it in one step.
+ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+# What our encoder is and theirs may be otherwise; also what a missing key means.
+FIXED = {
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+MODEL_TYPE = "model_type"  # names the family
+_THEIRS = (MODEL_TYPE, "architectures", "transformers_version")  # keys that no config file of ours has
+
+
+class Rule(NamedTuple):
+    """One variable; with `{}` in its names, which stand for the numbers of a layer, one of each layer.
+
+    Attributes:
+      source: its name, in the tables of families ours.
+      target: its other name.
+      shape: under the first name, a letter for each dimension: V, T, S rows of the embeddings of words, segments and
+        positions, E their width, D that of the layers, I the inner one, C classes; or a digit.
+      is_transposed: whether the two layouts are transposes of each other; PyTorch's linear layers keep [output, input].
+    """
+
+    source: str
+    target: str
+    shape: str
+    is_transposed: bool = False
+
+    def mirrored(self) -> "Rule":
+        """The same rule from the other side."""
+        shape = self.shape[::-1] if self.is_transposed else self.shape
+        return Rule(self.target, self.source, shape, self.is_transposed)
+
+    def of_each_layer(self, layers: Iterable[tuple[int, ...]]) -> list["Rule"]:
+        """The rule for each layer of these numbers; the rule itself if it is of no layer."""
+        if "{}" not in self.source:
+            return [self]
+        return [self._replace(source=self.source.format(*layer), target=self.target.format(*layer)) for layer in layers]
+
+
+def dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
+    """The two variables of a linear layer."""
+    kernel = Rule(f"{name}/kernel", f"{hf_name}.weight", shape, is_transposed=True)
+    return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
+
+
+def layer_norm(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
+    """The two variables of a layer normalization."""
+    return Rule(f"{name}/gamma", f"{hf_name}.weight", shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
+
+
+def output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
+    """The two variables of a head that gives logits; ours are stored transposed, as in the reference."""
+    weights = Rule(f"{folder}output_weights", f"{hf_name}.weight", f"{classes}D")
+    return weights, Rule(f"{folder}output_bias", f"{hf_name}.bias", classes)
+
+
+class Constants(NamedTuple):
+    """Variables that models in `transformers` have, and ours do not, because they can have one value alone.
+
+    Attributes:
+      arrays: the value of each, under the name that we would give it.
+      otherwise: what to say of a model where they have another value.
+    """
+
+    arrays: dict[str, "np.ndarray"]
+    otherwise: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HuggingFace:
+    """The models of one family, as `transformers` knows them.
+
+    Attributes:
+      defaults: what a missing key means there, where it does not mean the same here.
+      fixed: keys that must have one value, which a missing key means as well.
+      keys: our name of a key to theirs, where they differ.
+      prefix: what begins the names of the encoder's tensors, but in a model that is an encoder alone.
+      parts: the variables of each part of a model; of a part, all are there or none.
+      tied: tensors that are the same variable as another one.
+      architectures: the class in `transformers` for the heads that a model may have.
+      constants: gives the variables that are constants, from the config.
+    """
+
+    defaults: Mapping[str, Any]
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=lambda: FIXED)
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prefix: str
+    parts: Mapping[str, Sequence[Rule]]
+    tied: Mapping[str, str]
+    architectures: Mapping[tuple[str, ...], str]
+    constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
+
+    def our_keys(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+        """Translates the keys of a `config.json`; those that have nothing to do with the architecture are left out.
+
+        Args:
+          values: what the file holds.
+          known: the keys of our config file.
+
+        Raises:
+          UserError: it asks for something that our encoder does not compute.
+        """
+        for key, ours in self.fixed.items():
+            if values.get(key, ours) != ours:
+                raise UserError(
+                    f"{key} is {values[key]!r:.80}; only {ours!r} is supported, so the model cannot be converted"
+                )
+        values = {**self.defaults, **values}
+        found = {name: values[key] for name in known if (key := self.keys.get(name, name)) in values}
+        activation = found["hidden_act"]
+        if not isinstance(activation, str) or activation not in ACTIVATIONS:
+            raise UserError(f"hidden_act is {activation!r:.80}; only {', '.join(ACTIVATIONS)} can be converted")
+        return found | {"hidden_act": ACTIVATIONS[activation]}
+
+    def their_keys(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Translates the keys of our config file.
+
+        Raises:
+          UserError: `transformers` cannot compute it.
+        """
+        if "attention_direction" in values:
+            raise UserError("attention_direction is left_to_right, which Hugging Face's BERT has no equal of")
+        activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+        values = {**values, "hidden_act": activations[values["hidden_act"]]}
+        return {**self.fixed, **{self.keys.get(name, name): value for name, value in values.items()}}
+
+    def full_name(self, name: str) -> str:
+        """Adds the prefix to the name of a tensor of a model that is an encoder alone."""
+        encoder = [rule.target for part in ("encoder", "pooler") for rule in self.parts.get(part, ())]
+        stems = {name.removeprefix(self.prefix).partition(".")[0] for name in encoder}
+        return self.prefix + name if name.partition(".")[0] in stems else name
+
+
+def is_config(values: Mapping[str, Any], path: str) -> bool:
+    """Tells whether a config file with these keys is of Hugging Face.
+
+    Raises:
+      UserError: it is of Keras.
+    """
+    if "class_name" in values:
+        raise UserError(
+            f"{path} describes a Keras model, {values['class_name']!s:.40}, as KerasHub presets do, and is not read; "
+            "give the bert_config.json of the same model's first release, or the config.json of its Hugging Face folder"
+        )
+    return path.endswith("/config.json") or path == "config.json" or any(key in values for key in _THEIRS)

@@ -106,7 +106,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("create_pretraining_data", {"input_file": absent}, "no file matches"),
         ("create_pretraining_data", {"input_file": f"@{absent}"}, "cannot read"),
         ("create_pretraining_data", {"input_file": table}, "no column 'text'; the columns are 'body'"),
-        ("create_pretraining_data", {"text_field": "body"}, "--text_field=body has no effect"),
+        ("create_pretraining_data", {"text_field": "body"}, "--text_field=body cannot be used with plain text"),
         ("create_pretraining_data", {"vocab_file": absent}, "cannot read"),
         ("beam_pretraining_data", {"input_file": absent}, "no file matches"),
         ("beam_predict", {"model_dir": absent}, "--model_dir: there is no folder"),

@@ -17,7 +17,7 @@ from official_bert.support.progress import format_seconds
 
 _POOLINGS = ("mean", "cls", "pooler", "second_to_last", "sum_last_four", "concat_last_four")
 RECORDS_FORMAT = "tfrecord"
-_TABLE = {"text_column": GIVEN}  # without it some flags have no effect
+_TABLE = {"text_column": GIVEN}  # some flags need it
 
 
 @options(group="input")
@@ -81,11 +81,11 @@ class BeamPredictionConfig(BeamOptions):
         super().__post_init__()
         _ = self.beam_arguments
         if self.reads_records and self.text_column is not None:
-            raise UserError("--text_column has no effect with --input_format=tfrecord; leave it out")
+            raise UserError("--text_column cannot be used with --input_format=tfrecord")
         if self.reads_records and self.pooling is not None:
             raise UserError("--pooling needs texts; leave it or --input_format=tfrecord out")
         if self.text_column is None and self.input_format is not None and not self.reads_records:
-            raise UserError("--input_format has no effect without --text_column; leave it out")
+            raise UserError("--input_format needs --text_column")
 
     @property
     def reads_records(self) -> bool:

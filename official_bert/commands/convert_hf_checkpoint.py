@@ -18,7 +18,7 @@ from official_bert.support.errors import UserError
 if TYPE_CHECKING:
     pass
 
-# Settings without which some flags have no effect.
+# Settings that some flags need.
 _TO_HF = {"to_hf": (True,)}
 
 
@@ -51,7 +51,7 @@ class HfConversionConfig(TextOptions):
         "Vocabulary of the checkpoint, with --to_hf.",
         from_checkpoint=("to_hf",),
         only_with=_TO_HF,
-        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,
     )
     spm_model_file: str | None = option(

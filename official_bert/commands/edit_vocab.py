@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from official_bert.data.vocab_changes import VocabularyChange
     from official_bert.tokenization.vocab import Vocabulary
 
-# Settings without which some flags have no effect.
+# Settings that some flags need.
 _ADDS, _PRUNES = {"num_new_tokens": GIVEN}, {"prune": (True,)}
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _MEGABYTE = 2**20

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from official_bert.inference.text_encoder import TextEncoder
 
 
-_TABLE = {"text_column": GIVEN}  # without it some flags have no effect
+_TABLE = {"text_column": GIVEN}  # some flags need it
 
 
 @options(group="input")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # The poolings that `--sts_file` compares.
 POOLINGS = ("cls", "mean", "mean_no_special", "max", "max_no_special", "bm25")
-# The flags that have no effect with `--sts_file`.
+# The flags that cannot be used with `--sts_file`.
 _FOR_RANKING = ("query", "query_file", "top_k", "layers", "pooling", "index_dir", "projector_dir")
 # Those that have none without a query.
 _FOR_QUERIES = ("top_k", "output_format")
@@ -74,10 +74,10 @@ class SimilarityConfig(SentenceOptions):
         if (self.candidates_file is None) == (self.sts_file is None):
             raise UserError("give either --candidates_file, to rank its sentences, or --sts_file, to compare layers")
         if self.sts_file is not None:
-            self._check_unused(_FOR_RANKING, "with --sts_file")
+            self._check_unused(_FOR_RANKING, "cannot be used with --sts_file")
             return
         if self.projector_dir is not None and not self.has_queries:
-            self._check_unused(_FOR_QUERIES, "without --query or --query_file")
+            self._check_unused(_FOR_QUERIES, "needs --query or --query_file")
             return
         if (self.query is None) == (self.query_file is None):
             raise UserError("give either --query, one sentence, or --query_file, a file of them (- for standard input)")
@@ -91,10 +91,10 @@ class SimilarityConfig(SentenceOptions):
         """True if there is something to compare the candidates with."""
         return self.query is not None or self.query_file is not None
 
-    def _check_unused(self, names: Sequence[str], circumstances: str) -> None:
+    def _check_unused(self, names: Sequence[str], reason: str) -> None:
         for name in names:
             if getattr(self, name) != getattr(SimilarityConfig, name):
-                raise UserError(f"--{name} has no effect {circumstances}; leave it out")
+                raise UserError(f"--{name} {reason}")
 
 
 def check(config: SimilarityConfig) -> None:

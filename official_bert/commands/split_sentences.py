@@ -62,8 +62,7 @@ def run(config: SplitSentencesConfig) -> None:
     )
     if config.one_document_per_file and all(part.file_format != "text" for part in parts):
         raise UserError(
-            "one_document_per_file has no effect on JSON lines and Parquet, where each object or row is a document; "
-            "leave it out"
+            "one_document_per_file cannot be used with JSON lines and Parquet, where each object or row is a document"
         )
     sizes = [files.size(path) for path in paths]
     num_processes = min(

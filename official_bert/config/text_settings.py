@@ -33,7 +33,7 @@ class TextSettings(NamedTuple):
         if self.do_lower_case and not self.basic_tokenize:
             raise UserError(TAKES_WORDS_AS_THEY_ARE)
         if not self.strip_accents and not self.do_lower_case:
-            raise UserError("strip_accents has no effect without do_lower_case; leave it out")
+            raise UserError("strip_accents needs do_lower_case")
         return self
 
     def updated(self, **values: bool) -> "TextSettings":

@@ -83,10 +83,7 @@ def corpus_parts(
         stops = [*starts[1:], None]
         parts += [part._replace(start=start, stop=stop) for start, stop in zip(starts, stops, strict=True)]
     if text_field != DEFAULT_TEXT_FIELD and all(part.text_field is None for part in parts):
-        raise UserError(
-            f"text_field={text_field} has no effect on plain text; leave it out, or give input_format=jsonl or "
-            "input_format=parquet"
-        )
+        raise UserError(f"text_field={text_field} cannot be used with plain text; give input_format=jsonl or parquet")
     return parts
 
 

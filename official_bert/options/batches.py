@@ -13,7 +13,7 @@ class BatchOptions(Options):
         minimum=1,
         maximum=MAX_BATCH_SIZE,
         not_with={
-            "train_batch_tokens": "--train_batch_size has no effect with --train_batch_tokens; leave one of them out"
+            "train_batch_tokens": "--train_batch_size cannot be used with --train_batch_tokens; leave one of them out"
         },
         affects="order",
         sizes_run_with="do_train",

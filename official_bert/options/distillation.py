@@ -2,7 +2,7 @@
 
 from official_bert.options.option import GIVEN, Options, layer_numbers, option, options
 
-# Settings without which some flags have no effect.
+# Settings that some flags need.
 WITH_TEACHER = {"teacher": GIVEN}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options
 from official_bert.support.errors import UserError
 
-# Settings without which some flags have no effect.
+# Settings that some flags need.
 _EXPORT = {"do_export": (True,)}
 
 # The values of `export_precision` that each `export_format` has.

@@ -104,11 +104,11 @@ class LabellingOptions(EvaluationOptions, FinetuningOptions):
         "Train the encoder too; otherwise it is frozen, and its outputs are computed only once.",
         group="training",
         not_with={
-            "train_batch_tokens": "--train_batch_tokens has no effect on a frozen encoder, whose outputs are computed "
-            "before; use --train_batch_size",
-            "gradient_checkpointing": "--gradient_checkpointing has no effect on a frozen encoder, which has no "
-            "backward pass; leave it out",
-            "teacher": "--teacher has no effect on a frozen encoder's outputs; leave --notrainable_encoder out",
+            "train_batch_tokens": "--train_batch_tokens cannot be used with a frozen encoder, whose outputs are "
+            "computed before training; use --train_batch_size",
+            "gradient_checkpointing": "--gradient_checkpointing cannot be used with a frozen encoder, which has no "
+            "backward pass",
+            "teacher": "--teacher cannot be used with a frozen encoder's outputs; leave --notrainable_encoder out",
         },
         affects="frozen",
     )

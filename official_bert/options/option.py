@@ -236,10 +236,10 @@ def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] 
     if (value.lower() if isinstance(value, str) else value) in meaningful:
         return
     if isinstance(value, bool) or meaningful is GIVEN:
-        circumstances = f"with --{other}" if value else f"without --{other}"
+        reason = f"cannot be used with --{other}" if value else f"needs --{other}"
     else:
-        circumstances = f"without --{other}={' or '.join(meaningful)}"
-    raise UserError(f"--{name} has no effect {circumstances}; leave it out")
+        reason = f"needs --{other}={' or '.join(meaningful)}"
+    raise UserError(f"--{name} {reason}")
 
 
 def layer_numbers(layers: str, name: str = "layers") -> list[int]:

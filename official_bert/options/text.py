@@ -41,7 +41,7 @@ class TokenizerOptions(TextOptions):
         required=True,
         waived_with="spm_model_file",
         from_checkpoint=True,
-        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,
         affects="data",
     )

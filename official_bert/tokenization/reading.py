@@ -87,5 +87,5 @@ def _casing(settings: TextSettings) -> bool:
     """
     for name in settings.check().changed:
         if name != "do_lower_case":
-            raise UserError(f"{name}=false has no effect with a SentencePiece model; leave it out")
+            raise UserError(f"{name}=false cannot be used with a SentencePiece model")
     return settings.do_lower_case

@@ -159,9 +159,9 @@ def test_mistakes_are_told_in_one_line(reviews, texts, tmp_path, monkeypatch):
         ({"beam_args": "--runner=PortableRunner --job_endpoint=localhost:1 --job_server_timeout=1"}, "localhost:1"),
         ({"output_file": str(tmp_path / "no" / "a.jsonl")}, "--output_file", "does not exist"),
         ({"output_file": names[0]}, "--output_file", "is also an input"),
-        ({"input_format": "tfrecord"}, "--text_column has no effect with --input_format=tfrecord"),
-        ({**lines, "input_format": "csv"}, "--input_format has no effect without --text_column"),
-        ({"max_seq_length": 5}, "--max_seq_length has no effect"),
+        ({"input_format": "tfrecord"}, "--text_column cannot be used with --input_format=tfrecord"),
+        ({**lines, "input_format": "csv"}, "--input_format needs --text_column"),
+        ({"max_seq_length": 5}, "--max_seq_length needs"),
         ({"num_shards": 2, "input_file": f"{names[0]},{tmp_path / 'bad.tsv'}"}, "bad.tsv, line 3"),
     ):
         if changes.get("num_shards"):  # of an earlier run; would be taken for a part of this one's

@@ -201,11 +201,11 @@ def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir
     ("flags", "message"),
     [
         ({}, "--hf_dir is missing; it is needed without --to_hf"),
-        ({"hf_dir": "a", "init_checkpoint": "b"}, "--init_checkpoint has no effect without --to_hf"),
+        ({"hf_dir": "a", "init_checkpoint": "b"}, "--init_checkpoint needs --to_hf"),
         ({"to_hf": True, "init_checkpoint": "b"}, "--bert_config_file is missing; it is needed with --to_hf"),
         (
             {"to_hf": True, "init_checkpoint": "b", "bert_config_file": "c", "vocab_file": "d", "hf_dir": "a"},
-            "--hf_dir has no effect with --to_hf",
+            "--hf_dir cannot be used with --to_hf",
         ),
     ],
 )

@@ -158,9 +158,9 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     (copied / "run_config.json").write_text(json.dumps({**settings, "task": "tagging"}))
     refuse({"teacher": str(copied)}, "was trained for tagging, not for classification; give another one")
     for changes, message in (
-        ({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight has no effect without --teacher"),
-        ({"trainable_encoder": False}, "--teacher has no effect on a frozen encoder's outputs"),
-        ({"do_train": False, "do_eval": True}, "--teacher has no effect without --do_train"),
+        ({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight needs --teacher"),
+        ({"trainable_encoder": False}, "--teacher cannot be used with a frozen encoder's outputs"),
+        ({"do_train": False, "do_eval": True}, "--teacher needs --do_train"),
         ({"soft_target_weight": 1.5}, "--soft_target_weight=1.5: must be at most 1"),
     ):
         with prints_error(message, ClassifierConfig):
@@ -199,10 +199,10 @@ def test_layers_are_learned_through_projections(student, teacher, tmp_path):
             run_classifier.run, ClassifierConfig, {**student, "hidden_state_weight": 1.0, **changes}, message
         )
     for changes, message in (
-        ({"teacher_layers": "0"}, "--teacher_layers has no effect without --hidden_state_weight"),
+        ({"teacher_layers": "0"}, "--teacher_layers needs --hidden_state_weight"),
         ({"teacher_layers": "x", "hidden_state_weight": 1.0}, "--teacher_layers=x: give whole numbers"),
         ({"hidden_state_weight": 1.0, "long_text": "window"}, "--hidden_state_weight and --long_text=window exclude"),
-        ({"hidden_state_weight": 1.0, "teacher": None}, "--hidden_state_weight has no effect without --teacher"),
+        ({"hidden_state_weight": 1.0, "teacher": None}, "--hidden_state_weight needs --teacher"),
     ):
         with prints_error(message, ClassifierConfig):
             ClassifierConfig(**{**student, **changes})
@@ -346,5 +346,5 @@ def test_teachers_of_pretraining_that_do_not_fit_are_refused(pretraining, tmp_pa
     (tmp_path / "headless" / "bert_config.json").unlink()
     refuse({"teacher": headless}, "there is no bert_config.json beside", "copy it there")
     refuse({"teacher": str(tmp_path / "none")}, str(tmp_path / "none"))
-    with prints_error("--masked_lm_weight has no effect without --teacher", PretrainingConfig):
+    with prints_error("--masked_lm_weight needs --teacher", PretrainingConfig):
         PretrainingConfig(**{**pretraining, "teacher": None, "masked_lm_weight": 1.0})

@@ -518,7 +518,7 @@ def test_mistakes_end_the_script_before_anything_is_made(settings, tmp_path):
         (["--do_train"], {"train_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
         (["--do_train", "--do_eval"], {"eval_file": ragged}, "given.txt, line 3: 1 column, but line 1 has 2"),
         (["--do_predict"], {}, "no labels.json, which names the tags of a trained model; train first"),
-        (["--do_train", "--lstm_units=4"], {}, "--lstm_units has no effect without --head=bilstm"),
+        (["--do_train", "--lstm_units=4"], {}, "--lstm_units needs --head=bilstm"),
     ):
         assert_fails(run_script("run_ner.py", *arguments, **{**settings, **changes}), part)
         assert not os.path.exists(settings["output_dir"])

@@ -100,11 +100,11 @@ def dynamic(unmasked_records_file, vocab_file):
     [
         (
             {"dynamic_masking": False, "vocab_file": None, "do_whole_word_mask": True},
-            ["--do_whole_word_mask has no effect without --dynamic_masking"],
+            ["--do_whole_word_mask needs --dynamic_masking"],
         ),
         (
             {"dynamic_masking": False, "vocab_file": None, "masked_lm_prob": 0.2},
-            ["--masked_lm_prob has no effect without --dynamic_masking"],
+            ["--masked_lm_prob needs --dynamic_masking"],
         ),
         (
             {"dynamic_masking": False, "vocab_file": None},
@@ -253,7 +253,7 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
             {"dynamic_masking": True, "vocab_file": "v", "mask_replace_prob": 0.9, "random_replace_prob": 0.2},
             "--mask_replace_prob=0.9 and --random_replace_prob=0.2 are together more than 1; lower one of them",
         ),
-        ({"mask_replace_prob": 0.9}, "--mask_replace_prob has no effect without --dynamic_masking; leave it out"),
+        ({"mask_replace_prob": 0.9}, "--mask_replace_prob needs --dynamic_masking"),
         ({"attention_direction": "up"}, "--attention_direction=up: must be one of bidirectional, left_to_right"),
     ],
 )

@@ -79,8 +79,8 @@ MISTAKES = [
     ({}, {"predictions": ["a"]}, "predictions.json contains a JSON list; the file of predictions must be an object"),
     ({}, {"predictions": {"a": 1}}, "question 'a' has 1, which is not a text"),
     ({}, {}, "question c has no answer"),
-    ({"null_odds_file": "x"}, {}, "--null_odds_file has no effect without --version_2_with_negative"),
-    ({"null_odds_threshold": 0.0}, {}, "--null_odds_threshold has no effect without --null_odds_file"),
+    ({"null_odds_file": "x"}, {}, "--null_odds_file needs --version_2_with_negative"),
+    ({"null_odds_threshold": 0.0}, {}, "--null_odds_threshold needs --null_odds_file"),
     ({"version_2_with_negative": True}, {"odds": {"a": True}}, "question 'a' has True, which is not a number"),
     (
         {"version_2_with_negative": True},

@@ -266,17 +266,17 @@ def test_mistakes_are_one_message(flags, tmp_path):
     refused("give either --query", query=None)
     refused("give either --query", query_file="queries.txt")
     refused("give either --candidates_file", candidates_file=None)
-    refused("--top_k has no effect without --query or --query_file", query=None, projector_dir="a", top_k=3)
+    refused("--top_k needs --query or --query_file", query=None, projector_dir="a", top_k=3)
     (tmp_path / "metadata.tsv").write_text("a town\n")
     refused("metadata.tsv is also an input", candidates_file=tmp_path / "metadata.tsv", projector_dir=tmp_path)
     refused("not a folder", projector_dir=file("a"))
     refused("cannot both be standard input", candidates_file="-", query=None, query_file="-")
     sts = {"candidates_file": None, "query": None}
-    refused("--pooling has no effect with --sts_file", **sts, sts_file="a", pooling="cls")
+    refused("--pooling cannot be used with --sts_file", **sts, sts_file="a", pooling="cls")
     refused("line 2: 2 columns", **sts, sts_file=file("1\ta\tb\n2\ta\n"))
     refused("line 1: the score 'score' is not a number", **sts, sts_file=file("score\ta\tb\n"))
     refused("line 1: the score 'nan' is not finite", **sts, sts_file=file("nan\ta\tb\n"))
-    refused("--projector_dir has no effect with --sts_file", **sts, sts_file="a", projector_dir="b")
+    refused("--projector_dir cannot be used with --sts_file", **sts, sts_file="a", projector_dir="b")
     refused("without two different scores", **sts, sts_file=file("1\ta\tb\n1\ta\tc\n"))
 
 

@@ -172,7 +172,7 @@ def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
     [
         ("\n \n\n", "in.txt", {}, "no text in "),
         ('{"text": " "}', "in.jsonl", {}, "no text in "),
-        ("A", "in.txt", {"text_field": "body"}, "--text_field=body has no effect on plain text"),
+        ("A", "in.txt", {"text_field": "body"}, "--text_field=body cannot be used with plain text"),
         ('{"text": "A."}', "in.jsonl", {"text_field": "body"}, "in.jsonl, line 1: no key 'body'; the keys are 'text'"),
         ("A", "in.txt", {"output_file": "absent/out"}, "--output_file=absent/out: the folder absent does not exist"),
         ("A", "in.txt", {"input_file": "absent.txt"}, "no file matches 'absent.txt'"),
@@ -181,13 +181,13 @@ def test_a_script_makes_what_pretraining_reads(tmp_path, vocab_file):
             '{"text": "A."}',
             "in.jsonl",
             {"one_document_per_file": True},
-            "--one_document_per_file has no effect on JSON",
+            "--one_document_per_file cannot be used with JSON",
         ),
         (
             '{"text": "A."}',
             "in.jsonl",
             {"one_document_per_file": True, "input_format": "jsonl"},
-            "--one_document_per_file has no effect without --input_format=auto or text",
+            "--one_document_per_file needs --input_format=auto or text",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
         ([], {"train_batch_size": "16,0"}, ["--train_batch_size=0: must be at least 1"]),
         ([], {"num_train_epochs": "2,2.0"}, ["--num_train_epochs=2,2.0 contains a number twice"]),
         ([], {"task_name": "colour"}, ["--task_name=colour: unknown task; did you mean cola? All tasks: cola, sst-2"]),
-        ([], {"eval_file": "e"}, ["run_classifier: --eval_file has no effect without --task_name=custom"]),
+        ([], {"eval_file": "e"}, ["run_classifier: --eval_file needs --task_name=custom"]),
         ([], {"end_learning_rate": 1e-4}, ["--end_learning_rate=0.0001 is above --learning_rate=5e-05, the peak"]),
         (["--nodo_train"], {}, ["a sweep trains and evaluates; leave --nodo_train out"]),
         (["--nodo_eval"], {}, ["a sweep trains and evaluates; leave --nodo_eval out"]),

@@ -154,9 +154,9 @@ def test_pretraining_within_a_budget_resumes_exactly(
             {"train_batch_tokens": 63, "gradient_accumulation_steps": 2},
             ["takes at least one for each of --gradient_accumulation_steps=2; give at least 64"],
         ),
-        ({"train_batch_size": 8}, ["--train_batch_size has no effect with --train_batch_tokens; leave one of them"]),
+        ({"train_batch_size": 8}, ["--train_batch_size cannot be used with --train_batch_tokens; leave one of them"]),
         ({"dynamic_padding": False}, ["needs batches of similar length; leave --nodynamic_padding out"]),
-        ({"trainable_encoder": False}, ["--train_batch_tokens has no effect on a frozen encoder"]),
+        ({"trainable_encoder": False}, ["--train_batch_tokens cannot be used with a frozen encoder"]),
         ({"use_tpu": True}, ["--train_batch_tokens makes batches of many shapes"]),
         ({"use_xla": True}, ["--train_batch_tokens makes batches of many shapes"]),
         (

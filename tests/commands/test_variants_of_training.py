@@ -77,11 +77,11 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
         ({"use_xla": True, "use_tpu": True}, "--use_xla: a TPU always compiles with XLA; leave it out"),
         (
             {"gradient_checkpointing": True, "do_train": False},
-            "--gradient_checkpointing has no effect without --do_train; leave it out",
+            "--gradient_checkpointing needs --do_train",
         ),
         (
             {"gradient_checkpointing": True, "trainable_encoder": False},
-            "--gradient_checkpointing has no effect on a frozen encoder, which has no backward pass; leave it out",
+            "--gradient_checkpointing cannot be used with a frozen encoder, which has no backward pass",
         ),
     ],
 )
@@ -111,5 +111,5 @@ def test_a_bilstm_reads_all_positions_of_a_trained_encoder(settings, tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             run(settings, tmp_path / "out", head="bilstm", **changes)
-    with pytest.raises(UserError, match="--lstm_units has no effect without --head=bilstm; leave it out"):
+    with pytest.raises(UserError, match="--lstm_units needs --head=bilstm"):
         run(settings, tmp_path / "out", lstm_units=3)

@@ -112,7 +112,7 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, monkeypatch)
         ({"layer": 0, "head": 4}, "--head=4: there is no head 4 in a model of 4 heads"),
         ({"layer": 0}, "--layer needs --head; give both, or neither"),
         ({"head": 0}, "--head needs --layer; give both, or neither"),
-        ({"layer": 0, "head": 0, "format": "json"}, "--layer has no effect without --format=html or png"),
+        ({"layer": 0, "head": 0, "format": "json"}, "--layer needs --format=html or png"),
         ({"text": "  "}, "--text is empty; give a text"),
         ({"text_b": ""}, "--text_b is empty; give a text"),
         ({"text": "\u0000"}, "--text='\\x00' has no wordpieces"),

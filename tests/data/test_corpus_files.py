@@ -277,7 +277,7 @@ def test_what_is_no_parquet_or_damaged(tmp_path):
 
 def test_a_text_field_that_nothing_has_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("a")
-    with pytest.raises(UserError, match="text_field=body has no effect on plain text; leave it out"):
+    with pytest.raises(UserError, match="text_field=body cannot be used with plain text"):
         corpus_parts([str(tmp_path / "a.txt")], text_field="body")
     (tmp_path / "a.jsonl").write_text("{}")
     corpus_parts([str(tmp_path / "a.txt"), str(tmp_path / "a.jsonl")], text_field="body")

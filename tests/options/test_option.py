@@ -98,7 +98,7 @@ CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_f
     ("values", "message"),
     [
         *(
-            ({name: value}, f"--{name} has no effect without --task_name=custom; leave it out")
+            ({name: value}, f"--{name} needs --task_name=custom")
             for name, value in {
                 "eval_file": "e",
                 "predict_file": "e",
@@ -111,15 +111,15 @@ CUSTOM = {**CLASSIFIER, "task_name": "Custom", "text_a_column": "text", "train_f
                 "has_header": False,
             }.items()
         ),
-        ({"train_file": "e"}, "--train_file has no effect without --task_name=custom or xnli"),
-        ({"xnli_language": "de"}, "--xnli_language has no effect without --task_name=xnli"),
-        ({**CUSTOM, "xnli_language": "de"}, "--xnli_language has no effect without --task_name=xnli"),
-        ({**CUSTOM, "regression": True, "labels": "x,y"}, "--labels has no effect with --regression"),
+        ({"train_file": "e"}, "--train_file needs --task_name=custom or xnli"),
+        ({"xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
+        ({**CUSTOM, "xnli_language": "de"}, "--xnli_language needs --task_name=xnli"),
+        ({**CUSTOM, "regression": True, "labels": "x,y"}, "--labels cannot be used with --regression"),
         *(
-            ({name: value}, f"--{name} has no effect without --long_text=window; leave it out")
+            ({name: value}, f"--{name} needs --long_text=window")
             for name, value in {"doc_stride": 9, "max_windows": 9, "window_pooling": "max"}.items()
         ),
-        ({"glue_submission": True}, "--glue_submission has no effect without --do_predict"),
+        ({"glue_submission": True}, "--glue_submission needs --do_predict"),
         ({"num_train_epochs": 0.0}, "--num_train_epochs=0 trains nothing; give a number above 0, or leave --do_train"),
         ({**CUSTOM, "eval_steps": 5}, "--task_name=custom needs --eval_file for --eval_steps"),
         ({**CUSTOM, "do_eval": True}, "--task_name=custom needs --eval_file for --do_eval"),

@@ -390,11 +390,11 @@ def test_mistakes(reviews, files_of_model, records_file, tmp_path):
         exported(fine, text_b_column=None)
     with pytest.raises(UserError, match="export_parallelism=3 does not divide num_attention_heads=4"):
         exported(fine, export_parallelism=3)
-    with pytest.raises(UserError, match="--export_parallelism has no effect .*export_format"):
+    with pytest.raises(UserError, match="--export_parallelism needs .*export_format"):
         ClassifierConfig(**fine, do_export=True, export_format="tflite", export_parallelism=2)
     with pytest.raises(UserError, match="--do_export needs --export_dir"):
         exported(reviews, export_dir=None)
-    with pytest.raises(UserError, match="--export_dir has no effect without --do_export"):
+    with pytest.raises(UserError, match="--export_dir needs --do_export"):
         ClassifierConfig(**reviews, do_predict=True)
     message = "checkpoint .* lacks output_weights, output_bias: .* was not fine-tuned"
     with pytest.raises(UserError, match=message):

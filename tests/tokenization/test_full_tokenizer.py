@@ -253,13 +253,13 @@ def test_a_folder_says_what_is_done_to_text(tmp_path, json_files, given, setting
 def test_settings_that_contradict_each_other_are_refused(tmp_path):
     folder = write_folder(tmp_path / "model", LOWER, tokenizer_config={"do_basic_tokenize": False})
     as_they_are = "basic_tokenize=false takes words as they are and lowercases nothing; give do_lower_case=false"
-    no_effect = "strip_accents has no effect without do_lower_case; leave it out"
+    refusal = "strip_accents needs do_lower_case"
     vocab_file = folder / "vocab.txt"
     for make, message in (
         (lambda: FullTokenizer(vocab_file, basic_tokenize=False), as_they_are),
-        (lambda: FullTokenizer(vocab_file, do_lower_case=False, strip_accents=False), no_effect),
+        (lambda: FullTokenizer(vocab_file, do_lower_case=False, strip_accents=False), refusal),
         (lambda: FullTokenizer.from_folder(folder, do_lower_case=True), as_they_are),
-        (lambda: FullTokenizer.from_folder(folder, strip_accents=False), no_effect),
+        (lambda: FullTokenizer.from_folder(folder, strip_accents=False), refusal),
     ):
         with pytest.raises(UserError, match=message):
             make()

@@ -12,7 +12,7 @@ TASK_NAMES = (
     *("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax", "xnli", "imdb", "nsmc"),
     "custom",
 )
-# Settings without which some flags have no effect.
+# Settings that some flags need.
 _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
 

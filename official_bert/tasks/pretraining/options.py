@@ -260,7 +260,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         "Vocabulary of the records and of the model, which the output folder keeps; by default that which "
         "create_pretraining_data has kept beside the records or, if it is needed, that beside --init_checkpoint.",
         group="model",
-        not_with={"spm_model_file": "--vocab_file has no effect with --spm_model_file; leave it out"},
+        not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,
         affects="data",
     )

@@ -275,13 +275,6 @@ def _created(partial: str, mode: str) -> IO[Any]:
     return file
 
 
-def _made_private(file: IO[Any]) -> int:
-    """Lets nobody else read what is not complete yet; returns the rights that it was created with."""
-    rights = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-    os.fchmod(file.fileno(), 0o600)
-    return rights
-
-
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     """Opens a file that appears under its name only when the block ends without an error, and is on the disk then.
@@ -311,17 +304,12 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
                 stack.enter_context(files.open_file(partial, mode) if is_remote else _created(partial, mode))
                 for partial, is_remote in zip(partials, are_remote, strict=True)
             ]
-            rights = [
-                None if is_remote else _made_private(sink) for sink, is_remote in zip(sinks, are_remote, strict=True)
-            ]
             yield sinks
-            for sink, is_remote, partial, of_file in zip(sinks, are_remote, partials, rights, strict=True):
+            for sink, is_remote in zip(sinks, are_remote, strict=True):
                 if is_remote:
                     sink.close()
-                    continue
-                if not sink.closed:  # stays open, and with that in use, until it has its name
+                elif not sink.closed:  # stays open, and with that in use, until it has its name
                     sink.flush()
-                os.chmod(partial, of_file)
             publish(partials, paths)
     except BaseException:
         discard(partials)

@@ -525,19 +525,6 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_
     assert sorted(os.listdir(tmp_path)) == [".other.partial-12", "out"]
 
 
-def test_nobody_else_may_read_what_is_not_complete(tmp_path):
-    path = tmp_path / "out.txt"
-    previous = os.umask(0o027)
-    try:
-        with writing.atomic_write(str(path)) as sink:
-            (partial,) = tmp_path.iterdir()
-            assert partial.stat().st_mode & 0o777 == 0o600
-            sink.write("complete")
-    finally:
-        os.umask(previous)
-    assert path.stat().st_mode & 0o777 == 0o640
-
-
 def test_too_many_files_are_not_all_named(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     paths = [str(tmp_path / f"out-{number}") for number in range(200)]

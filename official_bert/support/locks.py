@@ -1,10 +1,9 @@
-"""Keeps other processes out of a folder."""
+"""Keeps other processes out of a folder, or away from an open file. No other module uses locks of the system."""
 
 import contextlib
 import errno
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
 
 from absl import logging
@@ -35,7 +34,7 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
     lock = _open_lock(path)
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take(lock)
         except BlockingIOError as error:
             raise UserError(f"another process {what} {folder}; wait for it, or use another folder") from error
         except OSError as error:
@@ -52,14 +51,20 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
         os.close(lock)
 
 
+def take(descriptor: int) -> None:
+    """Locks an open file or folder until it is closed.
+
+    Raises:
+      OSError: another process has it, or the file system knows no locks.
+    """
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def _open_lock(path: str) -> int:
-    """Opens a lock file, which nothing is written to: it may be a link to, or be, something else than a lock."""
+    """Opens a lock file, which nothing is written to; a link would lead to a file of somebody else."""
     try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
-        raise UserError(f"cannot open the lock file {path}: {reason}; delete it or use another folder") from error
-    if not stat.S_ISREG(os.fstat(lock).st_mode):
-        os.close(lock)
-        raise UserError(f"the lock file {path} is not a regular file; delete it or use another folder")
-    return lock
+        raise UserError(
+            f"cannot open the lock file {path}: {error.strerror}; delete it or use another folder"
+        ) from error

@@ -6,7 +6,6 @@ either the old file or the new one: see `publish`.
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import os
 import secrets
@@ -15,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from official_bert.support import files
+from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.support.fault_points import fault_point
 
@@ -205,7 +204,7 @@ def _partial_start(path: str) -> str:
 def remove_abandoned(path: str) -> None:
     """Deletes what processes that were killed while they wrote a local file or folder left under `partial_name`s.
 
-    What a living process writes is left alone: see `_hold`.
+    What a living process writes is locked, and left alone: two may write the same file, and two export to one folder.
     """
     if files.is_remote(path) or files.are_changes_dropped():
         return
@@ -220,25 +219,13 @@ def _remove_if_abandoned(partial: str) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.take(descriptor)
             if os.path.isdir(partial):
                 shutil.rmtree(partial)
             else:
                 os.remove(partial)
         finally:
             os.close(descriptor)
-
-
-def _hold(descriptor: int) -> None:
-    """Marks an open file or folder under a `partial_name` as in use until it is closed, where there are locks.
-
-    Raises:
-      FileNotFoundError: another process took it for abandoned in this very moment.
-    """
-    with contextlib.suppress(OSError):  # without locks nothing is taken for abandoned either
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    if not os.fstat(descriptor).st_nlink:
-        raise FileNotFoundError(errno.ENOENT, "another process writes it at the same time")
 
 
 @contextlib.contextmanager
@@ -258,19 +245,24 @@ def new_folder(path: str) -> Iterator[str]:
                 os.mkdir(partial)
                 descriptor = os.open(partial, os.O_RDONLY)
                 stack.callback(os.close, descriptor)
-                _hold(descriptor)
+                _mark_in_use(descriptor)
         stack.callback(remove_folder, partial)
         yield partial
+
+
+def _mark_in_use(descriptor: int) -> None:
+    """Locks what lies under a `partial_name` until it is closed; see `remove_abandoned`.
+
+    Without it one of two writers of a file would lose it: `support/test_files.py`, "two writers", "a living one".
+    """
+    with contextlib.suppress(OSError):  # without locks nothing is taken for abandoned either
+        locks.take(descriptor)
 
 
 def _created(partial: str, mode: str) -> IO[Any]:
     """Creates a file, which must not be there, not even as a link, and opens it."""
     file = files.opened(partial, mode.replace("w", "x"))
-    try:
-        _hold(file.fileno())
-    except BaseException:
-        file.close()
-        raise
+    _mark_in_use(file.fileno())
     fault_point(f"write {_place(partial)}")
     return file
 

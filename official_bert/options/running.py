@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import logging as standard_logging
 import os
-import select
 import shlex
 import signal
 import sys
@@ -127,8 +126,6 @@ def orderly_end(config_class: type | None = None) -> Iterator[None]:
     except UserError as error:
         _exit_with(with_dashes(str(error), config_class) if config_class else str(error))
     except BrokenPipeError:
-        if not _is_reader_gone(sys.stdout.fileno()):
-            raise
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
@@ -179,12 +176,10 @@ def _open_closed_streams() -> None:
 
     Otherwise a file that is opened later takes the number of a closed one, and receives what is written to it.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:  # how Python marks a closed one
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # how Python marks a closed one; the lowest number that is free is its own
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w", encoding="utf-8"))
 
 
 def _drop_broken_streams() -> None:
@@ -196,13 +191,6 @@ def _drop_broken_streams() -> None:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, stream.fileno())
             os.close(null)
-
-
-def _is_reader_gone(descriptor: int) -> bool:
-    """Return whether the other end of a pipe is closed."""
-    poll = select.poll()
-    poll.register(descriptor, 0)  # errors are always reported
-    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def _is_interruption(error: Exception) -> bool:

@@ -79,12 +79,6 @@ def test_control_characters_of_messages_do_not_reach_the_terminal():
     ]
 
 
-def test_a_broken_pipe_that_is_not_standard_output_is_no_quiet_end():
-    code, _, errors = end_of(bake(run="raise BrokenPipeError"))
-    assert code == 1
-    assert errors.endswith("BrokenPipeError\n")
-
-
 def test_a_reader_of_the_log_that_goes_away_does_not_harm_the_run():
     read_end, write_end = os.pipe()
     os.close(read_end)

@@ -32,8 +32,9 @@ class Workers:
     They are started, not forked: a copy of a process in which TensorFlow's threads run may hang. So a function must be
     one of a module, and its items, settings and results are sent as pickles. A single process is this one.
 
-    Each process has a pipe of its own. In a `ProcessPoolExecutor` all share one, and a process that is ended while it
-    sends a large result leaves the others, and this process, waiting for ever.
+    Each process has a pipe of its own. In a `ProcessPoolExecutor` all share two, so that nobody sees the end of one: a
+    process that is killed while it sends a result leaves this one waiting for ever, and when this one is killed the
+    others stay, as "a signal to the first process" of `faults/test_record_making.py` shows.
 
     Example:
       >>> with Workers(4, tokenizer, name="tokenizes") as workers:
@@ -112,9 +113,9 @@ class Workers:
 
     def _start(self) -> "_Worker":
         """Starts a process and sends it the settings."""
-        # It would be started with the first process, and its start lets signals come in spite of `_signals_wait`.
+        # It would be started with the first process, and its start lets Ctrl-C come in spite of `_ctrl_c_waits`.
         multiprocessing.resource_tracker.ensure_running()
-        with _signals_wait():
+        with _ctrl_c_waits():
             worker = _start_worker()
         with self._told_if_lost(worker):
             worker.connection.send(self._settings)
@@ -145,13 +146,12 @@ class Workers:
             ) from error
 
     def _stop(self) -> None:
-        with _signals_wait():
-            for worker in self._processes:
-                worker.process.kill()
-            for worker in self._processes:
-                worker.process.join()
-                worker.connection.close()
-            self._processes.clear()
+        for worker in self._processes:
+            worker.process.kill()
+        for worker in self._processes:
+            worker.process.join()
+            worker.connection.close()
+        self._processes.clear()
 
 
 @dataclasses.dataclass
@@ -194,29 +194,17 @@ def _start_worker() -> _Worker:
 
 
 @contextlib.contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Keeps signals waiting that would end this process in the block; Ctrl-C also in a process that is started there.
+def _ctrl_c_waits() -> Iterator[None]:
+    """Keeps Ctrl-C waiting in the block, and in a process that is started there until `_work` runs.
 
-    A process that is started reads from this one before anything here runs in it. It would print a traceback if
-    there were nothing to read any more, or if Ctrl-C came.
+    While Python starts it would print a traceback, as "Ctrl-C while a process starts" of `support/test_processes.py`
+    shows.
     """
-    came: list[int] = []
-    handlers: dict[int, Any] = {}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a process that is started has it, too
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        # The mask is that of one thread. Where there are more, another one takes the signal, and the handler is called.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                handler = signal.getsignal(number)
-                if handler is signal.SIG_DFL or (number == signal.SIGINT and callable(handler)):
-                    handlers[number] = signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number in came:
-            signal.raise_signal(number)
 
 
 def _work(connection: multiprocessing.connection.Connection) -> None:

@@ -95,11 +95,5 @@ def __dir__() -> list[str]:
 
 
 if "keras" in sys.modules:
-    for module_name in (
-        "modeling.classifier",
-        "modeling.pretraining",
-        "modeling.span",
-        "modeling.tagging",
-        "optimization",
-    ):
-        importlib.import_module(f"{__name__}.{module_name}")
+    for module_name in {name for name in _PUBLIC.values() if ".modeling." in name or name.endswith("optimization")}:
+        importlib.import_module(module_name)

@@ -23,6 +23,8 @@ from official_bert.support.text_tables import format_table, mean_and_deviation
 
 if TYPE_CHECKING:
     from official_bert.options.finetuning import LabellingOptions
+    from official_bert.tasks.classification.options import ClassifierConfig
+    from official_bert.tasks.tagging.options import TaggingConfig
     from official_bert.training.trials import Trial
 
 
@@ -56,7 +58,6 @@ class SweepConfig(Options):
     )
 
 
-_COMMANDS = ("run_classifier", "run_ner")
 _SETTINGS = {"train_batch_size": int, "learning_rate": float, "num_train_epochs": float}
 _DECIMALS = 4
 
@@ -116,7 +117,7 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
     seeds = _parse_list(config, "random_seed", int)
     values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}
     script, run_config = _read_command(config, {**values, "random_seed": seeds[0]})
-    primary_metric = f"eval_{_primary_metric(run_config)}"
+    primary_metric = f"eval_{_METRICS[script](run_config)}"
     combinations = []
     for values in itertools.product(*grid):
         settings = dict(zip(_SETTINGS, values, strict=True))
@@ -147,8 +148,8 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
 
     name, *arguments = split_command(config.command)
     name = os.path.basename(name).removesuffix(".py")
-    if name not in _COMMANDS:
-        raise UserError(f"the command to sweep must be {' or '.join(_COMMANDS)} with its flags, not {name!r}")
+    if name not in _METRICS:
+        raise UserError(f"the command to sweep must be {' or '.join(_METRICS)} with its flags, not {name!r}")
     config_class = load_command(name).config_class
 
     def complete(_: type, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
@@ -172,17 +173,22 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
     return name, run_config
 
 
-def _primary_metric(config: "LabellingOptions") -> str:
+def _classifier_metric(config: "ClassifierConfig") -> str:
     from official_bert.tasks.classification.datasets.custom import CUSTOM, CUSTOM_METRICS
     from official_bert.tasks.classification.datasets.published import named_dataset
-    from official_bert.tasks.classification.options import ClassifierConfig
-    from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 
-    if not isinstance(config, ClassifierConfig):
-        return primary_metric(tags_of(read_configured(config, "train_file")))
     if config.task_name.lower() == CUSTOM:
         return CUSTOM_METRICS[config.problem][0]
     return named_dataset(config.task_name).primary_metric
+
+
+def _tagger_metric(config: "TaggingConfig") -> str:
+    from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
+
+    return primary_metric(tags_of(read_configured(config, "train_file")))
+
+
+_METRICS = {"run_classifier": _classifier_metric, "run_ner": _tagger_metric}  # of commands, that which is best
 
 
 def _parse_list(config: SweepConfig, name: str, kind: Callable[[str], Any]) -> list[Any]:

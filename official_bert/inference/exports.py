@@ -8,15 +8,16 @@ from official_bert.serving.versions import (
     LITE_FILE,
     SAVED_MODEL_FILE,
     complete_versions,
+    description,
     load_version,
-    task_name,
     versions,
 )
 from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.registry import TaskRow, task_of_export
 
-_TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")  # a SavedModel names its inputs, but in no order
+# In the order in which exports of earlier versions read them, which do not say it.
+_TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
 def find_version(path: str) -> str | None:
@@ -39,24 +40,27 @@ def find_version(path: str) -> str | None:
     return None
 
 
-def load(folder: str) -> tuple[Any, TaskRow]:
+def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
     """Loads a version of an exported model.
 
     Args:
       folder: as `find_version` gives it.
 
     Returns:
-      What `tf.saved_model.load` gives, and the model's task.
+      What `tf.saved_model.load` gives, the model's task, and the names of the texts that it reads.
 
     Raises:
       UserError: the version is damaged, or is not a model that reads texts.
     """
     export = load_version(folder)
     predict = export.signatures.get(TEXT)
-    task = task_of_export(task_name(folder), predict.structured_outputs) if predict else None
-    if task is None or not set(predict.structured_input_signature[1]) <= set(_TEXT_NAMES):
-        raise UserError(f"{folder} is not a model that was exported with do_export")
-    return export, task
+    if predict:
+        said, inputs = description(folder), predict.structured_input_signature[1]
+        names = said.get("text_names") or [name for name in _TEXT_NAMES if name in inputs]
+        task = task_of_export(said.get("task"), predict.structured_outputs)
+        if task and set(names) == set(inputs):
+            return export, task, names
+    raise UserError(f"{folder} is not a model that was exported with do_export")
 
 
 def load_export(path: str | os.PathLike) -> Any:
@@ -75,8 +79,3 @@ def load_export(path: str | os.PathLike) -> Any:
     if version is None:
         raise UserError(f"{os.fspath(path)} is not an export; check the path")
     return load(version)[0]
-
-
-def text_names(predict: Any) -> list[str]:
-    """The names of the texts that a loaded signature reads, in their order."""
-    return sorted(predict.structured_input_signature[1], key=_TEXT_NAMES.index)

@@ -82,9 +82,8 @@ class Predictor:
             unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO))
             if unused:
                 raise UserError(f"{version} is an export, which has all its files; leave out {listed(unused)}")
-            self._source, self._task = exports.load(version)
+            self._source, self._task, self._names = exports.load(version)
             self._predict = self._source.signatures[TEXT]
-            self._names = exports.text_names(self._predict)
             return
         choices = {
             "use_best_checkpoint": use_best_checkpoint,

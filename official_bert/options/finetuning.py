@@ -5,7 +5,6 @@ from typing import ClassVar
 from official_bert.options.corpus import RecordFileOptions
 from official_bert.options.distillation import DistillationOptions
 from official_bert.options.evaluation import EvaluationOptions
-from official_bert.options.model import HeadOptions
 from official_bert.options.option import MAX_AXIS, MAX_BATCH_SIZE, option, options
 from official_bert.options.text import TokenizerOptions
 from official_bert.options.training import TrainingOptions
@@ -13,7 +12,7 @@ from official_bert.support.errors import UserError
 
 
 @options(group="training")
-class FinetuningOptions(DistillationOptions, HeadOptions, RecordFileOptions, TokenizerOptions, TrainingOptions):
+class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions, TrainingOptions):
     """Flags of every script that fine-tunes on texts."""
 
     do_eval: ClassVar[bool] = False  # a flag where evaluation is more than a part of prediction
@@ -88,8 +87,12 @@ class FinetuningOptions(DistillationOptions, HeadOptions, RecordFileOptions, Tok
 
 @options(group="evaluation")
 class LabellingOptions(EvaluationOptions, FinetuningOptions):
-    """Flags of the scripts that give labels to texts or to their words."""
+    """Flags of the scripts that give labels to texts or to their words.
 
+    Each of these has also the flags `train_file`, `eval_file` and `predict_file`, which `required_files` names.
+    """
+
+    feature_layers: ClassVar[str | None] = None  # a flag where the head may read several
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",

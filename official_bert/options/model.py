@@ -30,7 +30,7 @@ class ModelOptions(TokenizerOptions, ArchitectureOptions):
 
 @options(group="model")
 class HeadOptions(Options):
-    """Flags that say what stands on the encoder; every script that fine-tunes has them."""
+    """Flags that say what stands on the encoder, where there is a choice."""
 
     head: str = option(
         "linear",

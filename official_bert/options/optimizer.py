@@ -56,6 +56,6 @@ class OptimizerOptions(Options):
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
-        """The flags that are the optimizer's own, as it calls them."""
-        of_adam = {"bias_correction": self.adam_bias_correction} if self.optimizer == "adam" else {}
-        return {"layer_wise_lr_decay": self.layer_wise_lr_decay, **of_adam}
+        """The flags that are the optimizer's own, as it calls them, as far as they change anything."""
+        of_layers = {"layer_wise_lr_decay": self.layer_wise_lr_decay} if self.layer_wise_lr_decay < 1 else {}
+        return {**of_layers, **({"bias_correction": True} if self.adam_bias_correction else {})}

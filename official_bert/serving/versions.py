@@ -135,7 +135,11 @@ def write_version(
         with writing.new_folder(os.path.join(export_dir, "version")) as partial:
             save(partial)
             fault_point("describe")
-            description = {"task": servable.task, **servable.text_settings._asdict()}
+            description = {
+                "task": servable.task,
+                "text_names": servable.text_names,
+                **servable.text_settings._asdict(),
+            }
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
             _write_checksums(partial)
             _copy(vocabulary.source, made(partial, ASSETS_FOLDER, vocabulary.file_name))
@@ -169,14 +173,14 @@ def check_whole(folder: str) -> None:
             )
 
 
-def task_name(folder: str) -> str | None:
-    """The name of the task of an exported version; None if an earlier version of this package, or another, made it.
+def description(folder: str) -> dict[str, Any]:
+    """Read what a version says of itself; nothing if an earlier version of this package, or another, made it.
 
     Raises:
       UserError: the file that says it is damaged.
     """
     path = os.path.join(folder, DESCRIPTION_FILE)
-    return text_files.read_json(path, "description of the export").get("task") if files.exists(path) else None
+    return text_files.read_json(path, "description of the export") if files.exists(path) else {}
 
 
 def _write_checksums(folder: str) -> None:
@@ -185,7 +189,7 @@ def _write_checksums(folder: str) -> None:
     _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
 
 
-def _write_json(path: str, content: dict[str, str | bool]) -> None:
+def _write_json(path: str, content: dict[str, Any]) -> None:
     with files.open_file(path, "w") as sink:
         sink.write(json.dumps(content, indent=2) + "\n")
 

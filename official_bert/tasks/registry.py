@@ -1,7 +1,7 @@
 """The table of tasks, one row each, from which finished runs and exports are loaded.
 
 A run writes the name of its task into `run_config.json`, an export into `official_bert.json`. Those of earlier
-versions, which do not contain it, are recognized by a flag or an output that no other task has.
+versions, which do not contain it, are recognized by a flag or an output that no other task had then.
 
 The module `servable` of a task's folder has two functions. `servable_of_run(config, bert_config, tokenizer,
 checkpoint, encoder_options)` loads what a run trained as a `Servable`, and `results(outputs)` turns what that returns
@@ -37,15 +37,15 @@ class TaskRow:
       name: as in `run_config.json`; its folder has the same name.
       config_class: the flags of its script.
       model_class: the model.
-      distinctive_flag: a flag that no other task's script has.
-      distinctive_outputs: what its exports give, and those of no other task.
+      old_flag: a flag that of the runs of earlier versions only those of this task have; None if there are none.
+      old_outputs: likewise what of the exports of earlier versions only those of this task give.
     """
 
     name: str
     config_class: type
     model_class: type
-    distinctive_flag: str
-    distinctive_outputs: frozenset[str]
+    old_flag: str | None = None
+    old_outputs: frozenset[str] = frozenset()
 
     def servable_of_run(
         self,
@@ -85,29 +85,29 @@ TASKS = {
             name="classification",
             config_class=ClassifierConfig,
             model_class=ClassificationModel,
-            distinctive_flag="task_name",
-            distinctive_outputs=frozenset({"classes", "scores"}),
+            old_flag="task_name",
+            old_outputs=frozenset({"classes", "scores"}),
         ),
         TaskRow(
             name="question_answering",
             config_class=SquadConfig,
             model_class=SpanModel,
-            distinctive_flag="max_query_length",
-            distinctive_outputs=frozenset({"answers"}),
+            old_flag="max_query_length",
+            old_outputs=frozenset({"answers"}),
         ),
         TaskRow(
             name="tagging",
             config_class=TaggingConfig,
             model_class=TaggingModel,
-            distinctive_flag="document_context",
-            distinctive_outputs=frozenset({"tags"}),
+            old_flag="document_context",
+            old_outputs=frozenset({"tags"}),
         ),
         TaskRow(
             name="pretraining",
             config_class=PretrainingConfig,
             model_class=PretrainingModel,
-            distinctive_flag="max_predictions_per_seq",
-            distinctive_outputs=frozenset({"words"}),
+            old_flag="max_predictions_per_seq",
+            old_outputs=frozenset({"words"}),
         ),
     )
 }
@@ -123,11 +123,11 @@ def task_of_run(name: str | None, flags: Collection[str]) -> TaskRow | None:
     Returns:
       The row; None if there is none for it.
     """
-    by_flags = (row for row in TASKS.values() if row.distinctive_flag in flags)
+    by_flags = (row for row in TASKS.values() if row.old_flag in flags)
     return TASKS.get(name) if name else next(by_flags, None)
 
 
 def task_of_export(name: str | None, outputs: Collection[str]) -> TaskRow | None:
     """The task of an exported model; see `task_of_run`. `outputs` are the names of what its signature `text` gives."""
-    by_outputs = (row for row in TASKS.values() if not row.distinctive_outputs.isdisjoint(outputs))
+    by_outputs = (row for row in TASKS.values() if not row.old_outputs.isdisjoint(outputs))
     return TASKS.get(name) if name else next(by_outputs, None)

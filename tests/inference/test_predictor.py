@@ -5,11 +5,13 @@ import os
 import pathlib
 import random
 import shutil
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.inference import exports
 from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from tests.exports import LABELS, TOLERANCE, predicted, predicted_pairs
@@ -129,3 +131,19 @@ def test_files_that_have_moved_since_training_may_be_given(reviews, tmp_path):
     paths = {name: reviews[name] for name in ("vocab_file", "bert_config_file")}
     pair = tuple(predicted_pairs(reviews)[0])
     assert Predictor(tmp_path / "out", **paths)(pair) == Predictor(reviews["output_dir"])(pair)
+
+
+def test_an_export_says_which_texts_it_reads_and_earlier_ones_are_known(tmp_path, monkeypatch):
+    def read(*inputs):
+        signature = types.SimpleNamespace(structured_outputs=["answers"], structured_input_signature=((), set(inputs)))
+        monkeypatch.setattr(exports, "load_version", lambda _: types.SimpleNamespace(signatures={"text": signature}))
+        _, task, names = exports.load(str(tmp_path))
+        assert task.name == "question_answering"
+        return names
+
+    assert read("context", "question") == ["question", "context"]
+    with pytest.raises(UserError, match="is not a model that was exported with do_export"):
+        read("query", "context")
+    description = {"task": "question_answering", "text_names": ["query", "context"]}
+    (tmp_path / "official_bert.json").write_text(json.dumps(description))
+    assert read("context", "query") == ["query", "context"]

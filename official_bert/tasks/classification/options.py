@@ -1,24 +1,20 @@
 """The flags of `run_classifier`."""
 
-import difflib
 from typing import ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
+from official_bert.options.model import HeadOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.published import TASK_NAMES, check_task_name
 
-# The data sets that `run_classifier` knows, and the name of the user's own.
-TASK_NAMES = (
-    *("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli", "ax", "xnli", "imdb", "nsmc"),
-    "custom",
-)
 # Settings that some flags need.
 _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
 
 
 @options(group="input")
-class ClassifierConfig(LabellingOptions):
+class ClassifierConfig(HeadOptions, LabellingOptions):
     """Flags of `run_classifier`."""
 
     task: ClassVar[str] = "classification"
@@ -172,16 +168,3 @@ class ClassifierConfig(LabellingOptions):
     def problem(self) -> str:
         """The kind of problem that --task_name=custom poses, as named in the table of data sets."""
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"
-
-
-def check_task_name(name: str) -> None:
-    """Raises unless there is a task of this name, in upper or lower case.
-
-    Raises:
-      UserError: there is none; the message has the most similar names.
-    """
-    if name.lower() in TASK_NAMES:
-        return
-    similar = difflib.get_close_matches(name.lower(), TASK_NAMES)
-    hint = f"did you mean {' or '.join(similar)}? All tasks:" if similar else "choose one of"
-    raise UserError(f"task_name={name}: unknown task; {hint} {', '.join(TASK_NAMES)}")

@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 from official_bert.options.export import top_k_option
 from official_bert.options.finetuning import FinetuningOptions
+from official_bert.options.model import HeadOptions
 from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options, restated
 from official_bert.support.errors import UserError
 
@@ -48,7 +49,7 @@ class AnswerOptions(Options):
 
 
 @options(group="evaluation")
-class SquadConfig(FinetuningOptions, AnswerOptions):
+class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     """Flags of `run_squad`."""
 
     task: ClassVar[str] = "question_answering"

@@ -3,12 +3,13 @@
 from typing import ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
+from official_bert.options.model import HeadOptions
 from official_bert.options.option import MAX_AXIS, option, options
 from official_bert.support.errors import UserError
 
 
 @options(group="input")
-class TaggingConfig(LabellingOptions):
+class TaggingConfig(HeadOptions, LabellingOptions):
     """Flags of `run_ner`."""
 
     task: ClassVar[str] = "tagging"

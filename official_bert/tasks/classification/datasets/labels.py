@@ -31,6 +31,7 @@ class Dataset:
       problem: "single_label", "multi_label" (any number of classes an example) or "regression".
       label_range: minimum and maximum label of a regression.
       label_delimiter: separates the names in the label of a multi-label example.
+      glue_name: what GLUE's site calls it; None if it is not one of GLUE's.
       metrics: names in `metrics.classification.METRICS` to report; the first is the primary metric.
     """
 
@@ -41,6 +42,7 @@ class Dataset:
     label_range: tuple[float, float] = (-math.inf, math.inf)
     label_delimiter: str = ","
     metrics: tuple[str, ...] = ("accuracy",)
+    glue_name: str | None = None
 
     @property
     def primary_metric(self) -> str:

@@ -3,10 +3,13 @@
 Files are read as they were published.
 """
 
+import difflib
+
 from official_bert.data.tables import read_nsmc, read_review_folders
+from official_bert.support.errors import UserError
+from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import ACCURACY_AND_F1, CORRELATIONS, Dataset
 from official_bert.tasks.classification.datasets.layouts import Column, Split
-from official_bert.tasks.classification.options import check_task_name
 
 _INFERENCE = ("contradiction", "entailment", "neutral")  # the reference's order
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -53,15 +56,17 @@ DATASETS = {
             },
             _BINARY,
             metrics=("matthews_correlation", "accuracy"),
+            glue_name="CoLA",
         ),
-        Dataset("sst-2", _glue_splits("sentence"), _BINARY),
-        Dataset("mrpc", _glue_splits(3, 4, 0), _BINARY, metrics=ACCURACY_AND_F1),
+        Dataset("sst-2", _glue_splits("sentence"), _BINARY, glue_name="SST-2"),
+        Dataset("mrpc", _glue_splits(3, 4, 0), _BINARY, metrics=ACCURACY_AND_F1, glue_name="MRPC"),
         Dataset(
             "sts-b",
             _glue_splits("sentence1", "sentence2", "score"),
             problem="regression",
             label_range=(0, 5),
             metrics=CORRELATIONS,
+            glue_name="STS-B",
         ),
         # As published, line ends within some questions tear their rows apart; GLUE's counts leave these out.
         Dataset(
@@ -69,6 +74,7 @@ DATASETS = {
             _glue_splits("question1", "question2", "is_duplicate", skip_short_rows=True),
             _BINARY,
             metrics=ACCURACY_AND_F1,
+            glue_name="QQP",
         ),
         Dataset(
             "mnli",
@@ -80,10 +86,11 @@ DATASETS = {
                 "test_mismatched": Split(("test_mismatched.tsv",), 8, 9, guid_column=0),
             },
             _INFERENCE,
+            glue_name="MNLI",
         ),
-        Dataset("qnli", _glue_splits("question", "sentence"), _ENTAILMENT),
-        Dataset("rte", _glue_splits("sentence1", "sentence2"), _ENTAILMENT),
-        Dataset("wnli", _glue_splits("sentence1", "sentence2"), _BINARY),
+        Dataset("qnli", _glue_splits("question", "sentence"), _ENTAILMENT, glue_name="QNLI"),
+        Dataset("rte", _glue_splits("sentence1", "sentence2"), _ENTAILMENT, glue_name="RTE"),
+        Dataset("wnli", _glue_splits("sentence1", "sentence2"), _BINARY, glue_name="WNLI"),
         # GLUE's diagnostic set, for a model trained on MNLI.
         Dataset(
             "ax",
@@ -93,6 +100,7 @@ DATASETS = {
             },
             _INFERENCE,
             metrics=("matthews_correlation", "accuracy"),
+            glue_name="AX",
         ),
         xnli(),
         Dataset(
@@ -122,19 +130,21 @@ DATASETS = {
 }
 
 
-# The sets of GLUE, in its order and as its site calls them.
-GLUE_NAMES = {
-    "cola": "CoLA",
-    "sst-2": "SST-2",
-    "mrpc": "MRPC",
-    "sts-b": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-    "ax": "AX",
-}
+TASK_NAMES = (*DATASETS, CUSTOM)
+GLUE_NAMES = {name: dataset.glue_name for name, dataset in DATASETS.items() if dataset.glue_name}  # in GLUE's order
+
+
+def check_task_name(name: str) -> None:
+    """Raise unless there is a data set of this name, or the user's own is called so, in upper or lower case.
+
+    Raises:
+      UserError: there is none; the message has the most similar names.
+    """
+    if name.lower() in TASK_NAMES:
+        return
+    similar = difflib.get_close_matches(name.lower(), TASK_NAMES)
+    hint = f"did you mean {' or '.join(similar)}? All tasks:" if similar else "choose one of"
+    raise UserError(f"task_name={name}: unknown task; {hint} {', '.join(TASK_NAMES)}")
 
 
 def named_dataset(name: str) -> Dataset:

@@ -1,7 +1,7 @@
 """`extract_features`: texts in, the vectors of an encoder's layers out."""
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import logging
 
@@ -177,7 +177,7 @@ def run(config: FeatureConfig) -> None:
                 encoder,
                 open_writer,
                 shard_size=config.shard_size,
-                made_from=_fingerprint(config, encoder),
+                made_from=_made_from(config, encoder),
                 report=report,
             )
         else:
@@ -222,17 +222,16 @@ def _check_output(config: FeatureConfig) -> None:
     writing.check_no_overwriting([path], inputs, name="output_file")
 
 
-def _fingerprint(config: FeatureConfig, encoder: "TextEncoder") -> str:
-    """Hashes all that decides what the features of a text are, and how they are stored."""
-    from official_bert.data.records import fingerprint
+def _made_from(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:
+    """All but the texts that decides what their features are, and how they are stored."""
     from official_bert.modeling.model import model_fingerprint
 
-    return fingerprint(
-        [config.layer_indices, config.pooling, config.dtype, config.output_format],
-        [config.max_seq_length, config.long_text, encoder.tokenizer.settings.fingerprint],
-        encoder.tokenizer.vocabulary.fingerprint,
-        model_fingerprint(encoder.encoder),
-    )
+    names = ("layer_indices", "pooling", "dtype", "output_format", "max_seq_length", "long_text")
+    return {
+        **{name: getattr(config, name) for name in names},
+        **encoder.tokenizer.identity,
+        "weights of the model": model_fingerprint(encoder.encoder),
+    }
 
 
 COMMAND = Command(

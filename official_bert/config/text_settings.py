@@ -59,11 +59,6 @@ class TextSettings(NamedTuple):
             if name == "do_lower_case" or value != getattr(defaults, name)
         }
 
-    @property
-    def fingerprint(self) -> bool | tuple[bool, ...]:
-        """The form of the settings in which files are compared; as in earlier versions the casing, if it is all."""
-        return tuple(self) if len(self.changed) > 1 else self.do_lower_case
-
     def __str__(self) -> str:
         """For messages: `"do_lower_case=true"`, and what else is not the reference's."""
         return ", ".join(f"{name}={str(value).lower()}" for name, value in self.changed.items())

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from official_bert.data import tfrecord
-from official_bert.data.records import check_records, made_from
+from official_bert.data.records import check_records, manifest_path
 from official_bert.data.schema import RecordSchema
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 
 
 @contextlib.contextmanager
@@ -40,6 +41,6 @@ def _check(path: str, schema: RecordSchema | None, cause: Exception) -> None:
     try:
         check_records(tfrecord.read_records(path), schema, path)
     except tfrecord.DamagedRecordError as error:
-        if made_from(path):
+        if Manifest.known(manifest_path(path)):
             raise UserError(f"{error.what}; delete it; it will be created again") from cause
         raise error from cause

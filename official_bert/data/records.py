@@ -1,14 +1,12 @@
 """TFRecord files: writing several at once without ever leaving a half-written one, reusing, counting, checking."""
 
 import contextlib
-import hashlib
 import itertools
-import json
 import mmap
 import os
 import tempfile
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -17,8 +15,9 @@ from absl import logging
 from official_bert.data import tfrecord
 from official_bert.data.randomness import shuffle
 from official_bert.data.schema import RecordSchema
-from official_bert.support import files, text_files, writing
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 
 
 class RecordWriter:
@@ -127,76 +126,37 @@ class RecordSpool:
             yield os.pread(file, ends[index + 1] - ends[index], ends[index])
 
 
-def fingerprint(*settings: Any) -> str:
-    """Hashes the settings that determine a record file: numbers, strings, and lists and dicts of them."""
-    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+def manifest_path(path: str) -> str:
+    """The file that says what a file of `write_cached` was made from."""
+    return f"{path}.json"
 
 
-class Sidecar(NamedTuple):
-    """The facts about a file that was made from something, from the `PATH.json` beside it."""
-
-    made_from: str
-    num_records: int
-    num_bytes: int
-
-    def fits(self, path: str) -> bool:
-        """Return whether the file is there and as long as it was."""
-        return files.exists(path) and files.size(path) == self.num_bytes
-
-    @classmethod
-    def of(cls, path: str) -> "Sidecar | None":
-        """Reads the sidecar of a file; None if there is none, or it is damaged."""
-        sidecar = f"{path}.json"
-        if not files.exists(sidecar):
-            return None
-        files.check_regular(sidecar)
-        try:
-            known = text_files.read_json(sidecar, "note about the records")
-        except UserError:
-            return None
-        found = cls(known.get("made_from"), known.get("num_records"), known.get("bytes"))
-        is_whole = type(found.made_from) is str and all(type(number) is int and number > 0 for number in found[1:])
-        return found if is_whole else None
-
-    def write(self, path: str) -> None:
-        """Writes the sidecar of a file that is complete."""
-        with writing.atomic_write(f"{path}.json") as sink:
-            json.dump({"made_from": self.made_from, "num_records": self.num_records, "bytes": self.num_bytes}, sink)
-
-
-def made_from(path: str) -> str | None:
-    """The fingerprint that a file of `write_cached` was made from; None if that is not known."""
-    known = Sidecar.of(path)
-    return known.made_from if known else None
-
-
-def write_cached(path: str, fingerprint: str, records: Callable[[], Iterable[bytes]], compression: str = "none") -> int:
-    """Writes a TFRecord file, unless the existing one was made from the same settings.
-
-    Beside it lies `PATH.json`, which says what it was made from and how large it is; without it, or when it is damaged,
-    the file is created again.
+def write_cached(
+    path: str, made_from: Mapping[str, Any], records: Callable[[], Iterable[bytes]], compression: str = "none"
+) -> int:
+    """Writes a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
 
     Args:
       path: the file.
-      fingerprint: of all that decides its content.
+      made_from: all that decides its content.
       records: makes the records; called only if they are needed.
       compression: "none" or "gzip"; an existing file may have another one.
 
     Returns:
       The number of records.
     """
-    known = Sidecar.of(path)
-    if known and known.made_from == fingerprint and known.fits(path):
+    note = manifest_path(path)
+    known = Manifest.usable(note, made_from, path)
+    if known and known.num_records:
         logging.info("%s is up to date: %d records", path, known.num_records)
         return known.num_records
-    writing.remove(f"{path}.json")
+    writing.remove(note)
     num_records = 0
     with RecordWriter([path], compression) as writer:
         for record in records():
             writer.write(record)
             num_records += 1
-    if not files.are_changes_dropped():
-        Sidecar(fingerprint, num_records, files.size(path)).write(path)
+    Manifest.write(note, made_from, [os.path.basename(path)], num_records)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 

@@ -1,22 +1,22 @@
 """The tokenizer of pretraining records, kept beside them, so that a model that learns from them has its vocabulary.
 
 Beside `out.tfrecord`, or beside its shards `out.tfrecord-00000-of-00016` and so on, lie a copy of the vocabulary,
-`out.tfrecord.vocab.txt` or `out.tfrecord.spiece.model`, and `out.tfrecord.tokenizer.json`: what was done to text, and
-how large the records are, by which those that were replaced since are recognized.
+`out.tfrecord.vocab.txt` or `out.tfrecord.spiece.model`, and the `Manifest` `out.tfrecord.tokenizer.json`: what was done
+to text, and how large the records are, by which those that were replaced since are recognized.
 """
 
 import contextlib
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.support import files, text_files, writing
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE
 from official_bert.tokenization.vocab import Vocabulary
@@ -43,7 +43,7 @@ class RecordsTokenizer(NamedTuple):
     path: str
     fingerprint: str
     settings: TextSettings
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
 
 
 @contextlib.contextmanager
@@ -69,14 +69,8 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
     for (base, paths), note in zip(groups.items(), notes, strict=True):
         with writing.atomic_write(copies[base], "wb") as sink:
             sink.write(tokenizer.vocabulary.file_content)
-        known = {
-            "file": name_in_folder,
-            "vocabulary": tokenizer.vocabulary.fingerprint,
-            **tokenizer.settings._asdict(),
-            "bytes": {os.path.basename(path): files.size(path) for path in paths},
-        }
-        with writing.atomic_write(note) as sink:
-            json.dump(known, sink)
+        made_from = {"file": name_in_folder, **tokenizer.identity}
+        Manifest.write(note, made_from, [os.path.basename(path) for path in paths])
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
@@ -109,18 +103,14 @@ def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
 
 def _read(base: str) -> RecordsTokenizer | None:
     note = base + _NOTE
-    if not files.exists(note):
+    manifest = Manifest.read(note)
+    if manifest is None:
         return None
-    known = text_files.read_json(note, "note about the records")
-    flag = _FILES.get(known.get("file")) if isinstance(known.get("file"), str) else None
-    settings = TextSettings(*(known.get(name) for name in TextSettings._fields))
-    if not (flag and _has_types(known) and all(isinstance(value, bool) for value in settings)):
-        raise UserError(f"{note} is not a note about records; restore or delete it")
+    known = manifest.made_from
+    flag, settings = _FILES.get(str(known.get("file"))), [known.get(name) for name in TextSettings._fields]
+    if not (flag and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):
+        raise UserError(f"{note} does not say what vocabulary records were made with; restore or delete it")
     path = f"{base}.{known['file']}"
     if not files.exists(path):
         return None
-    return RecordsTokenizer(note, flag, path, known["vocabulary"], settings, known["bytes"])
-
-
-def _has_types(known: dict[str, Any]) -> bool:
-    return isinstance(known.get("vocabulary"), str) and isinstance(known.get("bytes"), dict)
+    return RecordsTokenizer(note, flag, path, known["vocabulary"], TextSettings(*settings), manifest.num_bytes)

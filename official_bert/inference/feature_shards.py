@@ -1,7 +1,6 @@
 """Features in shards: files of so many texts each, of which a later run keeps those that are finished.
 
-Beside each shard, `features-00000.npz`, lies `features-00000.npz.json` with a hash of all that the shard was made from:
-texts, settings and weights.
+Beside each shard, `features-00000.npz`, lies `features-00000.npz.json`, the `Manifest` of the shard.
 """
 
 import hashlib
@@ -9,16 +8,17 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 from absl import logging
 
 from official_bert.data.feature_files import Write
-from official_bert.data.records import Sidecar
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.support import files, writing
+from official_bert.support.manifest import Manifest
 
 
 def shard_path(path: str, number: int) -> str:
@@ -34,7 +34,7 @@ def write_shards(
     open_writer: Callable[[str], AbstractContextManager[Write]],
     *,
     shard_size: int,
-    made_from: str,
+    made_from: Mapping[str, Any],
     report: Callable[[int], None],
 ) -> int:
     """Writes the shards that are not there yet.
@@ -45,7 +45,7 @@ def write_shards(
       encoder: computes the features.
       open_writer: opens the file of a shard, see `feature_writer`.
       shard_size: texts of a shard; the last one may have fewer.
-      made_from: fingerprint of settings and weights.
+      made_from: settings and weights, as in a `Manifest`.
       report: is told the number of texts that are done.
 
     Returns:
@@ -58,24 +58,24 @@ def write_shards(
         if first is None:
             break
         shard, name = itertools.chain([first], itertools.islice(texts, shard_size - 1)), shard_path(path, number)
-        known = Sidecar.of(name)
-        if known and known.fits(name):
+        note = f"{name}.json"
+        known = Manifest.known(note)
+        digest = _Digest()
+        if known and not known.damage(os.path.dirname(name)):
             shard = list(shard)
-            digest = _Digest(made_from)
-            if known.made_from == digest.of(shard):
+            if not known.differences({**made_from, "texts": _Digest().of(shard)}):
                 number_of_texts += len(shard)
                 num_kept += 1
                 report(number_of_texts)
                 continue
-        writing.remove(f"{name}.json")
-        digest = _Digest(made_from)
+        writing.remove(note)
         num_before = number_of_texts
         with open_writer(name) as write:
             for features in encoder.features(digest.passing(shard), first_index=num_before):
                 write(features)
                 number_of_texts += 1
                 report(number_of_texts)
-        Sidecar(digest.value, number_of_texts - num_before, files.size(name)).write(name)
+        Manifest.write(note, {**made_from, "texts": digest.value}, [os.path.basename(name)])
     logging.info("%s: %d shards, of which %d were there already", path, number, num_kept)
     _warn_of_old_shards(path, number)
     return number_of_texts
@@ -84,8 +84,8 @@ def write_shards(
 class _Digest:
     """Hashes texts as they pass."""
 
-    def __init__(self, made_from: str):
-        self._hash = hashlib.sha256(made_from.encode())
+    def __init__(self):
+        self._hash = hashlib.sha256()
 
     def passing(self, texts: Iterable[TextOrPair]) -> Iterator[TextOrPair]:
         """Gives the texts on."""

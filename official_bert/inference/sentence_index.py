@@ -19,13 +19,13 @@ from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
 from official_bert.inference.similarity import nearest, normalized
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.model import model_fingerprint
-from official_bert.support import files, text_files, writing
+from official_bert.support import writing
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 from official_bert.support.progress import Progress
 from official_bert.tokenization import Tokenizer
 
-_VECTORS, _WEIGHTS, _DESCRIPTION = "vectors.npy", "bm25.npz", "index.json"
-_MADE_FROM, _NUM_BYTES = "made_from", "num_bytes"
+_VECTORS, _WEIGHTS, _MANIFEST = "vectors.npy", "bm25.npz", "index.json"
 
 
 class Sentence(NamedTuple):
@@ -93,14 +93,18 @@ class SentenceIndex:
 
         Args:
           folder: is made when it is written to.
-          made_from: all that decides what the vectors are: names, for messages, and values that JSON can hold.
+          made_from: all that decides what the vectors are, as in a `Manifest`.
         """
-        self._folder, self._made_from = folder, dict(made_from)
+        self._folder, self._made_from = folder, made_from
 
     @property
     def weights_path(self) -> str:
         """The file of the BM25 weights."""
         return os.path.join(self._folder, _WEIGHTS)
+
+    @property
+    def _manifest_path(self) -> str:
+        return os.path.join(self._folder, _MANIFEST)
 
     def open(self, num_sentences: int, width: int) -> np.ndarray | None:
         """Maps the vectors into memory, if they are there and were made from the same; otherwise logs why not.
@@ -112,46 +116,23 @@ class SentenceIndex:
         Returns:
           float32 [N, D], read-only, or None.
         """
-        if not files.exists(os.path.join(self._folder, _DESCRIPTION)):
-            logging.info("%s has no index yet", self._folder)
+        what = f"the index in {self._folder}"
+        if Manifest.usable(self._manifest_path, self._made_from, what) is None:
             return None
-        reason = self._difference() or self._damage(num_sentences, width)
-        if reason:
-            logging.info("the index in %s %s; it is made again", self._folder, reason)
-            return None
-        return np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")[:, 0]
-
-    def _difference(self) -> str | None:
-        """Describe in what the index differs from what is wanted."""
-        try:
-            description = text_files.read_json(os.path.join(self._folder, _DESCRIPTION), "index")
-        except UserError as error:
-            return f"is damaged ({error})"
-        made_from = description.get(_MADE_FROM)
-        if not isinstance(made_from, dict):
-            return "is damaged"
-        names = [name for name, value in self._made_from.items() if made_from.get(name) != value]
-        if names or made_from.keys() != self._made_from.keys():
-            return f"was made with other {', '.join(names) or 'settings'}"
-        for name, num_bytes in description.get(_NUM_BYTES, {}).items():
-            path = os.path.join(self._folder, name)
-            if not files.exists(path) or files.size(path) != num_bytes:
-                return f"is damaged: {name} is missing or has another length"
-        return None
-
-    def _damage(self, num_sentences: int, width: int) -> str | None:
         try:
             vectors = np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")
+            if vectors.shape == (num_sentences, 1, width) and vectors.dtype == np.float32:
+                return vectors[:, 0]
+            reason = f"{vectors.dtype} {list(vectors.shape)}"
         except (OSError, ValueError) as error:
-            return f"is damaged ({error})"
-        if vectors.shape != (num_sentences, 1, width) or vectors.dtype != np.float32:
-            return f"is damaged: {_VECTORS} is {vectors.dtype} {list(vectors.shape)}"
+            reason = error
+        logging.info("%s is damaged: %s: %s; it is made again", what, _VECTORS, reason)
         return None
 
     def write(
         self, vectors: Iterable[np.ndarray], width: int, bm25: Bm25Weights | None, report: Callable[[int], None]
     ) -> None:
-        """Writes the vectors; `index.json`, by which the rest counts, comes last.
+        """Writes the vectors; the manifest, by which the rest counts, comes last.
 
         Args:
           vectors: float32 [D] each.
@@ -163,21 +144,17 @@ class SentenceIndex:
           UserError: the folder cannot be written to.
         """
         writing.make_folders(self._folder)
-        path = os.path.join(self._folder, _VECTORS)
-        description = os.path.join(self._folder, _DESCRIPTION)
-        writing.remove(description)
+        writing.remove(self._manifest_path)
         written = [_VECTORS]
         if bm25 is not None:
             bm25.save(self.weights_path)
             written.append(_WEIGHTS)
         layout = FeatureLayout(layers=(0,), width=width, is_pooled=True)
-        with feature_writer(path, "npy", layout, tokens_of=list) as write:
+        with feature_writer(os.path.join(self._folder, _VECTORS), "npy", layout, tokens_of=list) as write:
             for number, vector in enumerate(vectors):
                 write(TextFeatures(number, (), vector[np.newaxis]))
                 report(number + 1)
-        num_bytes = {name: files.size(os.path.join(self._folder, name)) for name in written}
-        with writing.atomic_write(description) as sink:
-            json.dump({_MADE_FROM: self._made_from, _NUM_BYTES: num_bytes}, sink, indent=2)
+        Manifest.write(self._manifest_path, self._made_from, written)
 
 
 class SentenceSearch:
@@ -241,8 +218,7 @@ class SentenceSearch:
             "candidates": digest.hexdigest(),
             "weights of the model": model_fingerprint(encoder.encoder),
             "model configuration": config.to_json_string(),
-            "vocabulary": encoder.tokenizer.vocabulary.fingerprint,
-            "text settings": str(encoder.tokenizer.settings),
+            **encoder.tokenizer.identity,
             "layers": sorted(layer % config.num_layers for layer in settings.layers),
             "pooling": [settings.pooling, K1, B] if settings.pooling == BM25 else [settings.pooling],
             "max_seq_length": settings.max_seq_length,

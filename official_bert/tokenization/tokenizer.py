@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,6 +45,11 @@ class Tokenizer(abc.ABC):
         Returns:
           `ids` are those of `encode`; for the offsets see the subclass.
         """
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides which ids a text becomes, in a form for JSON."""
+        return {"vocabulary": self.vocabulary.fingerprint, **self.settings._asdict()}
 
     @property
     def vocab(self) -> dict[str, int]:

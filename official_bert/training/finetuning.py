@@ -5,6 +5,7 @@ What differs between tasks is in a `FinetuningJob`: the examples, the records, a
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -15,11 +16,12 @@ from official_bert.checkpoints.state_file import folders_of, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.damage import explained_damage
 from official_bert.data.pipeline import batch_sizes, training_batches
-from official_bert.data.records import RecordFile
+from official_bert.data.records import RecordFile, manifest_path
 from official_bert.data.token_budget import TokenBudget
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.option import flags_affecting, layer_numbers
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.job import FinetuningJob
@@ -128,7 +130,7 @@ def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
     """Trains; returns whether training came to its end."""
     config = job.config
-    _check_same_examples(config, *job.training_fingerprints())
+    _check_same_examples(config, *job.training_source())
     if has_stopped_early(config):
         return True
     file = job.training_file(trainer)
@@ -254,13 +256,15 @@ def _plain(value: object) -> object:
     return value.lower() if isinstance(value, str) else value  # task_name=MRPC is mrpc
 
 
-def _check_same_examples(config: FinetuningOptions, made_from: str | None, required: str) -> None:
+def _check_same_examples(config: FinetuningOptions, path: str, made_from: Mapping[str, Any]) -> None:
     """Raises if the output folder's checkpoints were trained on other examples than those of this run."""
     latest = latest_checkpoint(config.output_dir)
-    if latest and made_from not in (None, required):
+    known = Manifest.known(manifest_path(path)) if latest else None
+    names = known.differences(made_from) if known else []
+    if names:
         raise UserError(
-            f"{latest} was trained on other examples, or with another vocabulary, casing or length; use what it "
-            "was trained with, or another output_dir"
+            f"{latest} was trained on examples with other {', '.join(names)}; use what it was trained with, or another "
+            "output_dir"
         )
 
 

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping
+from typing import Any
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
@@ -66,8 +67,8 @@ class FinetuningJob(abc.ABC):
         """
 
     @abc.abstractmethod
-    def training_fingerprints(self) -> tuple[str | None, str]:
-        """Fingerprints of the training records: those in the folder, None if unknown, and those that are required."""
+    def training_source(self) -> tuple[str, dict[str, Any]]:
+        """The file of the records to train on, which need not be there, and what they must be made from."""
 
     @abc.abstractmethod
     def training_file(self, trainer: Trainer) -> RecordFile:

@@ -8,10 +8,11 @@ import keras
 import numpy as np
 
 from official_bert.data.damage import explained_damage
-from official_bert.data.records import RecordFile, fingerprint
+from official_bert.data.records import RecordFile
 from official_bert.data.schema import RecordSchema
 from official_bert.modeling.model import model_fingerprint
 from official_bert.options.finetuning import LabellingOptions
+from official_bert.support.manifest import fingerprint
 from official_bert.training.loop import Trainer
 from official_bert.training.predicting import batches_of, predictions
 from official_bert.training.task import Task

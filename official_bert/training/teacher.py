@@ -15,12 +15,13 @@ from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import tfrecord
 from official_bert.data.damage import explained_damage
-from official_bert.data.records import RecordFile, fingerprint, made_from, write_cached
+from official_bert.data.records import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.option import flags_affecting
 from official_bert.support import files
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import Manifest
 from official_bert.training.distillation import TEACHER_LOGITS, DistillableTask
 from official_bert.training.job import FinetuningJob
 from official_bert.training.loop import Trainer
@@ -102,8 +103,15 @@ def write_teacher_records(
 
     with files.open_file(f"{teacher.checkpoint}.index", "rb") as source:  # it has a checksum of each array
         weights = hashlib.sha256(source.read()).hexdigest()
-    settings = (made_from(file.path), weights, teacher.bert_config.to_json_string(), head, config.mixed_precision)
-    write_cached(target.path, fingerprint(*settings), records, file.compression)
+    read = Manifest.known(manifest_path(file.path))
+    made_from = {
+        **(read.made_from if read else {}),
+        "weights of the teacher": weights,
+        "model of the teacher": teacher.bert_config.to_dict(),
+        "head of the teacher": head,
+        "mixed_precision": config.mixed_precision,
+    }
+    write_cached(target.path, made_from, records, file.compression)
 
 
 def _logits(

@@ -105,7 +105,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({**vocabulary, **only, "do_eval": True}, "other.txt is not the vocabulary"),
         ({**vocabulary, **only, "do_predict": True}, "other.txt is not the vocabulary"),
         ({**vocabulary, **only, "do_export": True, "export_dir": str(tmp_path / "export")}, "other.txt is not the voc"),
-        ({"data_dir": str(elsewhere)}, "was trained on other examples"),
+        ({"data_dir": str(elsewhere)}, "on examples with other texts, labels;"),
         ({"train_batch_size": 4}, r"--train_batch_size=4, but .*ckpt-5 was trained with --train_batch_size=8: .*twice"),
         ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         (

@@ -325,8 +325,11 @@ def test_a_trained_model_keeps_its_meaning(settings, data_dir, tmp_path):
         ({"feature_layers": "last", "do_eval": True}, "trained with --feature_layers=None"),
         ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
         ({"strip_accents": False, "do_predict": True}, "trained with --strip_accents=True"),
-        ({"train_file": str(tmp_path / "other.tsv"), "do_train": True}, "was trained on other examples"),
-        ({"max_seq_length": 16, "do_train": True}, "was trained on other examples, or with another vocabulary"),
+        (
+            {"train_file": str(tmp_path / "other.tsv"), "do_train": True},
+            "on examples with other texts, labels;",
+        ),
+        ({"max_seq_length": 16, "do_train": True}, "was trained on examples with other --max_seq_length; use"),
     ):
         with prints_error(message, ClassifierConfig):
             run({**settings, **changes})

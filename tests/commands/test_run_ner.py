@@ -467,8 +467,8 @@ def test_a_trained_model_keeps_its_meaning(copied, corpus, tmp_path):
         ({"feature_layers": "embeddings", "do_eval": True}, "trained with --feature_layers=last"),
         ({"trainable_encoder": False, "do_eval": True}, "trained with --trainable_encoder=True"),
         ({"do_lower_case": False, "do_predict": True}, "trained with --do_lower_case=True"),
-        ({"max_seq_length": 24, "do_train": True}, "was trained on other examples, or with another vocabulary"),
-        ({"document_context": True, "do_train": True}, "was trained on other examples"),
+        ({"max_seq_length": 24, "do_train": True}, "was trained on examples with other --max_seq_length; use"),
+        ({"document_context": True, "do_train": True}, "was trained on examples with other --document_context;"),
     ):
         with prints_error(message, TaggingConfig):
             run(copied, **changes)

@@ -596,8 +596,11 @@ def test_mistakes_in_a_used_folder_change_nothing(trained, settings, data, tmp_p
     for flags, message in (
         ({"do_predict": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
         ({"do_train": True, "do_lower_case": False}, "trained with --do_lower_case=True; use the same value"),
-        ({"do_train": True, "max_seq_length": 32}, "was trained on other examples, or with another vocabulary"),
-        ({"do_train": True, "train_file": str(data / "dev.json")}, "was trained on other examples"),
+        ({"do_train": True, "max_seq_length": 32}, "was trained on examples with other --max_seq_length; use"),
+        (
+            {"do_train": True, "train_file": str(data / "dev.json")},
+            "with other contexts, questions;",
+        ),
         ({"do_train": True, "train_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "predict_file": str(tmp_path / "bad.json")}, "bad.json is not JSON"),
         ({"do_predict": True, "use_best_checkpoint": True}, "--use_best_checkpoint: no checkpoint in"),

@@ -72,13 +72,6 @@ def test_flags_without_an_effect_are_refused(name):
         HfConversionConfig(output_dir="a", hf_dir="b", **{name: False})
 
 
-def test_fingerprints_are_those_of_earlier_versions_unless_a_new_flag_is_used():
-    assert TextSettings().fingerprint is True
-    assert TextSettings(do_lower_case=False).fingerprint is False
-    others = [TextSettings(strip_accents=False), TextSettings(do_lower_case=False, basic_tokenize=False)]
-    assert len({True, False, *(settings.fingerprint for settings in others)}) == 4
-
-
 def test_settings_in_messages():
     assert str(TextSettings()) == "do_lower_case=true"
     assert str(TextSettings(strip_accents=False)) == "do_lower_case=true, strip_accents=false"

@@ -1,5 +1,6 @@
 """TFRecord files: writing, spooling, counting, finding damage."""
 
+import json
 import os
 import random
 
@@ -12,7 +13,6 @@ from official_bert.data.records import (
     RecordWriter,
     check_first_record,
     count_records,
-    made_from,
     write_cached,
 )
 from official_bert.data.schema import Field, RecordSchema
@@ -21,6 +21,7 @@ from official_bert.support.errors import UserError
 from tests.recording import recorded
 
 SCHEMA = RecordSchema(Field("ids", (4,), "int32", below=100))
+SETTINGS = {"length": 4, "texts": ("a", "b")}
 
 
 def read(path):
@@ -151,12 +152,12 @@ def test_a_damaged_record_is_found_in_the_right_file(tmp_path):
 def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position):
     path = tmp_path / "train.tf_record"
     records = [SCHEMA.encode({"ids": [1, 2, 3, 4]})] * 3
-    write_cached(str(path), "settings", lambda: records)
+    write_cached(str(path), SETTINGS, lambda: records)
     whole = path.read_bytes()
     data = bytearray(whole)
     data[position] ^= 0xFF
     path.write_bytes(data)
-    assert write_cached(str(path), "settings", lambda: records) == 3  # its size does not tell
+    assert write_cached(str(path), SETTINGS, lambda: records) == 3  # its size does not tell
     with (
         pytest.raises(
             UserError, match=r"train\.tf_record: record [02] .* is damaged or truncated; delete it; it will be"
@@ -165,7 +166,7 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
     ):
         read(path)
     path.unlink()
-    write_cached(str(path), "settings", lambda: records)
+    write_cached(str(path), SETTINGS, lambda: records)
     assert path.read_bytes() == whole
 
 
@@ -179,24 +180,25 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
         "{}",
         "[" * 200_000,
         "\xff",
-        '{"made_from": "settings", "bytes": %d}',
-        '{"made_from": "settings", "num_records": 0, "bytes": %d}',
-        '{"made_from": "settings", "num_records": true, "bytes": %d}',
-        '{"made_from": "settings", "num_records": "3", "bytes": %d}',
-        '{"made_from": "settings", "num_records": null, "bytes": %d}',
-        '{"made_from": null, "num_records": 3, "bytes": %d}',
+        '{"made_from": %s, "num_records": 3}',
+        '{"made_from": %s, "num_bytes": {"a": 1}, "num_records": 0}',
+        '{"made_from": %s, "num_bytes": {"b": 1}, "num_records": 3}',
+        '{"made_from": %s, "num_bytes": {"a": 1}, "num_records": true}',
+        '{"made_from": %s, "num_bytes": {"a": 1}, "num_records": "3"}',
+        '{"made_from": null, "num_bytes": {"a": 1}, "num_records": 3}',
+        '{"made_from": {}, "num_bytes": {"a": 1}, "num_records": 3}',
     ],
 )
 def test_records_with_a_damaged_note_are_made_again(tmp_path, sidecar):
     path, note = str(tmp_path / "a"), tmp_path / "a.json"
     records = [b"one", b"two", b"three"]
-    assert write_cached(path, "settings", lambda: records) == 3
+    assert write_cached(path, SETTINGS, lambda: records) == 3
     good = note.read_bytes()
-    note.write_bytes((sidecar % os.path.getsize(path) if "%d" in sidecar else sidecar).encode("latin-1"))
-    assert made_from(path) == (None if note.read_bytes() != good else "settings")
-    assert write_cached(path, "settings", lambda: records) == 3
+    size = str(os.path.getsize(path))
+    note.write_bytes(sidecar.replace("%s", json.dumps(SETTINGS)).replace("1", size).encode("latin-1"))
+    assert write_cached(path, SETTINGS, lambda: records) == 3
     assert note.read_bytes() == good
-    assert write_cached(path, "settings", lambda: pytest.fail("made again")) == 3
+    assert write_cached(path, SETTINGS, lambda: pytest.fail("made again")) == 3
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
@@ -232,10 +234,10 @@ def test_the_first_record_tells_other_flags(tmp_path):
 def test_a_compressed_file_is_reused_like_any_other(tmp_path):
     path = str(tmp_path / "train.tf_record")
     records = [SCHEMA.encode({"ids": [number]}) for number in range(50)]
-    assert write_cached(path, "settings", lambda: records, "gzip") == 50
+    assert write_cached(path, SETTINGS, lambda: records, "gzip") == 50
     assert compression_type(path) == "GZIP"
     assert os.path.getsize(path) < sum(map(len, records))
-    assert write_cached(path, "settings", lambda: pytest.fail("made again")) == 50
+    assert write_cached(path, SETTINGS, lambda: pytest.fail("made again")) == 50
     check_first_record(path, SCHEMA)
     data = bytearray(open(path, "rb").read())
     data[-20] ^= 0xFF

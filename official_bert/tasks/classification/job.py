@@ -10,7 +10,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.records import RecordFile, made_from
+from official_bert.data.records import RecordFile
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files
@@ -131,9 +131,9 @@ class ClassificationJob(FinetuningJob):
         """See `FinetuningJob`."""
         check_same_labels(folder, self._dataset.labels, other="another teacher")
 
-    def training_fingerprints(self) -> tuple[str | None, str]:
+    def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
-        return made_from(self._records.ids_file("train").path), self._writer(self._train).fingerprint(self.task.schema)
+        return self._records.ids_file("train").path, self._writer(self._train).made_from(self.task.schema)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""

@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from official_bert.config.tensor_names import ENCODER_INPUTS, FEATURES
 from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.records import RecordFile, fingerprint, write_cached
+from official_bert.data.records import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
+from official_bert.support.manifest import fingerprint
 from official_bert.support.processes import Workers, available_cores
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import join_texts, truncate_pair
@@ -126,12 +127,15 @@ class TextJoiner:
             return padded_lengths(self.max_length, unit=self._max_seq_length)
         return padded_lengths(self.max_length)
 
-    def fingerprint(self, schema: RecordSchema, texts: Texts, labels: Labels) -> str:
-        """Hashes all that decides how the records of examples come out."""
-        vocabulary = self.tokenizer.vocabulary.contents
-        text = self.tokenizer.settings.fingerprint
-        settings = (text, self._max_seq_length, self.max_windows, self._doc_stride)
-        return fingerprint(vocabulary, settings, schema.names, texts, labels)
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides which ids a text or a pair becomes, in a form for JSON."""
+        return {
+            **self.tokenizer.identity,
+            "max_seq_length": self._max_seq_length,
+            "max_windows": self.max_windows,
+            "doc_stride": self._doc_stride,
+        }
 
 
 class LabelledTexts(NamedTuple):
@@ -147,9 +151,10 @@ class LabelledTexts(NamedTuple):
     texts: Texts
     labels: Labels
 
-    def fingerprint(self, schema: RecordSchema) -> str:
-        """Hashes all that decides how the records come out."""
-        return self.joiner.fingerprint(schema, self.texts, self.labels)
+    def made_from(self, schema: RecordSchema) -> dict[str, Any]:
+        """All that decides how the records come out, as in a `Manifest`."""
+        examples = {"texts": fingerprint(self.texts), "labels": fingerprint(self.labels)}
+        return {**self.joiner.identity, "fields": schema.names, **examples}
 
     def write_ids(self, file: RecordFile, *, num_processes: int = 0) -> int:
         """Writes the records, unless an existing file is up to date; returns N.
@@ -180,7 +185,7 @@ class LabelledTexts(NamedTuple):
             unknown = {name: counts[name] for name in ("num_unknown", "num_pieces")}
             warn_of_unknown(file.path, joiner.tokenizer, **unknown)
 
-        return write_cached(file.path, self.fingerprint(file.schema), records, file.compression)
+        return write_cached(file.path, self.made_from(file.schema), records, file.compression)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
         """Writes what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
@@ -189,8 +194,7 @@ class LabelledTexts(NamedTuple):
             for row, label in zip(features(), self.labels, strict=True):
                 yield file.schema.encode({FEATURES: row.ravel(), **_label_values(label)})
 
-        made_from = fingerprint(encoder, self.fingerprint(file.schema))
-        write_cached(file.path, made_from, records, file.compression)
+        write_cached(file.path, {**self.made_from(file.schema), "encoder": encoder}, records, file.compression)
 
 
 class _Batch(NamedTuple):

@@ -14,9 +14,9 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -25,12 +25,12 @@ from official_bert.data.block_file import BlockFile, is_intact
 from official_bert.data.corpus_files import CorpusPart
 from official_bert.data.documents import Document, DocumentSpools, DocumentTable, read_documents, write_documents
 from official_bert.data.record_runs import ADVICE, KEY_BITS, merge_runs, write_run
-from official_bert.data.records import fingerprint
 from official_bert.data.sentence_pairs import Corpus
-from official_bert.support import files, text_files, writing
+from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.input_files import InputState
 from official_bert.support.locks import exclusive_lock
+from official_bert.support.manifest import Manifest, fingerprint
 from official_bert.support.processes import Workers
 from official_bert.support.progress import Progress
 from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
@@ -50,7 +50,7 @@ _MIN_WORDS, _MAX_WORDS = 1 << 14, 1 << 20
 _MIN_SLICE, _MAX_SLICE = 1 << 20, 1 << 26  # bytes of records that are sorted together
 _COPIES_OF_A_SLICE = 8
 
-_NOTE = "made_from.json"
+_MANIFEST = "made_from.json"
 
 
 class Resources(NamedTuple):
@@ -215,12 +215,11 @@ class ShardedRun:
         """
         paths = [part.path for part in self._parts]
         inputs = InputState(paths)
-        made_from = fingerprint(
-            inputs.states,
-            self._parts,
-            [self._tokenizer.vocabulary.fingerprint, self._tokenizer.settings.fingerprint],
-            dataclasses.asdict(self._settings),
-        )
+        made_from = {
+            "text": fingerprint(inputs.states, self._parts),
+            **self._tokenizer.identity,
+            **dataclasses.asdict(self._settings),
+        }
         with work_folder(self._work_dir, made_from):
             spools = self._tokenize()
             inputs.check_unchanged()
@@ -362,33 +361,25 @@ def _num_bytes(part: CorpusPart) -> int:
 
 
 @contextlib.contextmanager
-def work_folder(path: str, made_from: str) -> Iterator[None]:
+def work_folder(path: str, made_from: Mapping[str, Any]) -> Iterator[None]:
     """Keeps intermediate files in a folder; it is deleted when the block ends without an error.
 
     Args:
       path: a local folder, which may be there already; what was made from something else is deleted first.
-      made_from: fingerprint of all that decides what the files contain.
+      made_from: all that decides what the files contain, as in a `Manifest`.
 
     Raises:
       UserError: there are other files in it, or another process uses it.
     """
     writing.make_folders(path)
-    note = os.path.join(path, _NOTE)
+    note = os.path.join(path, _MANIFEST)
     if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:
         raise UserError(f"work_dir={path} contains other files; choose a folder that is empty or does not exist")
     with exclusive_lock(path, "makes records in"):
-        known = None
-        if os.path.exists(note):
-            try:
-                known = text_files.read_json(note, "note about the files").get("made_from")
-            except UserError:
-                logging.warning("%s is damaged; starting again", note)
-        if known is not None and known != made_from:
-            logging.info("%s: its files were made from other text or with other flags; starting again", path)
+        is_same = Manifest.usable(note, made_from, path) is not None
         for name in os.listdir(path):
-            if name != ".lock" and (known != made_from or ".partial-" in name):
+            if name != ".lock" and (not is_same or ".partial-" in name):
                 writing.remove(os.path.join(path, name))
-        with writing.atomic_write(note) as sink:
-            json.dump({"made_from": made_from}, sink)
+        Manifest.write(note, made_from)
         yield
         writing.remove_folder(path)

@@ -13,7 +13,7 @@ from official_bert.checkpoints.loading import check_whole, load_whole
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.records import RecordFile, made_from
+from official_bert.data.records import RecordFile
 from official_bert.metrics.span import (
     NORMALIZATIONS,
     best_null_thresholds,
@@ -37,7 +37,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.question_answering.records import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
-    training_fingerprint,
+    training_made_from,
     write_prediction_records,
     write_training_records,
 )
@@ -96,10 +96,10 @@ class QuestionAnsweringJob(FinetuningJob):
             lstm_units=config.lstm_units,
         )
 
-    def training_fingerprints(self) -> tuple[str | None, str]:
+    def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`."""
-        wanted = training_fingerprint(self._train, self.tokenizer, self._options, version_2=self._version_2)
-        return made_from(self._training_path), wanted
+        made_from = training_made_from(self._train, self.tokenizer, self._options, version_2=self._version_2)
+        return self._training_path, made_from
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`."""

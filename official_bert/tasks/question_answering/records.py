@@ -3,10 +3,12 @@
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from random import Random
+from typing import Any
 
-from official_bert.data.records import fingerprint, write_cached
+from official_bert.data.records import write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.errors import UserError
+from official_bert.support.manifest import fingerprint
 from official_bert.support.progress import Progress
 from official_bert.tasks.question_answering.examples import SquadSet
 from official_bert.tasks.question_answering.windows import TokenizedSquad, Window, WindowOptions
@@ -54,16 +56,18 @@ def write_training_records(
         Random(_SHUFFLE_SEED).shuffle(order)
         return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
 
-    made_from = training_fingerprint(squad, tokenizer, options, version_2=version_2)
+    made_from = training_made_from(squad, tokenizer, options, version_2=version_2)
     num_records = write_cached(path, made_from, records, compression)
     if not num_records:
         raise UserError(f"{path}: no window of any question is left to train on; are the contexts empty?")
     return num_records
 
 
-def training_fingerprint(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool) -> str:
-    """Hashes all that decides how the records to train on come out; the arguments are those that write them."""
-    return _fingerprint(squad, tokenizer, options, TRAINING_SCHEMA, version_2)
+def training_made_from(
+    squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool
+) -> dict[str, Any]:
+    """All that decides how the records to train on come out, as in a `Manifest`."""
+    return {**_made_from(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
 
 
 def write_prediction_records(
@@ -74,7 +78,7 @@ def write_prediction_records(
     Returns:
       The number of records.
     """
-    made_from = _fingerprint(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
+    made_from = _made_from(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
     return write_cached(path, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA), compression)
 
 
@@ -104,8 +108,6 @@ def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: Recor
         progress.update(num_questions)
 
 
-def _fingerprint(
-    squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema, *settings: bool
-) -> str:
-    vocabulary, text = tokenizer.vocabulary.contents, tokenizer.settings.fingerprint
-    return fingerprint(vocabulary, text, dataclasses.astuple(options), schema.names, squad, settings)
+def _made_from(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema) -> dict[str, Any]:
+    examples = {"contexts": fingerprint(squad.contexts), "questions": fingerprint(squad.questions)}
+    return {**tokenizer.identity, **dataclasses.asdict(options), "fields": schema.names, **examples}

@@ -12,7 +12,7 @@ from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.padded_lengths import padded_lengths
-from official_bert.data.records import RecordFile, fingerprint, made_from
+from official_bert.data.records import RecordFile
 from official_bert.metrics.tagging import (
     TaggingScores,
     breaks,
@@ -26,6 +26,7 @@ from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, counted, listed
+from official_bert.support.manifest import fingerprint
 from official_bert.tasks.tagging.examples import TaggedFile
 from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.options import TaggingConfig
@@ -134,9 +135,9 @@ class TaggingJob(FinetuningJob):
         """See `FinetuningJob`."""
         check_same_labels(folder, self._tags, noun="tags", other="another teacher")
 
-    def training_fingerprints(self) -> tuple[str | None, str]:
+    def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
-        return made_from(self._records.ids_file("train").path), self._fingerprint(self._train)
+        return self._records.ids_file("train").path, self._made_from(self._train)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
@@ -221,14 +222,18 @@ class TaggingJob(FinetuningJob):
         )
 
     def _writer(self, split: _Split) -> LabelledWindows:
-        return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._fingerprint(split))
+        return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._made_from(split))
 
-    def _fingerprint(self, split: _Split) -> str:
-        """Hashes all that decides how the records of a file come out."""
-        settings = self.tokenizer.settings.fingerprint, self.config.max_seq_length
-        documents = [sentence.document for sentence in split.file.sentences] if self.config.document_context else None
-        vocabulary = self.tokenizer.vocabulary.contents
-        return fingerprint(vocabulary, settings, documents, split.words, split.labels, self._tags)
+    def _made_from(self, split: _Split) -> dict[str, Any]:
+        """All that decides how the records of a file come out, as in a `Manifest`."""
+        documents = [sentence.document for sentence in split.file.sentences]
+        return {
+            **self.tokenizer.identity,
+            "max_seq_length": self.config.max_seq_length,
+            "document_context": fingerprint(documents) if self.config.document_context else None,
+            "words": fingerprint(split.words),
+            "labels": fingerprint(split.labels, self._tags),
+        }
 
     def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
         predicted, loss = self._predict(trainer, self._dev, is_scored=True)

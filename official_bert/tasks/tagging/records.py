@@ -1,12 +1,12 @@
 """The records of tagging: what one holds, and how windows become records."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from official_bert.config.tensor_names import FEATURES
-from official_bert.data.records import RecordFile, fingerprint, write_cached
+from official_bert.data.records import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.tasks.tagging.windows import Window
 from official_bert.tokenization import Tokenizer
@@ -33,13 +33,13 @@ class LabelledWindows(NamedTuple):
       windows: gives the windows; called only if they are needed.
       labels: of each sentence the label of each word.
       tokenizer: made the windows.
-      made_from: fingerprint of all that decides the records.
+      made_from: all that decides the records, as in a `Manifest`.
     """
 
     windows: Callable[[], Iterable[Window]]
     labels: Labels
     tokenizer: Tokenizer
-    made_from: str
+    made_from: dict[str, Any]
 
     def write_ids(self, file: RecordFile) -> int:
         """Writes the records, unless an existing file is up to date; returns their number."""
@@ -75,7 +75,7 @@ class LabelledWindows(NamedTuple):
                 }
                 yield file.schema.encode(values)
 
-        write_cached(file.path, fingerprint(encoder, self.made_from), records, file.compression)
+        write_cached(file.path, {**self.made_from, "encoder": encoder}, records, file.compression)
 
     def _labels_by_position(self, window: Window) -> list[int]:
         by_position = [0] * (len(window.ids) + 2)

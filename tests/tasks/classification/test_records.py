@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.records import RecordFile, fingerprint
+from official_bert.data.records import RecordFile
 from official_bert.tasks.classification import records
 from official_bert.tasks.classification.records import LabelledTexts, TextJoiner, classification_schema
 from official_bert.tokenization import FullTokenizer
@@ -118,17 +118,6 @@ def test_many_unknown_wordpieces_are_warned_of(tokenizer, tmp_path, caplog):
     assert f"{tmp_path}/r: 22% of the wordpieces are [UNK]; is {tokenizer.vocabulary.source} the vocabulary" in warning
     assert "do_lower_case=true fit it?" in warning
     assert "[UNK]" not in write([("the", None)])  # each file by itself
-
-
-def test_records_of_earlier_versions_are_kept(vocab_file):
-    """The fingerprints that version 1.0 wrote, which knew the casing alone."""
-    schema = classification_schema("single_label").sized(S=16, C=2)
-    texts, labels = [("The harbour woke.", None)], [1]
-    for do_lower_case in (True, False):
-        tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
-        vocabulary = list(tokenizer.vocabulary.token_to_id.items())
-        expected = fingerprint(vocabulary, (do_lower_case, 16, 1, None), schema.names, texts, labels)
-        assert TextJoiner(tokenizer, max_seq_length=16).fingerprint(schema, texts, labels) == expected
 
 
 def test_records_are_made_again_only_if_something_changed(tokenizer, tmp_path):

@@ -1,0 +1,113 @@
+"""`Manifest`: what files were made from, as a file beside them says, so that a later run can use them again."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from official_bert.support import files, text_files, writing
+from official_bert.support.errors import UserError
+
+
+def fingerprint(*values: Any) -> str:
+    """Hashes what would be too long for a manifest: numbers, strings, and lists and dicts of them."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+class Manifest(NamedTuple):
+    """What files were made from, and how long they are; what else may be wrong with one, a checksum in it tells.
+
+    Attributes:
+      made_from: all that decides what is in the files: names, for messages, and values of JSON.
+      num_bytes: their lengths, by their names in the folder of the manifest.
+      num_records: how many records they hold together, should that be known.
+    """
+
+    made_from: Mapping[str, Any]
+    num_bytes: Mapping[str, int]
+    num_records: int | None = None
+
+    @classmethod
+    def write(
+        cls, path: str, made_from: Mapping[str, Any], names: Iterable[str] = (), num_records: int | None = None
+    ) -> None:
+        """Writes the manifest of files that are complete.
+
+        Args:
+          path: a JSON file in their folder.
+          made_from: see the class.
+          names: the files.
+          num_records: see the class.
+
+        Raises:
+          UserError: it cannot be written.
+        """
+        if not files.are_changes_dropped():
+            folder = os.path.dirname(path)
+            num_bytes = {name: files.size(os.path.join(folder, name)) for name in names}
+            with writing.atomic_write(path) as sink:
+                json.dump(cls(made_from, num_bytes, num_records)._asdict(), sink, indent=2)
+
+    @classmethod
+    def read(cls, path: str) -> "Manifest | None":
+        """Reads a manifest; None if there is none.
+
+        Raises:
+          UserError: it is damaged.
+        """
+        if not files.exists(path):
+            return None
+        values = text_files.read_json(path, "note about files")
+        found = cls(*(values.get(name) for name in cls._fields))
+        has_numbers = type(found.num_records) is int or found.num_records is None
+        if not (isinstance(found.made_from, dict) and isinstance(found.num_bytes, dict) and has_numbers):
+            raise UserError(f"{path} does not say what files were made from; restore or delete it")
+        return found
+
+    @classmethod
+    def known(cls, path: str) -> "Manifest | None":
+        """Reads a manifest; None if there is none or, with a warning, if it is damaged.
+
+        Raises:
+          UserError: the path names what is no regular file.
+        """
+        files.check_regular(path)
+        try:
+            return cls.read(path)
+        except UserError as error:
+            logging.warning("%s is damaged (%s); what it tells of is made again", path, error)
+            return None
+
+    @classmethod
+    def usable(cls, path: str, made_from: Mapping[str, Any], what: str) -> "Manifest | None":
+        """Reads the manifest of files that can be used again; None if there is none, or if they cannot.
+
+        Args:
+          path: the manifest.
+          made_from: all that decides what the files must hold.
+          what: what the files are called in the message about why they cannot be used.
+        """
+        known = cls.known(path)
+        if known is None:
+            return None
+        names = known.differences(made_from)
+        reason = f"was made with other {', '.join(names)}" if names else known.damage(os.path.dirname(path))
+        if reason:
+            logging.info("%s %s; it is made again", what, reason)
+        return None if reason else known
+
+    def differences(self, made_from: Mapping[str, Any]) -> list[str]:
+        """The names of what the files were made with and that has another value."""
+        wanted = json.loads(json.dumps(made_from))  # tuples are lists in a file
+        return [name for name in {**wanted, **self.made_from} if self.made_from.get(name) != wanted.get(name)]
+
+    def damage(self, folder: str) -> str | None:
+        """What is wrong with the files in a folder; None if they are as long as they were."""
+        for name, num_bytes in self.num_bytes.items():
+            path = os.path.join(folder, name)
+            if not files.exists(path) or files.size(path) != num_bytes:
+                return f"is damaged: {name} is missing or has another length"
+        return None

@@ -15,7 +15,7 @@ from official_bert.tokenization.graph_joining import truncate_and_join
 class DatasetTokenizer:
     """Does in TensorFlow's graph what a tokenizer does in Python: the same ids, for `dataset.map`.
 
-    Example:
+    Examples:
       >>> tokenize = DatasetTokenizer("uncased_L-12_H-768_A-12", max_seq_length=128)
       >>> texts = tf.data.Dataset.from_tensor_slices((["a fine film", "I was bored"], [1, 0]))
       >>> model.fit(texts.batch(32).map(lambda text, label: (tokenize(text), label)))

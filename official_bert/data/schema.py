@@ -71,7 +71,7 @@ ENCODER_FIELDS = (
 class RecordSchema:
     """The fields of a kind of record.
 
-    Example:
+    Examples:
       >>> schema = RecordSchema(Field("input_ids", ("S",), "int32", below="V")).sized(S=4, V=100)
       >>> record = schema.encode({"input_ids": [7, 8]})   # padded with 0 to four values
       >>> schema.decode([record])["input_ids"]            # [[7, 8, 0, 0]]

@@ -37,7 +37,7 @@ class _Piece(NamedTuple):
 class AttentionReader:
     """Reads texts with the encoder of any checkpoint.
 
-    Example:
+    Examples:
       >>> read = AttentionReader(bert_config, tokenizer, "bert_model.ckpt")
       >>> read("The harbour woke.").attention.shape   # [layers, heads, wordpieces, wordpieces]
       (12, 12, 6, 6)

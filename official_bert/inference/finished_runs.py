@@ -61,7 +61,7 @@ def export(
 ) -> str:
     """Exports what a script or `save_model` left in a folder, as `do_export` of the script does.
 
-    Example:
+    Examples:
       >>> export("out/reviews", "serving/reviews")
       'serving/reviews/1'
 

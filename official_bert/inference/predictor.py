@@ -23,7 +23,7 @@ _BATCH_SIZE = 32
 class Predictor:
     """Answers with an exported model, or with what a run of a script left in its output folder.
 
-    Example:
+    Examples:
       >>> predict = Predictor("out/reviews")
       >>> predict("the plot drags")
       Classification(label='negative', probability=0.93, probabilities={'negative': 0.93, 'positive': 0.07})

@@ -30,7 +30,7 @@ def save_model(
 ) -> str:
     """Saves a model as if one of the scripts had trained it: `Predictor`, exports and the scripts read the folder.
 
-    Example:
+    Examples:
       >>> save_model("out/reviews", model, tokenizer, labels=["negative", "positive"], max_seq_length=64)
       >>> Predictor("out/reviews")("a fine film").label
       'positive'

@@ -56,7 +56,7 @@ def _own_parts(config: BertConfig) -> dict[str, type]:
 class BertEncoder(Configured, TokenModel):
     """Embeddings, transformer layers and pooler; those of another family where the config is one of it.
 
-    Example:
+    Examples:
       >>> encoder = BertEncoder(BertConfig.from_json_file("bert_config.json"))
       >>> encoder(input_ids=[[2, 75, 9, 3]])["pooled_output"]   # float [1, D]
 
@@ -134,7 +134,7 @@ class BertEncoder(Configured, TokenModel):
     def from_checkpoint(cls, path, *, bert_config=None, **options) -> "BertEncoder":
         """Makes an encoder with the weights that a path means.
 
-        Example:
+        Examples:
           >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
 
         Args:

@@ -36,7 +36,7 @@ class Workers:
     process that is killed while it sends a result leaves this one waiting for ever, and when this one is killed the
     others stay, as "a signal to the first process" of `faults/test_record_making.py` shows.
 
-    Example:
+    Examples:
       >>> with Workers(4, tokenizer, name="tokenizes") as workers:
       ...     for ids in workers.map(encode, lines):   # calls encode(line, tokenizer)
       ...         ...

@@ -17,7 +17,7 @@ _MAIN_DETAILS = 2  # that matter more, on a narrow terminal, than the bar and th
 class Progress:
     """Progress of a job; one that is done before the first line is due shows nothing.
 
-    Example:
+    Examples:
       >>> with Progress("making records", total=100, unit="documents") as progress:
       ...     progress.update(40, "9,120 records/s")
       making records:  40% of 100 documents, 0:00:12 left, 9,120 records/s

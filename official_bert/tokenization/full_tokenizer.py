@@ -29,7 +29,7 @@ _WORDS = re.compile(rf"[\S{_DELETED}]+")
 class FullTokenizer(Tokenizer):
     """The whole way from text to wordpieces, their ids, and batches of them that a model reads.
 
-    Example:
+    Examples:
       >>> tokenizer = FullTokenizer.from_folder("uncased_L-12_H-768_A-12")
       >>> tokenizer.tokenize("The harbour slept.")
       ['the', 'harbour', 'slept', '.']

@@ -135,7 +135,7 @@ class SentencePieceTokenizer(Tokenizer):
     once more, so that the comma stands alone: `"▁2000,"` becomes `"▁2000"` and `","`.
     Source: google-research/albert, `tokenization.py`.
 
-    Example:
+    Examples:
       >>> tokenizer = SentencePieceTokenizer("albert_base_v2/30k-clean.model")
       >>> tokenizer.tokenize("The harbour slept.")
       ['▁the', '▁harbour', '▁slept', '.']

@@ -138,20 +138,17 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.tokenization import hf_tokenizer, read_tokenizer
+    from official_bert.tokenization import read_tokenizer
     from official_bert.training.model_files import check_fits
 
     bert_config = BertConfig.from_json_file(config.bert_config_file)
     check_memory(bert_config, config.bert_config_file, for_training=False)
     reader = open_checkpoint(config.init_checkpoint, "init_checkpoint")
     weights = safetensors.to_hf({name: reader.read(name) for name in reader.shapes}, bert_config, reader.prefix)
-    vocabulary = read_tokenizer(config).vocabulary
+    tokenizer = read_tokenizer(config)
+    vocabulary = tokenizer.vocabulary
     check_fits(vocabulary, bert_config, config)
-    tokenizer_config = hf_tokenizer.make_tokenizer_config(
-        config.text_settings,
-        max_length=bert_config.max_position_embeddings,
-        is_albert=config.spm_model_file is not None,
-    )
+    tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_position_embeddings)
 
     writing.make_folders(config.output_dir)
     contents = {

@@ -18,11 +18,9 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE
-from official_bert.tokenization.vocab import Vocabulary
+from official_bert.tokenization.folder import tokenizer_kinds
 
 _NOTE = ".tokenizer.json"
-_FILES = {Vocabulary.file_name: "vocab_file", MODEL_FILE: "spm_model_file"}
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -107,10 +105,13 @@ def _read(base: str) -> RecordsTokenizer | None:
     if manifest is None:
         return None
     known = manifest.made_from
-    flag, settings = _FILES.get(str(known.get("file"))), [known.get(name) for name in TextSettings._fields]
-    if not (flag and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):
+    kind = tokenizer_kinds().get(str(known.get("file")))
+    settings = [known.get(name) for name in TextSettings._fields]
+    if not (kind and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):
         raise UserError(f"{note} does not say what vocabulary records were made with; restore or delete it")
     path = f"{base}.{known['file']}"
     if not files.exists(path):
         return None
-    return RecordsTokenizer(note, flag, path, known["vocabulary"], TextSettings(*settings), manifest.num_bytes)
+    return RecordsTokenizer(
+        note, kind.vocabulary_class.flag, path, known["vocabulary"], TextSettings(*settings), manifest.num_bytes
+    )

@@ -108,6 +108,7 @@ FAMILY = Family(
         "net_structure_type": 0,
         "num_memory_blocks": 0,
     },
+    tokenizer="official_bert.tokenization.sentencepiece_tokenizer.SentencePieceTokenizer",
     parts={"stack": "official_bert.modeling.albert.SharedStack"},
     layers="ALBERT's shared layers",
     layer_scope="encoder/transformer/group_0/",
@@ -115,6 +116,7 @@ FAMILY = Family(
     shares_layers=True,
     hugging_face=HuggingFace(
         defaults={"vocab_size": 30000, "hidden_act": "gelu_new"},
+        tokenizer_class="AlbertTokenizer",
         prefix="albert.",
         parts={
             "encoder": (

@@ -13,6 +13,7 @@ FAMILY = Family(
     config_class=BertConfig,
     hugging_face=HuggingFace(
         defaults={"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"},
+        tokenizer_class="BertTokenizer",
         prefix="bert.",
         parts={
             "encoder": (

@@ -19,9 +19,9 @@ class Family:
       config_file: the config file's name in released archives.
       own_key: a key that only its config files have; None if nothing but our own key `family` tells it from BERT.
       constant_keys: keys of released config files that nothing computes with, and the one value that each may have.
-      parts: the layers that are not BERT's, as dotted paths, which are imported when an encoder is made: "embeddings"
-        for ids to vectors, "stack" for the transformer layers, and "pooler". Variables of our checkpoints and those
-        of the released ones have the names that these layers give them.
+      tokenizer: the class of its tokenizer, as a dotted path, which is imported when it is asked for.
+      parts: the layers that are not BERT's, likewise: "embeddings" for ids to vectors, "stack" for the transformer
+        layers, and "pooler". They give the variables the names that released checkpoints have.
       layers: its layers, in messages.
       layer_scope: what the names of the variables of its first layer hold.
       layer_keys: what decides how many layers with weights of their own there are.
@@ -35,6 +35,7 @@ class Family:
     config_file: str = "bert_config.json"
     own_key: str | None = None
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     layers: str = "the layers of a BERT, each with weights of its own"
     layer_scope: str = "encoder/layer_0/"

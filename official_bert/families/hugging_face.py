@@ -94,6 +94,7 @@ class HuggingFace:
       defaults: what a missing key means there, where it does not mean the same here.
       fixed: keys that must have one value, which a missing key means as well.
       keys: our name of a key to theirs, where they differ.
+      tokenizer_class: the tokenizer in `transformers` that does what the family's does.
       prefix: what begins the names of the encoder's tensors, but in a model that is an encoder alone.
       parts: the variables of each part of a model; of a part, all are there or none.
       tied: tensors that are the same variable as another one.
@@ -104,6 +105,7 @@ class HuggingFace:
     defaults: Mapping[str, Any]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=lambda: FIXED)
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tokenizer_class: str
     prefix: str
     parts: Mapping[str, Sequence[Rule]]
     tied: Mapping[str, str]

@@ -37,6 +37,12 @@ def load_family(name: Any, key: str = "model_type") -> Family:
     return importlib.import_module(FAMILIES[name]).FAMILY
 
 
+def load_class(path: str) -> type:
+    """Imports a class, given its dotted path."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
 def all_families() -> list[Family]:
     """Imports all families."""
     return [load_family(name) for name in FAMILIES]

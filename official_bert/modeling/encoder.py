@@ -20,13 +20,13 @@ What is notable about the model:
 - Softmax, normalization and logits are float32 under every dtype policy.
 """
 
-import importlib
 from typing import Any
 
 import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
+from official_bert.families.registry import load_class
 from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.model import TokenModel, complete_inputs, refuse_within_sequential, symbolic_inputs
@@ -44,12 +44,6 @@ def is_of_encoder(name: str) -> bool:
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
     """Makes the encoder of an architecture, which computes as the options say."""
     return BertEncoder(config, **vars(options))
-
-
-def _own_parts(config: BertConfig) -> dict[str, type]:
-    """The classes that the config's family has instead of BERT's."""
-    paths = {part: path.rpartition(".") for part, path in config.family.parts.items()}
-    return {part: getattr(importlib.import_module(module), name) for part, (module, _, name) in paths.items()}
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -89,7 +83,8 @@ class BertEncoder(Configured, TokenModel):
         """
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings, self.layout = use_one_hot_embeddings, layout
-        parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler} | _own_parts(config)
+        parts = {"embeddings": Embeddings, "stack": TransformerStack, "pooler": Pooler}
+        parts |= {part: load_class(path) for part, path in config.family.parts.items()}
         self.embeddings = parts["embeddings"](
             config, use_one_hot_embeddings=use_one_hot_embeddings, dtype=self.dtype_policy
         )

@@ -5,38 +5,48 @@ The folder is that of a released checkpoint, the output folder of a run, or a Hu
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.families.registry import all_families, load_class
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import is_cased
 from official_bert.tokenization.hf_tokenizer import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_settings
 from official_bert.tokenization.vocab import Vocabulary
 
-_SPM_MODEL_FILE = "spiece.model"
-_VOCABULARY_FILES = ("vocab.txt", _SPM_MODEL_FILE, TOKENIZER_FILE)  # the first that is there counts
 _PRETRAINING = "pretraining"  # the task whose runs may know of no vocabulary
 _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 
 
-def read_vocabulary(folder: str) -> Vocabulary:
-    """Reads the vocabulary of a folder, from `vocab.txt` or, if there is none, from `tokenizer.json`.
+def tokenizer_kinds() -> dict[str, Any]:
+    """The classes of tokenizers that the families have, each under the name of its vocabulary's file."""
+    kinds = (load_class(family.tokenizer) for family in all_families())
+    return {kind.vocabulary_class.file_name: kind for kind in kinds}
+
+
+def kind_of_file(vocab_file: str) -> Any:
+    """The class of tokenizers that has a vocabulary of this name; a list of wordpieces may have any."""
+    kinds = tokenizer_kinds()
+    return kinds.get(os.path.basename(vocab_file), kinds[Vocabulary.file_name])
+
+
+def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
+    """Reads the vocabulary of a folder, for a tokenizer of a class.
 
     Raises:
-      UserError: the folder is missing or holds no vocabulary, or the file is damaged.
+      UserError: the folder is missing or holds no such vocabulary, or the file is damaged.
     """
     if not files.exists(folder):
         raise UserError(f"there is no folder {folder}; models are not downloaded: give a local folder")
     if not files.is_folder(folder):
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
     path = find_vocabulary(folder)
-    if os.path.basename(path) == _SPM_MODEL_FILE:
-        raise UserError(
-            f"{folder} has a SentencePiece model, {_SPM_MODEL_FILE}; read it with official_bert.load_tokenizer"
-        )
-    return Vocabulary.from_file(path)
+    if kind_of_file(path) is not kind:
+        raise UserError(f"{path} is not the vocabulary of a {kind.__name__}; read it with official_bert.load_tokenizer")
+    return kind.vocabulary_class.from_file(path)
 
 
 def find_vocabulary(folder: str) -> str:
@@ -47,14 +57,19 @@ def find_vocabulary(folder: str) -> str:
     """
     path = vocabulary_beside(folder)
     if path is None:
-        raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(_VOCABULARY_FILES)} exists")
+        raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(_vocabulary_files())} exists")
     return path
 
 
 def vocabulary_beside(folder: str) -> str | None:
     """Find the vocabulary as `find_vocabulary` does; return None if there is none."""
-    paths = (os.path.join(folder, name) for name in _VOCABULARY_FILES)
+    paths = (os.path.join(folder, name) for name in _vocabulary_files())
     return next((path for path in paths if files.exists(path)), None)
+
+
+def _vocabulary_files() -> list[str]:
+    """The names that a vocabulary may have; the first that is there counts."""
+    return [*tokenizer_kinds(), TOKENIZER_FILE]
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:

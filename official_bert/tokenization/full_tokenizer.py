@@ -7,9 +7,7 @@ from typing import Any
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.tokenization import folder as model_folder
 from official_bert.tokenization.alignment import EncodingWithOffsets, align_word
-from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import WordpieceTokenizer, to_unicode, word_tokenizer
@@ -77,36 +75,13 @@ class FullTokenizer(Tokenizer):
         self._aligned_words: dict[str, EncodingWithOffsets] = {}
 
     @classmethod
-    def from_folder(
-        cls,
-        folder: str | os.PathLike,
-        do_lower_case: bool | None = None,
-        *,
-        strip_accents: bool | None = None,
-        basic_tokenize: bool | None = None,
-    ) -> "FullTokenizer":
-        """Reads the tokenizer of a model.
-
-        Args:
-          folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains
-            `vocab.txt` or `tokenizer.json`.
-          do_lower_case: whether to lowercase text and strip accents; None for what the folder says: its
-            `tokenizer_config.json`, else its `run_config.json`, else the vocabulary, which is cased if it has capital
-            letters. Which of them it was is logged.
-          strip_accents: whether lowercasing strips accents; None for what these files say, else true.
-          basic_tokenize: whether to clean and split text; None for what these files say, else true.
-
-        Raises:
-          UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a vocabulary that
-            is cased, or the settings contradict each other.
-        """
-        folder = os.fspath(folder)
-        vocabulary = model_folder.read_vocabulary(folder)
-        values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
-        given = {name: value for name, value in values if value is not None}
-        settings = model_folder.find_settings(folder, vocabulary, given)
-        check_casing(vocabulary, settings, init_checkpoint=None)
+    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "FullTokenizer":
+        """Makes a tokenizer; for errors see the constructor."""
         return cls(vocabulary, **settings._asdict())
+
+    def _their_settings(self) -> dict[str, Any]:
+        names = {"basic_tokenize": "do_basic_tokenize"}
+        return {names.get(name, name): value for name, value in self.settings.changed.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that is sent to another process: not the words met so far, which are many and soon found again."""

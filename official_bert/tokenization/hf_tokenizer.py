@@ -2,11 +2,9 @@
 
 import os
 import re
-from typing import Any
 
 from absl import logging
 
-from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
@@ -76,22 +74,3 @@ def read_settings(folder: str) -> dict[str, bool]:
         )
     found = {"do_lower_case": do_lower_case, "strip_accents": strip_accents if do_lower_case is not False else None}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def make_tokenizer_config(settings: TextSettings, *, max_length: int, is_albert: bool = False) -> dict[str, Any]:
-    """Makes the content of a `tokenizer_config.json`.
-
-    Args:
-      settings: what is done to text.
-      max_length: maximum number of tokens per sequence.
-      is_albert: whether the vocabulary is a SentencePiece model.
-
-    Returns:
-      Keys and values.
-    """
-    if is_albert:
-        values = {"do_lower_case": settings.do_lower_case, "keep_accents": False, "remove_space": True}
-        return {"tokenizer_class": "AlbertTokenizer", **values, "model_max_length": max_length}
-    names = {"basic_tokenize": "do_basic_tokenize"}
-    values = {names.get(name, name): value for name, value in settings.changed.items()}
-    return {"tokenizer_class": "BertTokenizer", **values, "model_max_length": max_length}

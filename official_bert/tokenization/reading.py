@@ -4,15 +4,7 @@ import os
 from typing import Protocol
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.support import files
-from official_bert.support.errors import UserError
-from official_bert.tokenization.folder import find_settings
-from official_bert.tokenization.full_tokenizer import FullTokenizer
-from official_bert.tokenization.sentencepiece_tokenizer import (
-    MODEL_FILE,
-    SentencePieceTokenizer,
-    SentencePieceVocabulary,
-)
+from official_bert.tokenization.folder import kind_of_file, tokenizer_kinds, vocabulary_beside
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import Vocabulary
 
@@ -31,9 +23,8 @@ def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
     Raises:
       UserError: the file is missing or damaged.
     """
-    if flags.spm_model_file is not None:
-        return SentencePieceVocabulary.from_file(flags.spm_model_file)
-    return Vocabulary.from_file(flags.vocab_file)
+    kind, path = _named(flags)
+    return kind.vocabulary_class.from_file(path)
 
 
 def read_vocabulary_file(path: str) -> Vocabulary:
@@ -42,8 +33,7 @@ def read_vocabulary_file(path: str) -> Vocabulary:
     Raises:
       UserError: the file is missing or damaged.
     """
-    kind = SentencePieceVocabulary if os.path.basename(path) == MODEL_FILE else Vocabulary
-    return kind.from_file(path)
+    return kind_of_file(path).vocabulary_class.from_file(path)
 
 
 def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
@@ -52,9 +42,14 @@ def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
     Raises:
       UserError: the file is missing or damaged, or the flags contradict each other.
     """
-    if flags.spm_model_file is not None:
-        return SentencePieceTokenizer(flags.spm_model_file, _casing(flags.text_settings))
-    return FullTokenizer(flags.vocab_file, **flags.text_settings._asdict())
+    kind, path = _named(flags)
+    return kind.with_settings(path, flags.text_settings)
+
+
+def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
+    """The class of tokenizers whose vocabulary flags name, and its file."""
+    named = ((kind, getattr(flags, kind.vocabulary_class.flag)) for kind in tokenizer_kinds().values())
+    return next((kind, path) for kind, path in named if path is not None)
 
 
 def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
@@ -72,20 +67,4 @@ def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
     """
     folder = os.fspath(folder)
-    model_file = os.path.join(folder, MODEL_FILE)
-    if not files.exists(model_file) or files.exists(os.path.join(folder, Vocabulary.file_name)):
-        return FullTokenizer.from_folder(folder, **settings)
-    vocabulary = SentencePieceVocabulary.from_file(model_file)
-    return SentencePieceTokenizer(vocabulary, _casing(find_settings(folder, vocabulary, settings)))
-
-
-def _casing(settings: TextSettings) -> bool:
-    """The only setting that a SentencePiece model leaves open.
-
-    Raises:
-      UserError: another one is given.
-    """
-    for name in settings.check().changed:
-        if name != "do_lower_case":
-            raise UserError(f"{name}=false cannot be used with a SentencePiece model")
-    return settings.do_lower_case
+    return kind_of_file(vocabulary_beside(folder) or "").from_folder(folder, **settings)

@@ -36,6 +36,7 @@ class SentencePieceVocabulary(Vocabulary):
     """
 
     file_name: ClassVar[str] = MODEL_FILE
+    flag: ClassVar[str] = "spm_model_file"
 
     def __init__(self, model: bytes, source: str):
         """Reads a model.
@@ -81,6 +82,10 @@ class SentencePieceVocabulary(Vocabulary):
     def contents(self) -> list:
         """The bytes that decide on the ids of a text: the whole file, with the scores."""
         return [hashlib.sha256(self.model).hexdigest()]
+
+    def continues(self, trained: Vocabulary) -> bool:
+        """Tells whether the two are the same: any other model splits texts in other ways."""
+        return self.fingerprint == trained.fingerprint
 
     @property
     def file_content(self) -> bytes:
@@ -141,6 +146,7 @@ class SentencePieceTokenizer(Tokenizer):
       ['▁the', '▁harbour', '▁slept', '.']
     """
 
+    vocabulary_class = SentencePieceVocabulary
     vocabulary: SentencePieceVocabulary
 
     def __init__(self, spm_model_file: str | os.PathLike | SentencePieceVocabulary, do_lower_case: bool = True):
@@ -160,6 +166,23 @@ class SentencePieceTokenizer(Tokenizer):
         self.vocabulary = spm_model_file
         self.vocabulary.require(UNK, CLS, SEP)
         self.parts_of_piece = dict(self._split_pieces())
+
+    @classmethod
+    def with_settings(
+        cls, vocabulary: str | SentencePieceVocabulary, settings: TextSettings
+    ) -> "SentencePieceTokenizer":
+        """Makes a tokenizer.
+
+        Raises:
+          UserError: as of the constructor, or a setting is given that a SentencePiece model does not leave open.
+        """
+        for name in settings.check().changed:
+            if name != "do_lower_case":
+                raise UserError(f"{name}=false cannot be used with a SentencePiece model")
+        return cls(vocabulary, settings.do_lower_case)
+
+    def _their_settings(self) -> dict[str, Any]:
+        return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
 
     def __getstate__(self) -> dict[str, Any]:
         """The state that is sent to another process: the file, and not what was made of it."""

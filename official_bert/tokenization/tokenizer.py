@@ -1,15 +1,20 @@
 """`Tokenizer`: what the ways from text to ids have in common, and what batches of texts become."""
 
 import abc
+import os
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.families.family import Family
+from official_bert.families.registry import all_families, load_class
 from official_bert.support.errors import UserError
+from official_bert.tokenization import folder as model_folder
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.batch import Text, TextOrPair, check_max_seq_length, pad, paired_texts
+from official_bert.tokenization.casing import check_casing
 from official_bert.tokenization.joining import JoinedSequence, truncate_and_join
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 
@@ -20,12 +25,66 @@ class Tokenizer(abc.ABC):
     `FullTokenizer` splits words into wordpieces, as BERT does; `SentencePieceTokenizer` has ALBERT's rules.
 
     Attributes:
+      vocabulary_class: the kind of its vocabulary.
       vocabulary: its pieces and their ids.
       settings: what is done to text.
     """
 
+    vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
     vocabulary: Vocabulary
     settings: TextSettings
+
+    @classmethod
+    def from_folder(
+        cls,
+        folder: str | os.PathLike,
+        do_lower_case: bool | None = None,
+        *,
+        strip_accents: bool | None = None,
+        basic_tokenize: bool | None = None,
+    ) -> "Tokenizer":
+        """Reads the tokenizer of a model; if a folder may hold one of another kind, see `load_tokenizer`.
+
+        Args:
+          folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains
+            the vocabulary, a `tokenizer.json` counts as a `vocab.txt`.
+          do_lower_case: whether to lowercase text and strip accents; None for what the folder says: its
+            `tokenizer_config.json`, else its `run_config.json`, else the vocabulary, which is cased if it has capital
+            letters. Which of them it was is logged.
+          strip_accents: whether lowercasing strips accents; None for what these files say, else true.
+          basic_tokenize: whether to clean and split text; None for what these files say, else true.
+
+        Raises:
+          UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a vocabulary that
+            is cased, or the settings contradict each other.
+        """
+        folder = os.fspath(folder)
+        vocabulary = model_folder.read_vocabulary(folder, cls)
+        values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
+        given = {name: value for name, value in values if value is not None}
+        settings = model_folder.find_settings(folder, vocabulary, given)
+        check_casing(vocabulary, settings, init_checkpoint=None)
+        return cls.with_settings(vocabulary, settings)
+
+    @classmethod
+    @abc.abstractmethod
+    def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "Tokenizer":
+        """Makes a tokenizer from a vocabulary, or its file, and what is done to text."""
+
+    def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
+        """Makes the content of a `tokenizer_config.json`.
+
+        Args:
+          family: that of the model, which may have the tokenizer of another one.
+          max_length: maximum number of tokens per sequence.
+        """
+        owner = next(of for of in (family, *all_families()) if isinstance(self, load_class(of.tokenizer)))
+        names = {"tokenizer_class": owner.hugging_face.tokenizer_class, "model_max_length": max_length}
+        return names | self._their_settings()
+
+    @abc.abstractmethod
+    def _their_settings(self) -> dict[str, Any]:
+        """Returns the keys of a `tokenizer_config.json` for what is done to text."""
 
     @abc.abstractmethod
     def encode(self, text: str | bytes) -> list[int]:

@@ -11,6 +11,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization.hf_tokenizer import read_tokenizer_file
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+_UNUSED = "[unused"  # begins the tokens of released vocabularies that no text has
 CONTINUATION = "##"  # begins every wordpiece of a word but the first
 _BYTES_OF_A_PIECE = 64  # the first piece of a SentencePiece model, whose score of 0 is in binary
 
@@ -82,9 +83,11 @@ class Vocabulary:
       id_to_token: dict.
       source: the file, for messages.
       file_name: its name beside a model.
+      flag: that names such a file.
     """
 
     file_name: ClassVar[str] = "vocab.txt"
+    flag: ClassVar[str] = "vocab_file"
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
         self.token_to_id = token_to_id
@@ -105,6 +108,16 @@ class Vocabulary:
     def fingerprint(self) -> str:
         """A hash of all tokens and their ids: equal for vocabularies that give every text the same ids."""
         return hashlib.sha256(json.dumps(self.contents).encode()).hexdigest()
+
+    def continues(self, trained: "Vocabulary") -> bool:
+        """Tells whether a model that was trained with another vocabulary knows what all of this one's ids mean.
+
+        Words in the places of `[unused...]` tokens, or behind the last token, are new to the model, and may be there.
+        """
+        return all(
+            self.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in self.id_to_token)
+            for index, token in trained.id_to_token.items()
+        )
 
     @property
     def contents(self) -> list:

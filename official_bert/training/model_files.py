@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.casing import check_casing, is_cased
 from official_bert.tokenization.folder import find_settings, said_settings, vocabulary_beside
-from official_bert.training.run_folder import SPM_MODEL_FILE, knows_vocabulary, other_vocabulary
+from official_bert.training.run_folder import knows_vocabulary, other_vocabulary
 
 
 class CheckpointFlags(Protocol):
@@ -177,6 +177,6 @@ def tokenizer_beside(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[s
     path = next(filter(None, map(vocabulary_beside, folders)), None)
     if path is None:
         return {}
-    flag = "spm_model_file" if os.path.basename(path) == SPM_MODEL_FILE else "vocab_file"
-    logging.info("%s=%s, from the folder of init_checkpoint", flag, path)
-    return {flag: path, **find_settings(folders[-1], read_vocabulary_file(path), chosen)._asdict()}
+    vocabulary = read_vocabulary_file(path)
+    logging.info("%s=%s, from the folder of init_checkpoint", vocabulary.flag, path)
+    return {vocabulary.flag: path, **find_settings(folders[-1], vocabulary, chosen)._asdict()}

@@ -24,17 +24,17 @@ from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
-from official_bert.tokenization.folder import vocabulary_beside
+from official_bert.tokenization.folder import kind_of_file, tokenizer_kinds, vocabulary_beside
 from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
-from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
-BERT_CONFIG_FILE, VOCAB_FILE = "bert_config.json", Vocabulary.file_name
+BERT_CONFIG_FILE = "bert_config.json"
 # The flags that name the files of a model, and the names of their copies in an output folder.
-MODEL_FILES = {"bert_config_file": BERT_CONFIG_FILE, "vocab_file": VOCAB_FILE, "spm_model_file": SPM_MODEL_FILE}
-
-_UNUSED = "[unused"  # begins the tokens of released vocabularies that no text has
+MODEL_FILES = {
+    "bert_config_file": BERT_CONFIG_FILE,
+    **{kind.vocabulary_class.flag: name for name, kind in tokenizer_kinds().items()},
+}
 
 
 class RunConfig(NamedTuple):
@@ -221,18 +221,13 @@ def knows_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
     recorded = run.vocabulary if run else None
     if vocabulary.fingerprint == recorded:
         return True
-    is_spm = vocabulary.file_name == SPM_MODEL_FILE
-    if path is None or (os.path.basename(path) == SPM_MODEL_FILE) != is_spm:
-        return None if recorded is None and path is None else False
-    there = type(vocabulary).from_file(path)
-    if recorded not in (None, there.fingerprint):
+    if path is None:
+        return None if recorded is None else False
+    kind = kind_of_file(path).vocabulary_class
+    if type(vocabulary) is not kind:
         return False
-    if is_spm:
-        return there.fingerprint == vocabulary.fingerprint
-    return all(
-        vocabulary.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in vocabulary.id_to_token)
-        for index, token in there.id_to_token.items()
-    )
+    there = kind.from_file(path)
+    return recorded in (None, there.fingerprint) and vocabulary.continues(there)
 
 
 def other_vocabulary(vocabulary: Vocabulary, folder: str, whose: str) -> str:

@@ -46,6 +46,7 @@ FAMILY = Family(
     parts={"pooler": f"{__name__}.FirstVector"},
     hugging_face=dataclasses.replace(
         BERT,
+        tokenizer_class="ToyTokenizer",
         keys={"hidden_size": "dim", "hidden_act": "activation"},
         defaults={"activation": "gelu"},
         prefix="toy.",
@@ -98,6 +99,7 @@ def test_a_new_family_is_made_saved_loaded_and_converted(tmp_path):
     values = json.loads((theirs / "config.json").read_text())
     assert [values[key] for key in ("model_type", "architectures", "dim", "toys")] == ["toy", ["ToyModel"], 8, 5]
     assert "hidden_size" not in values and "family" not in values
+    assert json.loads((theirs / "tokenizer_config.json").read_text())["tokenizer_class"] == "ToyTokenizer"
     names = set(read_folder(str(theirs), CONFIG))
     assert {"toy.embeddings.LayerNorm.weight", "toy.block.1.output.dense.bias"} <= names
     for folder in (theirs, back):

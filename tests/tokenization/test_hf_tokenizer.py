@@ -5,9 +5,11 @@ import json
 import pytest
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.families.registry import load_family
 from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer, Vocabulary
 from official_bert.tokenization.folder import find_vocabulary
-from official_bert.tokenization.hf_tokenizer import make_tokenizer_config, read_settings
+from official_bert.tokenization.hf_tokenizer import read_settings
 from official_bert.tokenization.vocab import vocab_lines
 from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, UNCASED
 
@@ -71,7 +73,8 @@ def test_settings_are_read_back(tmp_path, settings):
         ACCENTED: {"do_lower_case": True, "strip_accents": False},
         PRESPLIT: {"do_lower_case": False, "do_basic_tokenize": False},
     }[settings]
-    values = make_tokenizer_config(settings, max_length=64)
+    tokenizer = FullTokenizer.with_settings(Vocabulary({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}), settings)
+    values = tokenizer.to_hugging_face(load_family("bert"), 64)
     assert values == {"tokenizer_class": "BertTokenizer", **keys, "model_max_length": 64}
     write(tmp_path, "tokenizer_config.json", values)
     assert TextSettings(**read_settings(str(tmp_path))) == settings

@@ -279,15 +279,43 @@ def _run_all(config: AblationConfig, trials: "Sequence[Trial]") -> None:
 def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, seed: int, metric: str) -> _Trials:
     from official_bert.training.trials import Trial
 
+    shared = {"vocab_file": config.vocab_file, "train_batch_size": config.train_batch_size, "random_seed": seed}
+    trained, heldout = _pretraining_flags(config, bert_config, variant, shared)
+    finetuned = {
+        **shared,
+        **config.text_settings._asdict(),
+        **variant.finetuning,
+        "bert_config_file": os.path.join(trained["output_dir"], "bert_config.json"),
+        "init_checkpoint": trained["output_dir"],
+        "task_name": config.task_name,
+        "data_dir": config.data_dir,
+        "max_seq_length": config.max_seq_length,
+        "learning_rate": config.learning_rate,
+        "num_train_epochs": config.num_train_epochs,
+        "keep_checkpoint_max": 1,
+        "output_dir": os.path.join(config.output_dir, f"{variant.name}-seed_{seed}", "finetuned"),
+        "do_train": True,
+        "do_eval": True,
+    }
+    return _Trials(
+        Trial("run_pretraining", PretrainingConfig(**trained), _MASKED_LM_LOSS),
+        Trial("run_pretraining", PretrainingConfig(**heldout), _MASKED_LM_LOSS),
+        Trial("run_classifier", ClassifierConfig(**finetuned), metric),
+    )
+
+
+def _pretraining_flags(
+    config: AblationConfig, bert_config: BertConfig, variant: _Variant, shared: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the flags of the training of a variant, and of its evaluation on held-out text."""
     pretraining = variant.pretraining
     if variant.pretrained_as:
         pretraining = next(
             other.pretraining for other in _task_variants(bert_config) if other.name == variant.pretrained_as
         )
-    folder = os.path.join(config.output_dir, f"{variant.name}-seed_{seed}")
+    seed = shared["random_seed"]
     pretrained_folder = os.path.join(config.output_dir, f"{variant.pretrained_as or variant.name}-seed_{seed}")
     has_pairs = pretraining.get("use_next_sentence", True)
-    shared = {"vocab_file": config.vocab_file, "train_batch_size": config.train_batch_size, "random_seed": seed}
     # All predict the same masks of held-out text, whatever they were trained with.
     evaluated = {
         **shared,
@@ -318,27 +346,7 @@ def _trials(config: AblationConfig, bert_config: BertConfig, variant: _Variant, 
         "output_dir": os.path.join(pretrained_folder, "heldout"),
         "max_eval_steps": 10**6,
     }
-    finetuned = {
-        **shared,
-        **config.text_settings._asdict(),
-        **variant.finetuning,
-        "bert_config_file": os.path.join(trained["output_dir"], "bert_config.json"),
-        "init_checkpoint": trained["output_dir"],
-        "task_name": config.task_name,
-        "data_dir": config.data_dir,
-        "max_seq_length": config.max_seq_length,
-        "learning_rate": config.learning_rate,
-        "num_train_epochs": config.num_train_epochs,
-        "keep_checkpoint_max": 1,
-        "output_dir": os.path.join(folder, "finetuned"),
-        "do_train": True,
-        "do_eval": True,
-    }
-    return _Trials(
-        Trial("run_pretraining", PretrainingConfig(**trained), _MASKED_LM_LOSS),
-        Trial("run_pretraining", PretrainingConfig(**heldout), _MASKED_LM_LOSS),
-        Trial("run_classifier", ClassifierConfig(**finetuned), metric),
-    )
+    return trained, heldout
 
 
 def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> str:

@@ -6,7 +6,9 @@ Each command is printed as it could be typed, then run.
 import os
 import time
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from official_bert.commands.shared.demonstration import (
     demo_data,
@@ -135,10 +137,7 @@ def run(config: DemoConfig) -> None:
 
 
 def _show_pretraining(folder: str, random_seed: int) -> None:
-    """Shows vocabulary, records, training, evaluation on unseen documents, masked words, and an export.
-
-    The export is asked by a process with nothing but TensorFlow in it.
-    """
+    """Shows vocabulary, records, training, evaluation on unseen documents, masked words, and an export."""
     from official_bert.training.results import read_results
 
     began = time.monotonic()
@@ -157,36 +156,29 @@ def _show_pretraining(folder: str, random_seed: int) -> None:
     train_text = demo_data("corpus/train.txt")
     run_command("build_vocab", input_file=train_text, vocab_file=made["vocabulary"], vocab_size=VOCAB_SIZE)
 
-    say_title("2. Make training records: sentence pairs with masked words")
     lengths = {"max_seq_length": MAX_SEQ_LENGTH, "max_predictions_per_seq": MAX_PREDICTIONS_PER_SEQ}
-    run_command(
-        "create_pretraining_data",
-        input_file=train_text,
-        output_file=made["training records"],
-        vocab_file=made["vocabulary"],
-        **lengths,
-        dupe_factor=TRAIN_DUPE_FACTOR,
-        random_seed=random_seed,
-    )
+    records = {"vocab_file": made["vocabulary"], **lengths, "random_seed": random_seed}
+    say_title("2. Make training records: sentence pairs with masked words")
+    made_of = {"input_file": train_text, "output_file": made["training records"]}
+    run_command("create_pretraining_data", **made_of, **records, dupe_factor=TRAIN_DUPE_FACTOR)
 
     say_title("3. Make records of the held-out documents in the same way")
-    run_command(
-        "create_pretraining_data",
-        input_file=demo_data("corpus/heldout.txt"),
-        output_file=made["held-out records"],
-        vocab_file=made["vocabulary"],
-        **lengths,
-        dupe_factor=HELDOUT_DUPE_FACTOR,
-        random_seed=random_seed,
-    )
+    made_of = {"input_file": demo_data("corpus/heldout.txt"), "output_file": made["held-out records"]}
+    run_command("create_pretraining_data", **made_of, **records, dupe_factor=HELDOUT_DUPE_FACTOR)
 
     say_title(f"4. Describe a small model in {made['model config']}")
     _write_model_config(made["vocabulary"], made["model config"])
 
+    model = {"bert_config_file": made["model config"], "output_dir": os.path.dirname(made["checkpoint"]), **lengths}
+    _train_and_evaluate(made, model, random_seed)
+    _use(made, model)
+    _report(read_results(made["results"]), made, seconds=time.monotonic() - began)
+
+
+def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], random_seed: int) -> None:
     say_title(
         "5. Train: it learns to fill in words from step 500 on, and which sentences belong together from step 800 on"
     )
-    model = {"bert_config_file": made["model config"], "output_dir": os.path.dirname(made["checkpoint"]), **lengths}
     run_command(
         "run_pretraining",
         do_train=True,
@@ -210,6 +202,9 @@ def _show_pretraining(folder: str, random_seed: int) -> None:
         max_eval_steps=MAX_EVAL_STEPS,
     )
 
+
+def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
+    """Shows masked words and an export, which is asked by a process with nothing but TensorFlow in it."""
     for number, text in enumerate(MASKED_TEXTS, start=7):
         say_title(f"{number}. Fill in a masked word")
         run_command(
@@ -235,8 +230,6 @@ import tensorflow as tf
 export = tf.saved_model.load("{made["export"]}")
 answer = export.signatures["text"](text=tf.constant(["{MASKED_TEXTS[0]}"]))
 print(answer["words"].numpy()[0, 0])""")
-
-    _report(read_results(made["results"]), made, seconds=time.monotonic() - began)
 
 
 def _write_model_config(vocab_file: str, config_file: str) -> None:

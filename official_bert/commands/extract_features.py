@@ -141,7 +141,6 @@ def run(config: FeatureConfig) -> None:
       UserError: a file is missing or damaged, they do not fit each other, or nothing can be written.
     """
     from official_bert.data.feature_files import FeatureLayout, feature_writer
-    from official_bert.data.text_inputs import STANDARD_STREAM
     from official_bert.inference.feature_shards import write_shards
     from official_bert.inference.text_encoder import VectorSettings, load_text_encoder
     from official_bert.training.model_files import read_model_files
@@ -185,7 +184,12 @@ def run(config: FeatureConfig) -> None:
                 for num_texts, features in enumerate(encoder.features(source), start=1):
                     write(features)
                     report(num_texts)
-        seconds = progress.seconds
+    _log_counts(config, encoder, num_texts, progress.seconds)
+
+
+def _log_counts(config: FeatureConfig, encoder: "TextEncoder", num_texts: int, seconds: float) -> None:
+    from official_bert.data.text_inputs import STANDARD_STREAM
+
     logging.info(
         "%s: %s texts; computed %s with %s wordpieces, %s texts/s",
         "standard output" if config.output_file == STANDARD_STREAM else config.output_file,

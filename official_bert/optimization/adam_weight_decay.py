@@ -55,12 +55,20 @@ class AdamWeightDecay(MomentOptimizer):
             self.assign_sub(variable, learning_rate * self.weight_decay_rate * variable)
         first_power, second_power = self._powers(variable.dtype)
         if keras.backend.backend() == "tensorflow":
-            from official_bert.optimization import replicas
+            import tensorflow as tf
 
-            replicas.fused_adam_update(
-                variable, first, second, gradient, learning_rate, first_power, second_power,
-                beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
-            )  # fmt: skip
+            tf.raw_ops.ResourceApplyAdam(  # one pass over memory
+                var=variable.handle,
+                m=first.value.handle,
+                v=second.value.handle,
+                beta1_power=first_power,
+                beta2_power=second_power,
+                lr=learning_rate,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                epsilon=self.epsilon,
+                grad=gradient,
+            )
             return
         self.assign(first, self.beta_1 * first + (1 - self.beta_1) * gradient)
         self.assign(second, self.beta_2 * second + (1 - self.beta_2) * ops.square(gradient))

@@ -175,6 +175,42 @@ def encode_beginnings(
     return tf.RaggedTensor.from_row_lengths(ids, lengths, validate=False)
 
 
+class GraphEncoder(tf.Module):
+    """The base of tokenizers in the graph."""
+
+    def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+        """Split texts, some of which were cut; see `encode` of `encode_beginnings`."""
+        raise NotImplementedError
+
+    @tf.function(input_signature=[TEXTS], autograph=False)
+    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Split texts into pieces.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+
+        Returns:
+          int32 [B, (pieces)], what `Tokenizer.encode` returns for each.
+        """
+        with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
+            return self.encode_cut(texts, tf.zeros_like(texts, tf.bool))
+
+    @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
+    def encode_beginnings(self, texts: tf.Tensor, num_pieces: tf.Tensor) -> tf.RaggedTensor:
+        """Split as much of texts into pieces as is needed.
+
+        Args:
+          texts: string [B], UTF-8; undecodable bytes are dropped.
+          num_pieces: how many pieces of each text are needed.
+
+        Returns:
+          int32 [B, (pieces)], what `encode` returns, or of a long text its beginning: at least `num_pieces`. A text
+          of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer fails.
+        """
+        with tf.device("CPU:0"):
+            return encode_beginnings(self.encode_cut, texts, num_pieces)
+
+
 def depending_on_the_rest(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
     """Finds the characters of cut texts whose words depend on what was cut off: all from the last boundary on.
 

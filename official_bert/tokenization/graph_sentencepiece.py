@@ -13,12 +13,11 @@ import tensorflow_text
 
 from official_bert.tokenization import characters
 from official_bert.tokenization.graph_operations import (
-    NUMBER,
     TEXTS,
     CodePointLookup,
+    GraphEncoder,
     RaggedEncodingWithOffsets,
     depending_on_the_rest,
-    encode_beginnings,
     ended,
     final_sigmas_in,
     shifted,
@@ -45,7 +44,7 @@ class _Prepared(NamedTuple):
     ends: tf.Tensor
 
 
-class GraphSentencePieceTokenizer(tf.Module):
+class GraphSentencePieceTokenizer(GraphEncoder):
     """Produces the ids that a `SentencePieceTokenizer` produces; otherwise like `GraphTokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
@@ -62,26 +61,8 @@ class GraphSentencePieceTokenizer(tf.Module):
         # Then a space always begins a piece, so that those before it do not depend on what follows.
         self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
-    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Splits texts into pieces.
-
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
-
-        Returns:
-          int32 [B, (pieces)], what `SentencePieceTokenizer.encode` returns for each.
-        """
-        with tf.device("CPU:0"):
-            return self._encode_cut(texts, tf.zeros_like(texts, tf.bool))
-
-    @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
-    def encode_beginnings(self, texts: tf.Tensor, num_pieces: tf.Tensor) -> tf.RaggedTensor:
-        """Splits as much of texts into pieces as is needed; see `GraphTokenizer.encode_beginnings`."""
-        with tf.device("CPU:0"):
-            return encode_beginnings(self._encode_cut, texts, num_pieces)
-
-    def _encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+    def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+        """Split texts; see `GraphEncoder`."""
         codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
         codes = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut), lambda: codes)
         ids = self._op.tokenize(_encoded(self._text.prepare(codes).codes))

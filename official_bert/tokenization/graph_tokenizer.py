@@ -14,12 +14,11 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.tokenization import graph_tables
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 from official_bert.tokenization.graph_operations import (
-    NUMBER,
     TEXTS,
     CodePointLookup,
+    GraphEncoder,
     RaggedEncodingWithOffsets,
     depending_on_the_rest,
-    encode_beginnings,
     ended,
     final_sigmas_in,
     shifted,
@@ -63,7 +62,7 @@ class _Pieces(NamedTuple):
     row_splits: tf.Tensor
 
 
-class GraphTokenizer(tf.Module):
+class GraphTokenizer(GraphEncoder):
     """Produces the ids that a `FullTokenizer` produces.
 
     Python's Unicode tables are stored with the graph: a SavedModel keeps to those of the Python that made it. Like all
@@ -82,35 +81,8 @@ class GraphTokenizer(tf.Module):
             self._characters = _CharacterOps(letters, tokenizer.settings)
             self._pieces = _PieceOps(letters, tokenizer)
 
-    @tf.function(input_signature=[TEXTS], autograph=False)
-    def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Splits texts into wordpieces.
-
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
-
-        Returns:
-          int32 [B, (pieces)], what `FullTokenizer.encode` returns for each.
-        """
-        with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
-            return self._encode_cut(texts, tf.zeros_like(texts, tf.bool))
-
-    @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
-    def encode_beginnings(self, texts: tf.Tensor, num_pieces: tf.Tensor) -> tf.RaggedTensor:
-        """Splits as much of texts into wordpieces as is needed.
-
-        Args:
-          texts: string [B], UTF-8; undecodable bytes are dropped.
-          num_pieces: how many pieces of each text are needed.
-
-        Returns:
-          int32 [B, (pieces)], what `encode` returns, or of a long text its beginning: at least `num_pieces`. A text
-          of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer fails.
-        """
-        with tf.device("CPU:0"):
-            return encode_beginnings(self._encode_cut, texts, num_pieces)
-
-    def _encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+    def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
+        """Split texts; see `GraphEncoder`."""
         codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
         letters = self._characters.rewrite(codes, is_cut)
         pieces = self._pieces.split(letters.letters, letters.text_starts)

@@ -23,14 +23,19 @@ class BestCheckpoint:
     checkpoint will be made again.
     """
 
-    def __init__(self, output_dir: str):
+    def __init__(self, output_dir: str, *, is_written: bool = True):
         """Reads what an earlier part of the run left, and forgets what lies beyond its last checkpoint.
+
+        Args:
+          output_dir: of the run.
+          is_written: whether this process writes there, or another worker.
 
         Raises:
           UserError: that is damaged.
         """
         self._folder = os.path.join(output_dir, BEST_FOLDER)
         self._path = os.path.join(self._folder, _HISTORY_FILE)
+        self._is_written = is_written
         self._history: list[tuple[int, float]] = []
         if files.exists(self._path):
             latest = latest_checkpoint(output_dir)
@@ -40,11 +45,12 @@ class BestCheckpoint:
     @functools.cached_property
     def folder(self) -> CheckpointFolder:
         """Folder of the best checkpoint; nothing is created before it is asked for."""
-        writing.make_folders(self._folder)
         is_new = not files.exists(self._path) and not files.exists(os.path.join(self._folder, STATE_FILE))
-        if is_new:
-            delete_checkpoints(self._folder)  # the run was killed while it saved the first one
-        return CheckpointFolder(self._folder, keep_max=1, is_new=is_new)
+        if self._is_written:
+            writing.make_folders(self._folder)
+            if is_new:
+                delete_checkpoints(self._folder)  # the run was killed while it saved the first one
+        return CheckpointFolder(self._folder, keep_max=1, is_new=is_new, is_written=self._is_written)
 
     def has(self, step: int) -> bool:
         """Tells whether the evaluation of a step is remembered."""
@@ -64,13 +70,11 @@ class BestCheckpoint:
         """
         saved = save() if all(score > other for _, other in self._history) else None
         self._history.append((step, score))
-        self._write()
+        if self._is_written:
+            writing.make_folders(self._folder)
+            with writing.atomic_write(self._path) as sink:
+                json.dump(self._history, sink)
         return saved
-
-    def _write(self) -> None:
-        writing.make_folders(self._folder)
-        with writing.atomic_write(self._path) as sink:
-            json.dump(self._history, sink)
 
     @property
     def num_since_best(self) -> int:

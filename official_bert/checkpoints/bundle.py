@@ -135,8 +135,6 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
     Raises:
       UserError: it cannot be written, as on a disk without room for it, or cannot be read back.
     """
-    if files.are_changes_dropped():  # TensorFlow would write it
-        return
     check_path(prefix)
     _check_files(prefix)
     writing.check_room(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")

@@ -22,19 +22,21 @@ from official_bert.support.errors import UserError
 class CheckpointFolder:
     """Saves checkpoints of a run and keeps the last few."""
 
-    def __init__(self, folder: str, *, keep_max: int, is_new: bool = False):
+    def __init__(self, folder: str, *, keep_max: int, is_new: bool = False, is_written: bool = True):
         """Looks at what the folder holds.
 
         Args:
           folder: output folder of the run; it must exist.
           keep_max: how many checkpoints to keep; 0 keeps all.
           is_new: whether it is known to hold none; what another worker is about to delete does not count.
+          is_written: whether this process writes them; if not, it only keeps in mind what another worker writes.
 
         Raises:
           UserError: see `kept_checkpoints`.
         """
         self._folder = folder
         self._keep_max = keep_max
+        self._is_written = is_written
         self._kept = [] if is_new else kept_checkpoints(folder)
 
     @property
@@ -59,7 +61,7 @@ class CheckpointFolder:
 
         Nothing of theirs is changed then.
         """
-        state = None if files.are_changes_dropped() else read_state(self._folder)
+        state = read_state(self._folder)
         if state and os.path.normpath(state.latest) != os.path.normpath(self.latest or ""):
             raise UserError(
                 f"another process saved {state.latest} while this one was training in the same folder; stop one of "
@@ -79,19 +81,24 @@ class CheckpointFolder:
         Raises:
           UserError: it cannot be written, or another process has saved another one since.
         """
+        prefix = os.path.join(self._folder, f"model.ckpt-{step}")
+        kept = [other for other in self._kept if other != prefix] + [prefix]
+        if not self._is_written:
+            self._kept = kept
+            return prefix
         self._check_alone()
         self._remove_partials()
-        prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         write_checkpoint(prefix, tensors)
-        self._write_state([other for other in self._kept if other != prefix] + [prefix])
+        self._write_state(kept)
         self._prune()
         return prefix
 
     def tidy(self) -> None:
         """Deletes what a run that was killed while it saved left: half-written files, and checkpoints too many."""
-        self._remove_partials()
-        writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
-        self._prune()
+        if self._is_written:
+            self._remove_partials()
+            writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
+            self._prune()
 
     def _prune(self) -> None:
         """Deletes the checkpoints beyond `keep_max`, which the state file names until they are gone."""

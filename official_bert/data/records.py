@@ -72,12 +72,14 @@ class RecordFile(NamedTuple):
       schema: what a record holds, sized.
       lengths: what batches of similar records are padded to, see `pipeline.training_batches`; None pads nothing.
       compression: "none" or "gzip"; which a file has that is there already is seen from its content.
+      is_written: whether this process writes it, should that be needed, or another worker of the run.
     """
 
     path: str
     schema: RecordSchema
     lengths: list[int] | None = None
     compression: str = "none"
+    is_written: bool = True
 
 
 class RecordSpool:
@@ -132,7 +134,12 @@ def manifest_path(path: str) -> str:
 
 
 def write_cached(
-    path: str, made_from: Mapping[str, Any], records: Callable[[], Iterable[bytes]], compression: str = "none"
+    path: str,
+    made_from: Mapping[str, Any],
+    records: Callable[[], Iterable[bytes]],
+    compression: str = "none",
+    *,
+    is_written: bool = True,
 ) -> int:
     """Writes a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
 
@@ -141,6 +148,7 @@ def write_cached(
       made_from: all that decides its content.
       records: makes the records; called only if they are needed.
       compression: "none" or "gzip"; an existing file may have another one.
+      is_written: whether this process writes it; if not, it only makes the records, as all workers of a run do.
 
     Returns:
       The number of records.
@@ -150,6 +158,8 @@ def write_cached(
     if known and known.num_records:
         logging.info("%s is up to date: %d records", path, known.num_records)
         return known.num_records
+    if not is_written:
+        return sum(1 for _ in records())
     writing.remove(note)
     num_records = 0
     with RecordWriter([path], compression) as writer:

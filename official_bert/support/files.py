@@ -30,21 +30,6 @@ _SPECIAL = (
 _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 _answering: set[str] = set()  # the remote places that have answered
-_drops_changes = False
-
-
-def drop_changes() -> None:
-    """Makes this process change no files from now on: what it writes is dropped, and what it deletes stays.
-
-    For the workers of a run that compute what another one computes and writes. Folders are still made.
-    """
-    global _drops_changes
-    _drops_changes = True
-
-
-def are_changes_dropped() -> bool:
-    """Return whether `drop_changes` was called."""
-    return _drops_changes
 
 
 def is_remote(path: str) -> bool:
@@ -203,10 +188,6 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
       UserError: it cannot be opened, read or written, in the block too.
     """
     is_read = mode.startswith("r")
-    if _drops_changes and not is_read:
-        with opened(os.devnull, mode) as file:
-            yield file
-        return
     if is_remote(path):
         with remote(path) as gfile, gfile.GFile(path, mode) as file:
             yield file

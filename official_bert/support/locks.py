@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from absl import logging
 
 from official_bert.support.errors import UserError
-from official_bert.support.files import are_changes_dropped, is_remote
+from official_bert.support.files import is_remote
 
 # What file systems say that know no locks, such as some network ones.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -20,14 +20,13 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
     """Keeps other processes out of a local folder while the block runs.
 
     Args:
-      folder: it must exist; one that is remote, or on a file system without locks, cannot be guarded, and a process
-        that changes no files needs no lock.
+      folder: it must exist; one that is remote, or on a file system without locks, cannot be guarded.
       what: what the block does, for the message: "trains into".
 
     Raises:
       UserError: another process is in its block, or the lock file cannot be opened.
     """
-    if is_remote(folder) or are_changes_dropped():
+    if is_remote(folder):
         yield
         return
     path = os.path.join(folder, ".lock")

@@ -45,11 +45,10 @@ class Manifest(NamedTuple):
         Raises:
           UserError: it cannot be written.
         """
-        if not files.are_changes_dropped():
-            folder = os.path.dirname(path)
-            num_bytes = {name: files.size(os.path.join(folder, name)) for name in names}
-            with writing.atomic_write(path) as sink:
-                json.dump(cls(made_from, num_bytes, num_records)._asdict(), sink, indent=2)
+        folder = os.path.dirname(path)
+        num_bytes = {name: files.size(os.path.join(folder, name)) for name in names}
+        with writing.atomic_write(path) as sink:
+            json.dump(cls(made_from, num_bytes, num_records)._asdict(), sink, indent=2)
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":

@@ -62,8 +62,6 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
     Raises:
       UserError: a name stands for something else than a regular file, or the disk reports an error.
     """
-    if files.are_changes_dropped():
-        return
     for path in paths:
         files.check_regular(path)
         if files.is_folder(path):
@@ -115,7 +113,7 @@ def flush(path: str) -> None:
     Raises:
       UserError: the disk reports an error.
     """
-    if not files.is_remote(path) and not files.are_changes_dropped():
+    if not files.is_remote(path):
         with files.explained_errors("write", path):
             _flush(path)
 
@@ -126,8 +124,6 @@ def rename_folder(source: str, target: str) -> None:
     Raises:
       FileExistsError: there is something of that name already.
     """
-    if files.are_changes_dropped():
-        return
     if files.exists(target):
         raise FileExistsError(target)
     if files.is_remote(target):
@@ -150,8 +146,6 @@ def rename_folder(source: str, target: str) -> None:
 
 def remove_folder(path: str) -> None:
     """Deletes a folder with all it holds; one that is gone already is fine."""
-    if files.are_changes_dropped():
-        return
     if not files.is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif files.exists(path):
@@ -161,8 +155,6 @@ def remove_folder(path: str) -> None:
 
 def remove(path: str) -> None:
     """Deletes a file; one that is gone already is fine."""
-    if files.are_changes_dropped():
-        return
     fault_point(f"remove {_place(path)}")
     if not files.is_remote(path):
         with contextlib.suppress(FileNotFoundError):
@@ -206,7 +198,7 @@ def remove_abandoned(path: str) -> None:
 
     What a living process writes is locked, and left alone: two may write the same file, and two export to one folder.
     """
-    if files.is_remote(path) or files.are_changes_dropped():
+    if files.is_remote(path):
         return
     folder, start = os.path.split(_partial_start(path))
     with contextlib.suppress(OSError):  # what cannot be listed, opened or locked is left
@@ -281,10 +273,6 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 @contextlib.contextmanager
 def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
     """Opens files that appear under their names together, when the block ends without an error; see `atomic_write`."""
-    if files.are_changes_dropped():
-        with contextlib.ExitStack() as stack:
-            yield [stack.enter_context(files.open_file(path, mode)) for path in paths]
-        return
     for path in paths:
         files.check_regular(path)
         remove_abandoned(path)

@@ -12,6 +12,7 @@ from absl import logging
 
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
+from official_bert.training.run_folder import RunFolder
 
 _CHIEF = 0
 # What TensorFlow raises in a process when another one is gone, depending on what it was doing.
@@ -23,8 +24,7 @@ class Cluster:
     """The workers of a strategy: processes, on one or several machines, that each run the same script.
 
     All workers compute the same things in the same order, results of evaluation included. One of them is the chief,
-    which alone writes files; what the others write is dropped by `support.files`. With any other strategy this process
-    is the only worker.
+    which alone writes files, as the `folder` of a run says. With any other strategy this process is the only worker.
 
     Attributes:
       strategy: distributes the computation.
@@ -45,6 +45,10 @@ class Cluster:
     def is_chief(self) -> bool:
         """True if this process writes the files."""
         return self.index == _CHIEF
+
+    def folder(self, path: str) -> RunFolder:
+        """The output folder of a run, which the chief alone writes to."""
+        return RunFolder(path, self.is_chief)
 
     def sums(self, *numbers: int) -> list[int]:
         """Adds up numbers of all workers; each waits here for the others."""
@@ -120,7 +124,8 @@ class Cluster:
                 sink.write("All workers of a run look for this file, to see whether they share the folder.\n")
         self.wait()
         is_missing = self.is_any(not files.exists(path))
-        writing.remove(path)
+        if self.is_chief:
+            writing.remove(path)
         if is_missing:
             raise UserError(
                 f"the {self.num_workers} workers do not share output_dir={folder}: all machines must see the same "
@@ -148,7 +153,6 @@ class Cluster:
             yield
             return
         if not self.is_chief:
-            files.drop_changes()
             logging.info(
                 "worker %d of %d: worker 0 writes the files and logs the progress", self.index, self.num_workers
             )

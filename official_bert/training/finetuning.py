@@ -74,7 +74,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
         check_divisible(batch_size, strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
-    with cluster.working(), training_folder(config):
+    with cluster.working(), training_folder(config, cluster.folder(config.output_dir)):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()
@@ -139,7 +139,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
     learned = teacher_file(file, job.task) if teacher else file
 
     def batches(start_record: int) -> tf.data.Dataset:
-        write_run_files(config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
+        write_run_files(job.folder(trainer), config, job.bert_config, job.tokenizer.vocabulary, trainer.num_replicas)
         num_records = _write_training_records(job, trainer)
         if teacher:
             write_teacher_records(job, teacher, strategy, file, num_records)
@@ -192,7 +192,7 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
         if report.missing:
             missing = ", ".join(report.missing)
             logging.warning("%s: not in the checkpoint and newly initialized: %s; train first", purpose, missing)
-    write_evaluation_flags(config, job.tokenizer.vocabulary)
+    write_evaluation_flags(job.folder(trainer), config, job.tokenizer.vocabulary)
     return step
 
 
@@ -348,7 +348,8 @@ def best_keeper(
     """
     if not config.eval_steps:
         return None
-    best, patience = BestCheckpoint(config.output_dir), config.early_stopping_patience
+    is_written = trainer.cluster.folder(config.output_dir).is_written
+    best, patience = BestCheckpoint(config.output_dir, is_written=is_written), config.early_stopping_patience
 
     def evaluate(step: int) -> bool:
         if not best.has(step):  # otherwise the run was stopped right after it

@@ -10,6 +10,7 @@ from official_bert.options.finetuning import FinetuningOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.training.distillation import DistillableTask
 from official_bert.training.loop import Trainer
+from official_bert.training.run_folder import RunFolder
 
 
 class FinetuningJob(abc.ABC):
@@ -54,6 +55,10 @@ class FinetuningJob(abc.ABC):
         Raises:
           UserError: the message names the file.
         """
+
+    def folder(self, trainer: Trainer) -> RunFolder:
+        """The output folder of the run, which one of the workers of a trainer writes to."""
+        return trainer.cluster.folder(self.config.output_dir)
 
     @abc.abstractmethod
     def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:

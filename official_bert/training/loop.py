@@ -93,8 +93,11 @@ class Trainer:
         Raises:
           UserError: a checkpoint does not fit, or a loss is not finite.
         """
-        writing.make_folders(output_dir)
-        folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max)
+        is_written = self.cluster.folder(output_dir).is_written
+        if is_written:
+            writing.make_folders(output_dir)
+        self.cluster.wait()  # until it is there
+        folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max, is_written=is_written)
         # Workers stop together, between two steps: none may leave the others alone at something else.
         requests = SaveRequests(save_seconds=plan.save_checkpoints_secs, max_seconds=plan.max_train_seconds)
         with SigtermNotice(may_raise=self.cluster.num_workers == 1) as sigterm, requests:
@@ -105,7 +108,7 @@ class Trainer:
                     steps=TrainingSteps(self._task, self.model, self._strategy, plan),
                     cluster=self.cluster,
                     folder=folder,
-                    scalar_log=ScalarLog(output_dir),
+                    scalar_log=ScalarLog(output_dir, is_written=is_written),
                     evaluate=evaluate,
                     sigterm=sigterm,
                     requests=requests,

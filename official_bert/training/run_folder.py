@@ -37,6 +37,20 @@ MODEL_FILES = {
 }
 
 
+class RunFolder(NamedTuple):
+    """The output folder of a run, as one of the processes that train together has it.
+
+    All of them compute the same. The one whose folder is written creates, replaces, deletes and locks what is there.
+
+    Attributes:
+      path: the folder.
+      is_written: whether this process writes there.
+    """
+
+    path: str
+    is_written: bool = True
+
+
 class RunConfig(NamedTuple):
     """The settings that a run was started with.
 

@@ -15,11 +15,12 @@ from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayou
 from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
-from official_bert.support import files, locks, writing
+from official_bert.support import locks, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
 from official_bert.training.precision import dtype_policy
 from official_bert.training.run_folder import (
+    RunFolder,
     read_run_config,
     settings_folder,
     write_model_files,
@@ -82,7 +83,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
 
 
 @contextlib.contextmanager
-def training_folder(config: TrainingOptions) -> Iterator[None]:
+def training_folder(config: TrainingOptions, folder: RunFolder) -> Iterator[None]:
     """Creates the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
 
     With `fallback`, a run that trains begins with the last checkpoint that is intact.
@@ -90,27 +91,33 @@ def training_folder(config: TrainingOptions) -> Iterator[None]:
     Raises:
       UserError: the folder cannot be created, or another process trains into it.
     """
-    writing.make_folders(config.output_dir)
-    if not config.do_train:
+    if folder.is_written:
+        writing.make_folders(folder.path)
+    if not (config.do_train and folder.is_written):
         yield
         return
-    with locks.exclusive_lock(config.output_dir, "trains into"):
-        if config.fallback and not files.are_changes_dropped():  # all workers go on from what the chief finds
-            CheckpointFolder(config.output_dir, keep_max=config.keep_checkpoint_max).drop_damaged()
+    with locks.exclusive_lock(folder.path, "trains into"):
+        if config.fallback:  # all workers go on from what the chief finds
+            CheckpointFolder(folder.path, keep_max=config.keep_checkpoint_max).drop_damaged()
         yield
 
 
 def write_run_files(
-    config: TrainingOptions, bert_config: BertConfig, vocabulary: Vocabulary | None, num_devices: int
+    folder: RunFolder,
+    config: TrainingOptions,
+    bert_config: BertConfig,
+    vocabulary: Vocabulary | None,
+    num_devices: int,
 ) -> None:
     """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
-    write_run_config(config.output_dir, config, vocabulary, num_devices)
-    write_model_files(config.output_dir, bert_config, config)
+    if folder.is_written:
+        write_run_config(folder.path, config, vocabulary, num_devices)
+        write_model_files(folder.path, bert_config, config)
 
 
-def write_evaluation_flags(config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
+def write_evaluation_flags(folder: RunFolder, config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
     """Writes the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
-    if not config.do_train:
+    if folder.is_written and not config.do_train:
         write_run_config(settings_folder(config), config, vocabulary)
 
 

@@ -75,15 +75,17 @@ class SplitRecords:
     def file(self, trainer: Trainer, name: str) -> RecordFile:
         """The file that the model reads: that of the ids or, with a frozen encoder, of what it computes of them."""
         if self._config.trainable_encoder:
-            return self.ids_file(name)
-        path = os.path.join(self._config.output_dir, f"{name}.features.tf_record")
-        schema = self._task.feature_schema(trainer.model)
-        return RecordFile(path, schema, self._feature_lengths, self._config.compression)
+            file = self.ids_file(name)
+        else:
+            path = os.path.join(self._config.output_dir, f"{name}.features.tf_record")
+            schema = self._task.feature_schema(trainer.model)
+            file = RecordFile(path, schema, self._feature_lengths, self._config.compression)
+        return file._replace(is_written=trainer.cluster.is_chief)
 
     def write(self, trainer: Trainer, name: str, writer: SplitWriter) -> int:
         """Writes the files of a split at the first call; returns the number of records."""
         if name not in self._num_records:
-            ids_file = self.ids_file(name)
+            ids_file = self.ids_file(name)._replace(is_written=trainer.cluster.is_chief)
             num_records = writer.write_ids(ids_file)
             if not self._config.trainable_encoder:
                 encoder = fingerprint(model_fingerprint(trainer.model.encoder), self._config.feature_layers)

@@ -21,8 +21,9 @@ class ScalarLog:
     training begin with the settings of the run, where the folder has its flags.
     """
 
-    def __init__(self, output_dir: str):
-        """Opens the log of an output folder; nothing is written yet."""
+    def __init__(self, output_dir: str, *, is_written: bool = True):
+        """Opens the log of an output folder, unless another worker writes it; nothing is written yet."""
+        self._is_written = is_written
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, METRICS_FILE)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
@@ -37,7 +38,7 @@ class ScalarLog:
         self.write(split, step, scalars)
 
     def _drop(self, is_dropped: Callable[[dict], bool]) -> None:
-        if files.are_changes_dropped() or not files.exists(self._path):
+        if not self._is_written or not files.exists(self._path):
             return
         with files.open_file(self._path, "rb") as source:
             lines = source.read().splitlines(keepends=True)
@@ -55,7 +56,7 @@ class ScalarLog:
           step: steps taken.
           scalars: name to number.
         """
-        if files.are_changes_dropped():
+        if not self._is_written:
             return
         # `tf.summary.scalar` needs the package tensorboard; the event that the reference wrote does not.
         values = [tf.compat.v1.Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]

@@ -8,7 +8,6 @@ import pytest
 from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.support import files
 from official_bert.support.errors import UserError
 
 
@@ -74,15 +73,15 @@ def test_a_damaged_history_is_named(tmp_path, history):
     assert len(str(caught.value).replace(str(tmp_path), "")) < 300
 
 
-def test_what_a_killed_run_left_of_its_first_save_is_no_matter_to_a_worker_that_may_not_delete_it(
-    tmp_path, monkeypatch
-):
+def test_a_worker_that_does_not_write_leaves_what_a_killed_run_left_and_knows_what_the_chief_saves(tmp_path):
     (tmp_path / "best").mkdir()
     for name in ("model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001"):
         (tmp_path / "best" / name).write_text("half of a first save")
-    monkeypatch.setattr(files, "_drops_changes", True)
-    assert BestCheckpoint(str(tmp_path)).folder.latest is None
+    best = BestCheckpoint(str(tmp_path), is_written=False)
+    folder = best.folder
+    assert folder.latest is None
+    assert best.add(5, 0.5, lambda: folder.save(5, {GLOBAL_STEP: np.int64(5)})) == folder.latest
+    assert best.has(5) and folder.latest == str(tmp_path / "best" / "model.ckpt-5")
     assert len(list((tmp_path / "best").iterdir())) == 2
-    monkeypatch.setattr(files, "_drops_changes", False)
     assert BestCheckpoint(str(tmp_path)).folder.latest is None
     assert list((tmp_path / "best").iterdir()) == []

@@ -454,27 +454,6 @@ def test_a_remote_place_that_does_not_answer_is_not_waited_for_long(monkeypatch)
     files._wait_for_answer(silent, "gs://silent/a")
 
 
-def test_a_process_that_drops_its_changes_changes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_drops_changes", False)
-    old, new, folder = tmp_path / "old", tmp_path / "new", tmp_path / "folder"
-    old.write_text("old")
-    (folder / "inner").mkdir(parents=True)
-    files.drop_changes()
-    for path in (old, new):
-        for mode, content in (("w", "new"), ("wb", b"new")):
-            with writing.atomic_write(str(path), mode) as sink:
-                sink.write(content)
-        with files.open_file(str(path), "a") as sink:
-            sink.write("more")
-    writing.remove(str(old))
-    writing.remove_folder(str(folder))
-    writing.rename_folder(str(folder), str(tmp_path / "other"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "old"]
-    assert old.read_text() == "old"
-    with files.open_file(str(old)) as source:
-        assert source.read() == "old"
-
-
 def test_a_settings_file_that_is_too_large_is_refused_before_it_is_parsed(tmp_path):
     path = tmp_path / "bert_config.json"
     with open(path, "wb") as file:

@@ -3,9 +3,11 @@
   python worker_runs.py RUNS
 
 RUNS is a JSON file, [[script, {flag: value}], ...]. A cluster is joined once; the worker is in the variable TF_CONFIG.
+A worker that is not the first one ends with an error when it changes something in an output folder.
 """
 
 import json
+import os
 import sys
 
 from official_bert.commands import load_command
@@ -17,6 +19,21 @@ def run_all(runs):
         command.run(command.config_class(**flags))
 
 
+def refuse_changes(folders):
+    """Raises at every change in these folders from now on."""
+
+    def look(event, arguments):
+        is_change = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod")
+        is_written = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        if (is_change or is_written) and str(arguments[0]).startswith(folders):
+            raise AssertionError(f"{event} {arguments}")
+
+    sys.addaudithook(look)
+
+
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as source:
-        run_all(json.load(source))
+        runs = json.load(source)
+    if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
+        refuse_changes(tuple(flags["output_dir"] for _, flags in runs))
+    run_all(runs)

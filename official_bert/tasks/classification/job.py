@@ -13,7 +13,6 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
-from official_bert.support import files
 from official_bert.tasks.classification.datasets.choice import configured_dataset
 from official_bert.tasks.classification.datasets.custom import CUSTOM
 from official_bert.tasks.classification.datasets.labels import Dataset
@@ -141,7 +140,8 @@ class ClassificationJob(FinetuningJob):
 
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the records to train on and the names of the labels."""
-        write_labels(self.config.output_dir, self._dataset.labels)
+        if self.folder(trainer).is_written:
+            write_labels(self.config.output_dir, self._dataset.labels)
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
@@ -151,6 +151,8 @@ class ClassificationJob(FinetuningJob):
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Writes `eval_results.txt`, confusion matrices and reports."""
         evaluated = self._evaluated(trainer, step)
+        if not self.folder(trainer).is_written:
+            return
         scores_of_all = _all_scores(evaluated)
         results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores_of_all.items()}}
         of_classes = {}
@@ -186,6 +188,8 @@ class ClassificationJob(FinetuningJob):
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
         predicted = self._predictions(trainer, split, "predict")
+        if not self.folder(trainer).is_written:
+            return
         probabilities = predicted["probabilities"]
 
         def path(name: str) -> str:
@@ -207,14 +211,13 @@ class ClassificationJob(FinetuningJob):
             predicted = self._predictions(trainer, split, "eval")
             scores = {f"{name}{split.suffix}": score for name, score in self.task.scores(predicted).items()}
             evaluated.append(_Evaluated(split, predicted, scores))
-        ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))
+        if self.folder(trainer).is_written:
+            ScalarLog(self.config.output_dir).replace("eval", step, _all_scores(evaluated))
         return evaluated
 
     def _write_report(
         self, split: _LabelledSplit, predictions: Mapping[str, np.ndarray], scores: Mapping[str, Any]
     ) -> None:
-        if files.are_changes_dropped():
-            return
         encode = self.tokenizer.encode
         sections = report_sections(
             self._dataset,

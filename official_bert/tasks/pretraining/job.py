@@ -127,15 +127,16 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
         check_divisible(config.train_batch_size, strategy, "train_batch_size", num_parts=num_parts)
     if config.do_eval and cluster.num_workers > 1:
         check_divisible(config.eval_batch_size, strategy, "eval_batch_size")
-    with training_folder(config):
+    with training_folder(config, cluster.folder(config.output_dir)):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, records.count)
         trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
         with explained_damage(inputs.paths, records.schema):
             if records.masking:
                 records.masking.check_vocabulary(inputs.paths[0])
+            folder = cluster.folder(config.output_dir)
             write_files = functools.partial(
-                write_run_files, config, bert_config, inputs.vocabulary, trainer.num_replicas
+                write_run_files, folder, config, bert_config, inputs.vocabulary, trainer.num_replicas
             )
             if config.do_train and not _train(config, trainer, records, write_files):
                 return False
@@ -206,12 +207,14 @@ def _evaluate(config: PretrainingConfig, trainer: Trainer, records: _Records, ta
     else:
         trainer.load_initial(config.init_checkpoint)
         step = 0
-    write_evaluation_flags(config, None)
+    folder = trainer.cluster.folder(config.output_dir)
+    write_evaluation_flags(folder, config, None)
     num_batches = min(config.max_eval_steps, math.ceil(records.count / config.eval_batch_size))
     num_evaluated = min(records.count, num_batches * config.eval_batch_size)
     logging.info("evaluating %s on %d of %d records", latest or config.init_checkpoint, num_evaluated, records.count)
     batches = records.evaluation_batches(batch_size=config.eval_batch_size, max_batches=num_batches)
     scores = task.scores(trainer.predict(batches, num_records=num_evaluated, label="evaluating"))
-    ScalarLog(config.output_dir).replace("eval", step, scores)
-    results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
-    write_results(os.path.join(config.output_dir, RESULTS_FILE), results)
+    if folder.is_written:
+        ScalarLog(folder.path).replace("eval", step, scores)
+        results = {GLOBAL_STEP: step, **{name: np.float32(score) for name, score in scores.items()}}
+        write_results(os.path.join(folder.path, RESULTS_FILE), results)

@@ -103,12 +103,11 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`."""
-        del trainer
-        return RecordFile(self._training_path, self.task.schema, self._lengths)
+        is_written = self.folder(trainer).is_written
+        return RecordFile(self._training_path, self.task.schema, self._lengths, is_written=is_written)
 
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the windows to train on."""
-        del trainer
         return write_training_records(
             self._training_path,
             self._train,
@@ -117,13 +116,15 @@ class QuestionAnsweringJob(FinetuningJob):
             version_2=self._version_2,
             num_processes=self.config.num_processes or None,
             compression=self.config.compression,
+            is_written=self.folder(trainer).is_written,
         )
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Scores the answers to all questions."""
         answers = self._answers(self._logits(trainer, "evaluating"))
         scores = self._score(answers, self._threshold(answers))
-        ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        if self.folder(trainer).is_written:
+            ScalarLog(self.config.output_dir).replace("eval", step, scores)
         return scores
 
     def predict(self, trainer: Trainer, step: int) -> None:
@@ -132,6 +133,8 @@ class QuestionAnsweringJob(FinetuningJob):
             step, logits = self._ensemble_logits(trainer)
         else:
             logits = self._logits(trainer, "predicting")
+        if not self.folder(trainer).is_written:
+            return
         answers = self._answers(logits)
         threshold = self._threshold(answers)
         if self.config.null_score_diff_threshold == "auto":
@@ -229,7 +232,7 @@ class QuestionAnsweringJob(FinetuningJob):
         weights, name = trainer.model.weights, "ensemble_checkpoints"
         for path in self.ensemble:  # all of them before hours may be spent on the first
             check_whole(path, weights, name)
-        write_evaluation_flags(self.config, self.tokenizer.vocabulary)
+        write_evaluation_flags(self.folder(trainer), self.config, self.tokenizer.vocabulary)
         steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
         for path in self.ensemble:
             logging.info("%s: using the weights of %s", name, path)
@@ -244,7 +247,11 @@ class QuestionAnsweringJob(FinetuningJob):
         file = RecordFile(os.path.join(self.config.output_dir, "eval.tf_record"), schema, self._lengths)
         if self._num_prediction_records is None:
             self._num_prediction_records = write_prediction_records(
-                file.path, self._tokenized, self._windows, compression=self.config.compression
+                file.path,
+                self._tokenized,
+                self._windows,
+                compression=self.config.compression,
+                is_written=self.folder(trainer).is_written,
             )
         batch_size = self.config.predict_batch_size
         logits = predictions(trainer, file, self._num_prediction_records, batch_size=batch_size, label=label)
@@ -277,8 +284,6 @@ class QuestionAnsweringJob(FinetuningJob):
     def _write_report(
         self, answers: Sequence[QuestionAnswers], threshold: float | None, results: Mapping[str, Any]
     ) -> None:
-        if files.are_changes_dropped():
-            return
         sections = report_sections(
             self._dev,
             answers,

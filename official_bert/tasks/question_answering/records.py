@@ -40,6 +40,7 @@ def write_training_records(
     version_2: bool,
     num_processes: int | None = None,
     compression: str = "none",
+    is_written: bool = True,
 ) -> int:
     """Writes the records to train on, in the reference's order, unless an existing file is up to date.
 
@@ -57,7 +58,7 @@ def write_training_records(
         return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
 
     made_from = training_made_from(squad, tokenizer, options, version_2=version_2)
-    num_records = write_cached(path, made_from, records, compression)
+    num_records = write_cached(path, made_from, records, compression, is_written=is_written)
     if not num_records:
         raise UserError(f"{path}: no window of any question is left to train on; are the contexts empty?")
     return num_records
@@ -71,7 +72,12 @@ def training_made_from(
 
 
 def write_prediction_records(
-    path: str, tokenized: TokenizedSquad, windows: Sequence[Window], *, compression: str = "none"
+    path: str,
+    tokenized: TokenizedSquad,
+    windows: Sequence[Window],
+    *,
+    compression: str = "none",
+    is_written: bool = True,
 ) -> int:
     """Writes the records to predict on, one per window, unless an existing file is up to date.
 
@@ -79,7 +85,11 @@ def write_prediction_records(
       The number of records.
     """
     made_from = _made_from(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
-    return write_cached(path, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA), compression)
+
+    def records() -> Iterator[bytes]:
+        return _records(tokenized, windows, PREDICTION_SCHEMA)
+
+    return write_cached(path, made_from, records, compression, is_written=is_written)
 
 
 def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:

@@ -145,7 +145,8 @@ class TaggingJob(FinetuningJob):
 
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the records to train on and the names of the tags."""
-        write_labels(self.config.output_dir, self._tags)
+        if self.folder(trainer).is_written:
+            write_labels(self.config.output_dir, self._tags)
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
@@ -155,12 +156,16 @@ class TaggingJob(FinetuningJob):
     def evaluate(self, trainer: Trainer, step: int) -> None:
         """Writes `eval_results.txt`, a report and, of entities, `eval_report.txt`, what the script conlleval prints."""
         predicted, scores, tagging_scores = self._evaluate(trainer, step)
+        if not self.folder(trainer).is_written:
+            return
         self._write_scores(step, scores, tagging_scores, RESULTS_FILE, EVAL_REPORT_FILE)
         self._write_report(predicted, {GLOBAL_STEP: step, **scores})
 
     def predict(self, trainer: Trainer, step: int) -> None:
         """Writes `predictions.conll` and, where the file has the tags, `test_results.txt` and `test_report.txt`."""
         predicted, loss = self._predict(trainer, self._test, is_scored=False)
+        if not self.folder(trainer).is_written:
+            return
         path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
         write_predictions(path, self._test.file, predicted)
         logging.info("wrote the tags of %s to %s", counted(len(predicted), "sentence"), path)
@@ -238,7 +243,8 @@ class TaggingJob(FinetuningJob):
     def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
         predicted, loss = self._predict(trainer, self._dev, is_scored=True)
         scores, tagging_scores = self._scores("eval", self._dev, predicted, loss)
-        ScalarLog(self.config.output_dir).replace("eval", step, scores)
+        if self.folder(trainer).is_written:
+            ScalarLog(self.config.output_dir).replace("eval", step, scores)
         return predicted, scores, tagging_scores
 
     def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
@@ -271,8 +277,6 @@ class TaggingJob(FinetuningJob):
                 sink.write(report)
 
     def _write_report(self, predicted: Sequence[Sequence[str]], results: Mapping[str, Any]) -> None:
-        if files.are_changes_dropped():
-            return
         sentences = self._dev.file.sentences
         sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
         path = os.path.join(self.config.output_dir, REPORT_FILE)

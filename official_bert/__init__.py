@@ -13,6 +13,7 @@
 
 What is here:
     BertConfig             the architecture, as bert_config.json describes it
+    AlbertConfig           that of an ALBERT
     BertEncoder            embeddings, transformer layers and pooler: a keras.Model
     ClassificationModel    an encoder and a classifier of texts
     SpanModel              an encoder and the scores of where an answer starts and ends
@@ -52,6 +53,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "AdamWeightDecay": "official_bert.optimization",
     "AttentionReader": "official_bert.inference.attention",
+    "AlbertConfig": "official_bert.families.albert",
     "BertConfig": "official_bert.config.bert_config",
     "BertEncoder": "official_bert.modeling.encoder",
     "ClassificationModel": "official_bert.modeling.classifier",

@@ -11,6 +11,7 @@ from tests.conftest import ROOT, run_script, script_environment
 
 NAMES = {
     "AdamWeightDecay",
+    "AlbertConfig",
     "AttentionReader",
     "BertConfig",
     "BertEncoder",

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
+from official_bert.families.registry import our_name
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.fault_points import fault_point
@@ -32,7 +33,7 @@ class CheckpointReader:
 
     Attributes:
       prefix: the checkpoint's name.
-      shapes: name to shape, for every array.
+      shapes: our name to shape, for every array.
     """
 
     def __init__(self, path: str, what: str = _RESUMED):
@@ -61,7 +62,9 @@ class CheckpointReader:
                 "its arrays are named after the program that wrote it. Give the same model as it was first released "
                 "(bert_model.ckpt) or its Hugging Face folder"
             )
-        self.shapes = {name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()}
+        shapes = self._reader.get_variable_to_shape_map()
+        self._stored_names = {our_name(name): name for name in shapes}
+        self.shapes = {ours: tuple(shapes[stored]) for ours, stored in self._stored_names.items()}
 
     @property
     def step(self) -> int:
@@ -75,7 +78,7 @@ class CheckpointReader:
           UserError: its bytes are damaged or cut off.
         """
         try:
-            return self._reader.get_tensor(name)
+            return self._reader.get_tensor(self._stored_names.get(name, name))
         except _READ_ERRORS as error:
             raise UserError(f"{self.prefix}: {name} cannot be read: {plain_message(error)}{self._way_out()}") from error
 

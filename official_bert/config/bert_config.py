@@ -1,7 +1,9 @@
 """`BertConfig`: the architecture, read from and written to the `bert_config.json` that lies beside a checkpoint."""
 
 import dataclasses
+import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -170,12 +172,12 @@ class BertConfig:
     @property
     def num_distinct_layers(self) -> int:
         """The number of layers with weights of their own."""
-        return self.num_hidden_layers
+        return math.prod(getattr(self, key) for key in self.family.layer_keys)
 
     @property
     def layer_numbers(self) -> list[tuple[int, ...]]:
         """The numbers in the names of the layers with weights of their own."""
-        return [(layer,) for layer in range(self.num_hidden_layers)]
+        return list(itertools.product(*(range(getattr(self, key)) for key in self.family.layer_keys)))
 
     @property
     def is_left_to_right(self) -> bool:

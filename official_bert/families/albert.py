@@ -63,16 +63,6 @@ class AlbertConfig(BertConfig):
         """The number of layers that are computed one after the other, L; those within the groups count."""
         return self.num_hidden_layers * self.inner_group_num
 
-    @property
-    def num_distinct_layers(self) -> int:
-        """The number of layers with weights of their own."""
-        return self.num_hidden_groups * self.inner_group_num
-
-    @property
-    def layer_numbers(self) -> list[tuple[int, ...]]:
-        """Group and inner layer, as the names of variables have them."""
-        return [(group, inner) for group in range(self.num_hidden_groups) for inner in range(self.inner_group_num)]
-
 
 _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
 

@@ -21,10 +21,13 @@ class Family:
       constant_keys: keys of released config files that nothing computes with, and the one value that each may have.
       tokenizer: the class of its tokenizer, as a dotted path, which is imported when it is asked for.
       parts: the layers that are not BERT's, likewise: "embeddings" for ids to vectors, "stack" for the transformer
-        layers, and "pooler". They give the variables the names that released checkpoints have.
+        layers, and "pooler". The names of their variables are those in our checkpoints.
+      released_names: what begins the names of variables in released checkpoints of TensorFlow 1, and what begins them
+        here, where they differ.
       layers: its layers, in messages.
       layer_scope: what the names of the variables of its first layer hold.
-      layer_keys: what decides how many layers with weights of their own there are.
+      layer_keys: the keys whose product is the number of layers with weights of their own; the names of these layers
+        have a number for each, too.
       shares_layers: whether several layers have the same weights, so that none can be treated in its own way.
       hugging_face: its `config.json` and the names of its tensors in `transformers`.
     """
@@ -37,6 +40,7 @@ class Family:
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    released_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     layers: str = "the layers of a BERT, each with weights of its own"
     layer_scope: str = "encoder/layer_0/"
     layer_keys: tuple[str, ...] = ("num_hidden_layers",)

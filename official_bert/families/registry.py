@@ -48,6 +48,15 @@ def all_families() -> list[Family]:
     return [load_family(name) for name in FAMILIES]
 
 
+def our_name(name: str) -> str:
+    """What a variable of a released checkpoint is called here."""
+    for family in all_families():
+        for theirs, ours in family.released_names.items():
+            if name.startswith(theirs):
+                return ours + name.removeprefix(theirs)
+    return name
+
+
 def family_of_keys(values: Mapping[str, Any]) -> Family:
     """The family that a config file of ours, or of a released archive, describes; BERT's has no sign."""
     if FAMILY_KEY in values:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import read_folder
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
@@ -43,6 +44,7 @@ FAMILY = Family(
     title="a toy",
     config_class=ToyConfig,
     config_file="toy_config.json",
+    released_names={"toy/": "bert/"},
     parts={"pooler": f"{__name__}.FirstVector"},
     hugging_face=dataclasses.replace(
         BERT,
@@ -105,8 +107,13 @@ def test_a_new_family_is_made_saved_loaded_and_converted(tmp_path):
     for folder in (theirs, back):
         assert_same(encoder, BertEncoder.from_checkpoint(folder))
 
-    (ours / "bert_config.json").rename(ours / FAMILY.config_file)
-    assert_same(encoder, BertEncoder.from_checkpoint(ours))
+    released = tmp_path / "released"
+    arrays = {
+        name.replace("bert/", "toy/"): variable.numpy() for name, variable in encoder.checkpoint_variables().items()
+    }
+    write_checkpoint(str(released / "toy.ckpt"), arrays)
+    (ours / "bert_config.json").rename(released / FAMILY.config_file)
+    assert_same(encoder, BertEncoder.from_checkpoint(released))
 
 
 def test_an_unknown_family_is_refused_with_those_that_are_known(tmp_path):

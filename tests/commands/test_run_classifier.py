@@ -163,15 +163,6 @@ def test_padding_only_as_far_as_needed_changes_no_result(settings):
 
 
 @pytest.mark.slow
-def test_two_devices_predict_what_one_does(settings, tmp_path):
-    run(settings, do_eval=True, do_predict=True)
-    one, scores = probabilities(settings), results(settings)
-    run({**settings, "output_dir": str(tmp_path / "two")}, do_eval=True, do_predict=True, num_replicas=2)
-    np.testing.assert_allclose(probabilities({"output_dir": str(tmp_path / "two")}), one, atol=1e-5)
-    assert results({"output_dir": str(tmp_path / "two")}) == pytest.approx(scores, abs=1e-5)
-
-
-@pytest.mark.slow
 def test_a_resumed_run_equals_one_uninterrupted(settings, tmp_path):
     run(settings, do_train=True, num_train_epochs=1.0, save_checkpoints_steps=5)
     whole = CheckpointReader(os.path.join(settings["output_dir"], "model.ckpt-12"))

@@ -256,12 +256,12 @@ def test_sigterm_ends_the_run_too(flags, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, vocab_file):
+def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, one_layer_config_file, vocab_file):
     flags = {
         "train_file": ROOT / "data" / "demo_tagging" / "dev.txt",
         "eval_file": ROOT / "data" / "demo_tagging" / "test.txt",
         "vocab_file": vocab_file,
-        "bert_config_file": model_dir / "bert_config.json",
+        "bert_config_file": one_layer_config_file,
         "init_checkpoint": model_dir / "bert_model.ckpt",
         "max_seq_length": 32,
         "train_batch_size": 8,

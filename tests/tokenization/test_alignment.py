@@ -22,13 +22,13 @@ from tests.tokenization.hard_texts import (
 from tests.tokenization.plain_tokenizer import plain_alignment, plain_words
 
 
-@pytest.fixture(scope="module", params=[1_500, pytest.param(10_000, marks=pytest.mark.slow)])
-def texts(request):
+@pytest.fixture(scope="module")
+def texts():
     rng = random.Random(20181011)
     return [
         *SCRIPTS,
         *{case["text"]: None for case in TORTURE},
-        *(random_text(rng, number % 4) for number in range(request.param)),
+        *(random_text(rng, number % 4) for number in range(1_500)),
     ]
 
 

@@ -206,8 +206,9 @@ class Launched:
 
 
 @pytest.fixture
-def long_run(records_file, model_dir):
-    return pretraining_flags(records_file, model_dir, num_train_steps=40, save_checkpoints_steps=10, log_steps=5)
+def long_run(records_file, model_dir, one_layer_config_file):
+    flags = {"num_train_steps": 40, "save_checkpoints_steps": 10, "log_steps": 5}
+    return pretraining_flags(records_file, model_dir, bert_config_file=one_layer_config_file, **flags)
 
 
 @pytest.mark.slow
@@ -314,8 +315,8 @@ except UserError as error:
 
 
 @pytest.mark.slow
-def test_one_worker_exports(long_run, vocab_file, tmp_path):
-    checkpoint = long_run["bert_config_file"].parent / "bert_model.ckpt"
+def test_one_worker_exports(long_run, model_dir, vocab_file, tmp_path):
+    checkpoint = model_dir / "bert_model.ckpt"
     export = {"do_train": False, "do_export": True, "export_dir": tmp_path / "export", "vocab_file": vocab_file}
     run = Launched({**long_run, **export, "output_dir": tmp_path / "out", "init_checkpoint": checkpoint})
     assert run.end() == 0, run.log

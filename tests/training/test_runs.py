@@ -75,30 +75,3 @@ def test_sigterm_saves_and_exits_cleanly(flags, tmp_path):
     step = int(re.search(r"SIGTERM: stopped; the same command resumes from .*model\.ckpt-(\d+)$", log, re.M)[1])
     assert arrays_of(out, step)["global_step"] == step
     assert not (out / "eval_results.txt").exists()
-
-
-@pytest.mark.multi_process
-def test_two_devices_equal_one(flags, tmp_path, quiet_config_file, model_dir):
-    # Without dropout, whose masks differ between devices on purpose.
-    flags.update(
-        bert_config_file=quiet_config_file,
-        init_checkpoint=model_dir / "bert_model.ckpt",
-        num_train_steps=10,
-        log_steps=5,
-        do_eval=True,
-        max_eval_steps=4,
-    )
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert run_script("run_pretraining.py", **flags, output_dir=one).code == 0
-    result = run_script("run_pretraining.py", **flags, output_dir=two, num_replicas=2)
-    assert result.code == 0, result
-    assert "on 2 device(s)" in result.errors
-    np.testing.assert_allclose(losses(two), losses(one), rtol=1e-4)
-    first, second = arrays_of(one, 10), arrays_of(two, 10)
-    for name in first:
-        tolerance = max(1e-3 * np.abs(first[name]).max(), 1e-9)  # ten steps, 1e-3 relative; 1e-9 is rounding noise
-        np.testing.assert_allclose(second[name], first[name], atol=tolerance, err_msg=name)
-    results = [(folder / "eval_results.txt").read_text().splitlines() for folder in (one, two)]
-    for line, other in zip(*results, strict=True):
-        assert line.split(" = ")[0] == other.split(" = ")[0]
-        assert float(line.split(" = ")[1]) == pytest.approx(float(other.split(" = ")[1]), rel=1e-3)

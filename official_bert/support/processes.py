@@ -13,6 +13,8 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from multiprocessing.pool import RemoteTraceback
 from typing import Any
 
 from official_bert.support.errors import UserError
@@ -82,7 +84,7 @@ class Workers:
                 yield function(item, *self._settings)
             return
         items = iter(items)
-        waiting: collections.deque[_Task] = collections.deque()
+        waiting: collections.deque[Future] = collections.deque()
         try:
             while True:
                 while len(waiting) < self.num_processes * (1 + _WAITING_ITEMS):
@@ -93,7 +95,7 @@ class Workers:
                     waiting.append(self._submit(function, item))
                 if not waiting:
                     return
-                while waiting[0].answer is None:
+                while not waiting[0].done():
                     self._receive()
                 yield waiting.popleft().result()
         finally:
@@ -101,15 +103,15 @@ class Workers:
             if any(worker.tasks for worker in self._processes):
                 self._stop()
 
-    def _submit(self, function: Callable[..., Any], item: Any) -> "_Task":
+    def _submit(self, function: Callable[..., Any], item: Any) -> Future:
         worker = min(self._processes, key=lambda worker: len(worker.tasks), default=None)
         if (worker is None or worker.tasks) and len(self._processes) < self.num_processes:
             worker = self._start()
-        task = _Task()
-        worker.tasks.append(task)
+        result: Future = Future()
+        worker.tasks.append(result)
         with self._told_if_lost(worker):
             worker.connection.send((function, item))
-        return task
+        return result
 
     def _start(self) -> "_Worker":
         """Starts a process and sends it the settings."""
@@ -127,8 +129,13 @@ class Workers:
         busy = {worker.connection: worker for worker in self._processes if worker.tasks}
         for connection in multiprocessing.connection.wait(list(busy)):
             with self._told_if_lost(busy[connection]):
-                answer = connection.recv()
-            busy[connection].tasks.popleft().answer = answer
+                has_result, value, where = connection.recv()
+            result = busy[connection].tasks.popleft()
+            if has_result:
+                result.set_result(value)
+            else:
+                value.__cause__ = RemoteTraceback(where)
+                result.set_exception(value)
 
     @contextlib.contextmanager
     def _told_if_lost(self, worker: "_Worker") -> Iterator[None]:
@@ -154,34 +161,13 @@ class Workers:
         self._processes.clear()
 
 
-@dataclasses.dataclass
-class _Task:
-    """An item that was sent to a process; `answer` is whether there is a result, and the result or what was raised."""
-
-    answer: tuple[bool, Any] | None = None
-
-    def result(self) -> Any:
-        has_result, value = self.answer
-        if has_result:
-            return value
-        error, where = value
-        raise error from _InWorkerError(where)
-
-
-class _InWorkerError(Exception):
-    """Traceback of an error in another process."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
 @dataclasses.dataclass(frozen=True)
 class _Worker:
     """A process, this end of its pipe, and what it was sent and has not answered, in order."""
 
     process: multiprocessing.process.BaseProcess
     connection: multiprocessing.connection.Connection
-    tasks: collections.deque[_Task] = dataclasses.field(default_factory=collections.deque)
+    tasks: collections.deque[Future] = dataclasses.field(default_factory=collections.deque)
 
 
 def _start_worker() -> _Worker:
@@ -215,12 +201,12 @@ def _work(connection: multiprocessing.connection.Connection) -> None:
     threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
     settings = pickle.loads(received.get())
     while True:
-        answer: tuple[bool, Any]
+        answer: tuple[bool, Any, str]
         try:
             function, item = pickle.loads(received.get())
-            answer = True, function(item, *settings)
+            answer = True, function(item, *settings), ""
         except Exception as error:
-            answer = False, (_sendable(error), traceback.format_exc())
+            answer = False, _sendable(error), traceback.format_exc()
         connection.send(answer)
 
 

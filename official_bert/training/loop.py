@@ -17,8 +17,7 @@ from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.save_requests import SaveRequests
-from official_bert.training.sigterm import SigtermNotice
+from official_bert.training.requests import RunRequests
 from official_bert.training.step import TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
@@ -99,8 +98,11 @@ class Trainer:
         self.cluster.wait()  # until it is there
         folder = CheckpointFolder(output_dir, keep_max=plan.keep_checkpoint_max, is_written=is_written)
         # Workers stop together, between two steps: none may leave the others alone at something else.
-        requests = SaveRequests(save_seconds=plan.save_checkpoints_secs, max_seconds=plan.max_train_seconds)
-        with SigtermNotice(may_raise=self.cluster.num_workers == 1) as sigterm, requests:
+        with RunRequests(
+            save_seconds=plan.save_checkpoints_secs,
+            max_seconds=plan.max_train_seconds,
+            may_raise=self.cluster.num_workers == 1,
+        ) as requests:
             try:
                 run = TrainingRun(
                     plan=plan,
@@ -110,7 +112,6 @@ class Trainer:
                     folder=folder,
                     scalar_log=ScalarLog(output_dir, is_written=is_written),
                     evaluate=evaluate,
-                    sigterm=sigterm,
                     requests=requests,
                 )
                 if folder.latest:
@@ -124,7 +125,7 @@ class Trainer:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
-            is_terminated = self.cluster.is_any(sigterm.is_set)
+            is_terminated = self.cluster.is_any(requests.is_terminated)
             if is_terminated or not is_over:
                 reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
                 logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)

@@ -17,8 +17,7 @@ from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.monitoring import CallPace, FailurePolicy, StepWindow, describe_scalars
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.save_requests import SaveRequests
-from official_bert.training.sigterm import SigtermNotice, Terminated
+from official_bert.training.requests import RunRequests, Terminated
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
 
@@ -37,8 +36,7 @@ class TrainingRun:
       folder: the checkpoints.
       scalar_log: the numbers of each log line.
       evaluate: as in `Trainer.train`.
-      sigterm: notices SIGTERM.
-      requests: asks for checkpoints and for the end by the clock or by a signal.
+      requests: notices what asks for checkpoints and for the end, by the clock or by a signal.
     """
 
     plan: TrainingPlan
@@ -48,8 +46,7 @@ class TrainingRun:
     folder: CheckpointFolder
     scalar_log: ScalarLog
     evaluate: Callable[[int], bool] | None
-    sigterm: SigtermNotice
-    requests: SaveRequests
+    requests: RunRequests
 
     def __post_init__(self):
         self._failures = FailurePolicy(self.plan.nan_policy)
@@ -115,7 +112,7 @@ class TrainingRun:
         )
         logging.info("compiling the training step; this may take a minute")
         try:
-            with self.sigterm.raised():
+            with self.requests.raised():
                 iterator = iter(self.cluster.distribute(batches(self.steps.num_examples)))
                 self.steps.compile(iterator)
         except Terminated:
@@ -130,7 +127,7 @@ class TrainingRun:
         is_cut_short = not isinstance(self.cluster.strategy, tf.distribute.TPUStrategy)
         pace = CallPace(plan.iterations_per_loop, is_cut_short=is_cut_short)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
-        is_over, is_stopped = False, self.cluster.is_any(self.sigterm.is_set)
+        is_over, is_stopped = False, self.cluster.is_any(self.requests.is_terminated)
         while not is_over and not is_stopped:
             event = min(_next_multiple(step, every) for every in intervals)
             num_steps = min(self.cluster.of_chief(pace.num_steps), event - step, plan.num_train_steps - step)
@@ -155,7 +152,7 @@ class TrainingRun:
                 is_over = self._stops_early(step) or is_over
             # Last, since a checkpoint vouches for all that was written of its step.
             stops, saves = self.cluster.sums(
-                int(self.sigterm.is_set or (self.cluster.is_chief and self.requests.is_over)),
+                int(self.requests.is_terminated or (self.cluster.is_chief and self.requests.is_over)),
                 int(self.requests.is_due if self.cluster.is_chief else self.requests.is_signalled),
             )
             is_stopped = stops > 0
@@ -195,7 +192,7 @@ class TrainingRun:
     def _stops_early(self, step: int) -> bool:
         """Evaluates; returns whether to stop early: not after SIGTERM, when the next start evaluates this step."""
         try:
-            with self.sigterm.raised():
+            with self.requests.raised():
                 return self.evaluate(step)
         except Terminated:
             return False

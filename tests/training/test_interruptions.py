@@ -11,7 +11,7 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support import writing
-from official_bert.training.sigterm import SigtermNotice, Terminated
+from official_bert.training.requests import RunRequests, Terminated
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
 
 
@@ -118,12 +118,12 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
 
 
 def test_sigterm_that_native_code_made_an_error_of_is_no_error(restored_handler):
-    with SigtermNotice() as sigterm, pytest.raises(Terminated), sigterm.raised():
+    with RunRequests() as requests, pytest.raises(Terminated), requests.raised():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except Terminated as error:
             raise RuntimeError("REPLACED BY Terminated") from error
-    with SigtermNotice() as sigterm, pytest.raises(ZeroDivisionError), sigterm.raised():
+    with RunRequests() as requests, pytest.raises(ZeroDivisionError), requests.raised():
         _ = 1 / 0
 
 

@@ -7,14 +7,14 @@ import shutil
 
 import pytest
 
-from official_bert.commands import ablation
+from official_bert.commands import ablation, load_command
 from official_bert.commands.ablation import AblationConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 from official_bert.training import trials
 from official_bert.training.results import RESULTS_FILE, read_results
 from official_bert.training.run_folder import read_run_config, settings_folder, write_run_config
-from tests.conftest import assert_fails, run_cold, run_script
+from tests.conftest import assert_fails, run_cold
 
 METRIC = "eval_accuracy"
 
@@ -192,16 +192,18 @@ def test_each_variant_is_what_its_name_says(make_config):
 
 
 @pytest.mark.slow
-def test_a_small_ablation_of_real_runs(flags, tmp_path):
-    out = tmp_path / "out"
-    given = {**flags, "output_dir": str(out), "random_seed": "3", "tables": "tasks"}
-    result = run_script("ablation", **given)
-    assert result.code == 0, result
-    assert "left to right, no next sentence + BiLSTM" in result.output
+def test_a_small_ablation_of_real_runs(make_config, one_layer_config_file, tmp_path, monkeypatch, capsys, caplog):
+    """In this process; tests/commands/test_sweep.py has processes."""
+    monkeypatch.setattr(trials, "run_script", lambda script, settings: load_command(script).run(settings) or 0)
+    config = make_config(bert_config_file=one_layer_config_file, random_seed="3", tables="tasks")
+    ablation.run(config)
+    printed, out = capsys.readouterr().out, tmp_path / "out"
+    assert "left to right, no next sentence + BiLSTM" in printed
     for name in ("bert", "left_to_right_bilstm"):
         assert METRIC in read_results(str(out / f"{name}-seed_3" / "finetuned" / RESULTS_FILE))
     trained = BertConfig.from_json_file(str(out / "left_to_right-seed_3" / "finetuned" / "bert_config.json"))
     assert trained.is_left_to_right
     assert read_run_config(str(out / "left_to_right_bilstm-seed_3" / "finetuned")).flags["head"] == "bilstm"
-    again = run_script("ablation", **given)
-    assert again.output == result.output and "10 runs, 10 of them finished already" in again.errors
+    caplog.set_level("INFO", logger="absl")
+    ablation.run(config)
+    assert capsys.readouterr().out == printed and "10 runs, 10 of them finished already" in caplog.text

@@ -73,8 +73,7 @@ def run(config: AnswerConfig) -> None:
         config.init_checkpoint,
         top_k=config.top_k,
         what="init_checkpoint",
-        head=config.head,
-        lstm_units=config.lstm_units,
+        **config.model_options,
     )
     predict = Predictor.of(servable)
     for question in _questions_from_input() if config.question is None else [config.question]:

@@ -80,6 +80,11 @@ class FinetuningOptions(DistillationOptions, RecordFileOptions, TokenizerOptions
         return {**of_training, "predict_batch_size": self.predict_batch_size}
 
     @property
+    def pads_dynamically(self) -> bool:
+        """True if each batch is padded to its longest text."""
+        return self.dynamic_padding and not self.use_tpu
+
+    @property
     def trains_encoder(self) -> bool:
         """True if the weights of the encoder are trained, too."""
         return self.do_train

@@ -1,6 +1,6 @@
 """The flags that name a model, and what stands on it."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from official_bert.options.option import MAX_AXIS, Options, option, options
 from official_bert.options.text import TokenizerOptions
@@ -46,3 +46,8 @@ class HeadOptions(Options):
         only_with={"head": ("bilstm",)},
         affects="head",
     )
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """The flags that are arguments of the model on the encoder."""
+        return {"head": self.head, "lstm_units": self.lstm_units}

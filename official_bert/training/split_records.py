@@ -60,11 +60,10 @@ class SplitRecords:
           lengths: what batches of similar records may be padded to, should the flags allow that.
           feature_lengths: likewise of what a frozen encoder computes; None if that has no positions.
         """
-        is_dynamic = config.dynamic_padding and not config.use_tpu
         self._config = config
         self._task = task
-        self._lengths = lengths if is_dynamic else None
-        self._feature_lengths = feature_lengths if is_dynamic else None
+        self._lengths = lengths if config.pads_dynamically else None
+        self._feature_lengths = feature_lengths if config.pads_dynamically else None
         self._num_records: dict[str, int] = {}  # in each file that this run has made sure of
 
     def ids_file(self, name: str) -> RecordFile:

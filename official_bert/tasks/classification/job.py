@@ -108,22 +108,17 @@ class ClassificationJob(FinetuningJob):
 
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
         """See `FinetuningJob`."""
-        dataset, joiner = self._dataset, self._joiner
+        dataset = self._dataset
         return ClassificationTask(
             bert_config,
             problem=dataset.problem,
             num_labels=len(dataset.labels) or 1,
             metric_names=tuple(dict.fromkeys((*dataset.metrics, *(("macro_f1",) if dataset.labels else ())))),
-            max_length=joiner.max_length,
+            max_length=self._joiner.max_length,
             eval_batch_size=config.eval_batch_size,
-            window_length=config.max_seq_length if joiner.max_windows > 1 else None,
-            window_pooling=config.window_pooling,
             trainable_encoder=config.trainable_encoder,
-            feature_layers=config.feature_layers,
-            head=config.head,
-            lstm_units=config.lstm_units,
-            head_dropout=config.head_dropout,
             encoder_options=encoder_options(config),
+            **config.model_options,
         )
 
     def check_teacher(self, folder: str) -> None:

@@ -1,6 +1,6 @@
 """The flags of `run_classifier`."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.model import HeadOptions
@@ -158,6 +158,17 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             for name, flag in self.required_files.items():
                 if not getattr(self, name):
                     raise UserError(f"--task_name=custom needs --{name} for --{flag}")
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """See `HeadOptions`; the arguments are those of `ClassificationModel`."""
+        return {
+            **super().model_options,
+            "head_dropout": self.head_dropout,
+            "feature_layers": self.feature_layers,
+            "window_length": self.max_seq_length if self.long_text == "window" else None,
+            "window_pooling": self.window_pooling,
+        }
 
     @property
     def label_names(self) -> list[str]:

@@ -166,16 +166,8 @@ def servable_of_run(
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
     """Loads what a run of `run_classifier.py` trained; see `TaskRow`. The labels follow from its flags."""
-    dataset, has_windows = configured_dataset(config), config.long_text == "window"
-    model = ClassificationModel(
-        create_encoder(bert_config, encoder_options),
-        num_outputs=len(dataset.labels) or 1,
-        window_length=config.max_seq_length if has_windows else None,
-        window_pooling=config.window_pooling,
-        feature_layers=config.feature_layers,
-        head=config.head,
-        lstm_units=config.lstm_units,
-    )
+    dataset, encoder = configured_dataset(config), create_encoder(bert_config, encoder_options)
+    model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
     load_whole(checkpoint, model.trainable_variables, "checkpoint")
     return ClassificationServable(
         model,
@@ -185,7 +177,7 @@ def servable_of_run(
         labels=dataset.labels,
         is_pair=reads_pairs(config, dataset),
         max_seq_length=config.max_seq_length,
-        max_windows=config.max_windows if has_windows else 1,
+        max_windows=config.max_windows if config.long_text == "window" else 1,
         doc_stride=config.doc_stride,
     )
 

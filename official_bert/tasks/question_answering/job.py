@@ -75,8 +75,7 @@ class QuestionAnsweringJob(FinetuningJob):
         self._train, self._dev = self._read_sets()
         if config.do_export:
             check_export_dir(config.export_dir)
-        is_dynamic = config.dynamic_padding and not config.use_tpu
-        self._lengths = padded_lengths(config.max_seq_length) if is_dynamic else None
+        self._lengths = padded_lengths(config.max_seq_length) if config.pads_dynamically else None
         self.task = self.create_task(config, bert_config)
         self.primary_metric = "best_f1" if self._version_2 else "f1"
         self.ensemble = tuple(config.ensemble)
@@ -92,8 +91,7 @@ class QuestionAnsweringJob(FinetuningJob):
             max_seq_length=config.max_seq_length,
             is_padding_scored=self._lengths is None,
             encoder_options=encoder_options(config),
-            head=config.head,
-            lstm_units=config.lstm_units,
+            **config.model_options,
         )
 
     def training_source(self) -> tuple[str, dict[str, Any]]:

@@ -166,8 +166,7 @@ def servable_of_run(
         checkpoint,
         top_k=config.export_top_k,
         encoder_options=encoder_options,
-        head=config.head,
-        lstm_units=config.lstm_units,
+        **config.model_options,
     )
 
 

@@ -125,10 +125,7 @@ class TaggingJob(FinetuningJob):
             max_seq_length=config.max_seq_length,
             trainable_encoder=config.trainable_encoder,
             encoder_options=encoder_options(config),
-            feature_layers=config.feature_layers,
-            head=config.head,
-            lstm_units=config.lstm_units,
-            head_dropout=config.head_dropout,
+            **config.model_options,
         )
 
     def check_teacher(self, folder: str) -> None:

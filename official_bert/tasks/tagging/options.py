@@ -1,6 +1,6 @@
 """The flags of `run_ner`."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
 from official_bert.options.model import HeadOptions
@@ -82,3 +82,8 @@ class TaggingConfig(HeadOptions, LabellingOptions):
                 raise UserError(f"--{flag} needs --{name}, or --data_dir with the files of CoNLL-2003")
         if self.word_column == self.tag_column:
             raise UserError(f"--word_column={self.word_column} and --tag_column={self.tag_column} are the same column")
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """See `HeadOptions`; the arguments are those of `TaggingModel`."""
+        return {**super().model_options, "head_dropout": self.head_dropout, "feature_layers": self.feature_layers}

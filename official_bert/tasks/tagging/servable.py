@@ -264,13 +264,7 @@ def servable_of_run(
       UserError: the checkpoint cannot be read or is of another model, or the names of the tags are missing.
     """
     tags = trained_tags(config.output_dir)
-    model = TaggingModel(
-        create_encoder(bert_config, encoder_options),
-        num_outputs=len(tags),
-        feature_layers=config.feature_layers,
-        head=config.head,
-        lstm_units=config.lstm_units,
-    )
+    model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
     load_whole(checkpoint, model.trainable_variables, "checkpoint")
     return TaggingServable(model, bert_config, tokenizer, tags=tags, max_seq_length=config.max_seq_length)
 

@@ -1,11 +1,14 @@
 """The package can be installed wherever TensorFlow can: its requirements have wheels for each system and Python."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 
 import pytest
 from packaging.requirements import Requirement
+
+from tests.conftest import ROOT, Result, assert_fails, script_command, script_environment
 
 LINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 SYSTEMS = {
@@ -45,3 +48,64 @@ def test_the_requirements_have_wheels(system, python, registry, tmp_path):
     options = ["--dry-run", "--quiet", "--ignore-installed", "--only-binary=:all:", f"--target={tmp_path}"]
     result = pip("install", *options, *platforms, f"--python-version={python}", *needed)
     assert result.returncode == 0, result.stdout
+
+
+# Takes from Python what it has not on Windows; read by every process when it starts.
+WITHOUT_POSIX = """
+import fcntl, multiprocessing.connection, os, signal, subprocess, sys, types  # those that look for msvcrt come first
+
+class msvcrt(types.ModuleType):  # stands in for that of Windows
+    LK_NBLCK = 2
+
+    def locking(self, descriptor, mode, num_bytes, lock=fcntl.flock, how=fcntl.LOCK_EX | fcntl.LOCK_NB):
+        try:
+            lock(descriptor, how)
+        except BlockingIOError as error:
+            raise PermissionError(13, "Permission denied") from error
+
+sys.modules["msvcrt"] = msvcrt("msvcrt")
+for name in ("fcntl", "pwd", "grp", "resource", "termios", "tensorflow_text"):
+    sys.modules[name] = None
+for name in ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGPIPE", "siginterrupt", "pthread_sigmask", "setitimer"):
+    delattr(signal, name)
+for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "sched_getaffinity", "getuid", "fork", "mkfifo"):
+    delattr(os, name)
+"""
+
+
+@pytest.fixture(scope="module")
+def run_without_posix(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("without_posix")
+    (folder / "sitecustomize.py").write_text(WITHOUT_POSIX)
+    environment = {**script_environment(), "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
+
+    def run(script, **flags):
+        command = script_command(script, flags)
+        return Result(subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300))
+
+    return run
+
+
+@pytest.mark.slow
+def test_scripts_need_nothing_that_windows_lacks(run_without_posix, files_of_model, corpus_file, vocab_file, tmp_path):
+    made = run_without_posix(
+        "create_pretraining_data.py",
+        input_file=corpus_file,
+        output_file=tmp_path / "records",
+        vocab_file=vocab_file,
+        sampling="sharded",
+        num_processes=2,
+    )
+    assert made.code == 0, made
+    texts = tmp_path / "train.tsv"
+    texts.write_text("text\tlabel\n" + "good\tyes\nbad\tno\n" * 8)
+    flags = {"task_name": "custom", "data_dir": tmp_path, "train_file": "train.tsv", "predict_file": "train.tsv"}
+    flags |= {"eval_file": "train.tsv", "max_seq_length": 16, "train_batch_size": 8, "output_dir": tmp_path / "out"}
+    flags |= {"export_dir": tmp_path / "export", "text_a_column": "text", "label_column": "label"}
+    flags |= files_of_model | dict.fromkeys(("do_train", "do_eval", "do_predict", "do_export"), True)
+    for num_train_epochs in (1, 2):  # the second run resumes the first
+        result = run_without_posix("run_classifier.py", num_train_epochs=num_train_epochs, **flags)
+        assert result.code == 0, result
+    assert "resuming from" in result.errors
+    refused = run_without_posix("build_vocab", input_file=corpus_file, vocab_file=tmp_path / "v.txt", vocab_size=300)
+    assert_fails(refused, "learning a vocabulary needs tensorflow-text, which has no version for Windows")

@@ -35,7 +35,11 @@ def _memory_and_swap() -> int | None:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         with files.open_file("/proc/meminfo") as source:
             swap = re.search(r"^SwapTotal:\s+(\d+) kB$", source.read(), re.MULTILINE)
-    except (OSError, ValueError):  # neither is known everywhere; without the swap too much could be refused
+    except (
+        AttributeError,
+        OSError,
+        ValueError,
+    ):  # neither is known everywhere; too much could be refused
         return None
     return memory + 1024 * int(swap[1]) if swap and memory > 0 else None
 

@@ -16,6 +16,7 @@ from absl import logging
 from official_bert.config.text_settings import TextSettings
 from official_bert.data.corpus_files import corpus_parts, read_lines
 from official_bert.support.errors import UserError
+from official_bert.support.extras import folder_of_tensorflow_text
 from official_bert.support.progress import Progress
 from official_bert.tokenization import vocab
 from official_bert.tokenization.wordpiece import word_tokenizer
@@ -124,7 +125,7 @@ def learn_vocab(
 
 def _learner() -> ModuleType:
     """The learner, which is plain Python, without the package it is in, which would import TensorFlow."""
-    folder = importlib.util.find_spec("tensorflow_text").submodule_search_locations[0]
+    folder = folder_of_tensorflow_text("learning a vocabulary")
     name = "wordpiece_tokenizer_learner_lib"
     spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "tools", "wordpiece_vocab", f"{name}.py"))
     module = importlib.util.module_from_spec(spec)

@@ -15,7 +15,7 @@ from absl import app, flags, logging
 from official_bert.options.binding import Complete, define_flags, flags_help, from_flags, parse_flags
 from official_bert.options.command import Command
 from official_bert.options.flag_names import with_dashes
-from official_bert.support import files
+from official_bert.support import files, signals
 from official_bert.support.errors import UserError, printable
 from official_bert.support.standard_error import notes_left_out
 
@@ -126,7 +126,7 @@ def orderly_end(config_class: type | None = None) -> Iterator[None]:
     except UserError as error:
         _exit_with(with_dashes(str(error), config_class) if config_class else str(error))
     except BrokenPipeError:
-        sys.exit(128 + signal.SIGPIPE)
+        sys.exit(signals.EXIT_CODE_OF_BROKEN_PIPE)
     except OSError as error:
         _exit_with(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:

@@ -14,6 +14,7 @@ from absl import logging
 from official_bert.serving.servable import Servable
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, plain_message
+from official_bert.support.extras import folder_of_tensorflow_text
 from official_bert.support.fault_points import fault_point
 from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
 
@@ -96,6 +97,7 @@ def load_version(folder: str) -> Any:
     """
     check_whole(folder)
     if files.exists(os.path.join(folder, ASSETS_FOLDER, SPM_MODEL_FILE)):
+        folder_of_tensorflow_text("a SentencePiece model in a SavedModel")
         importlib.import_module("tensorflow_text")  # registers the operation that splits texts
     try:
         return tf.saved_model.load(folder)

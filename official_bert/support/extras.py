@@ -38,6 +38,21 @@ def check_installed(package: str, extra: str) -> None:
         raise _not_installed(package, extra)
 
 
+def folder_of_tensorflow_text(use: str) -> str:
+    """Find the package tensorflow_text without importing it, which imports TensorFlow.
+
+    Args:
+      use: what needs it, for the message.
+
+    Raises:
+      UserError: it is not installed, as on Windows, for which it has no version.
+    """
+    package = importlib.util.find_spec("tensorflow_text")
+    if package is None:
+        raise UserError(f"{use} needs tensorflow-text, which has no version for Windows; use Linux, macOS or WSL")
+    return package.submodule_search_locations[0]
+
+
 def _not_installed(package: str, extra: str) -> UserError:
     return UserError(f"{package} is not installed; run: {install_command(extra)}")
 

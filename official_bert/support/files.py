@@ -27,6 +27,7 @@ _SPECIAL = (
     (stat.S_ISSOCK, "a socket"),
 )
 # What this process has open already, as `--vocab_file=<(...)` of a shell: a pipe that somebody writes to.
+NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # a flag of `os.open`, which Windows lacks
 _OWN_DESCRIPTOR = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 _answering: set[str] = set()  # the remote places that have answered

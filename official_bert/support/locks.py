@@ -2,14 +2,19 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 
 from absl import logging
 
 from official_bert.support.errors import UserError
-from official_bert.support.files import is_remote
+from official_bert.support.files import NO_LINKS, is_remote
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+    import msvcrt
 
 # What file systems say that know no locks, such as some network ones.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -56,13 +61,19 @@ def take(descriptor: int) -> None:
     Raises:
       OSError: another process has it, or the file system knows no locks.
     """
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if fcntl:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    except PermissionError as error:
+        raise BlockingIOError(error.errno, error.strerror) from error
 
 
 def _open_lock(path: str) -> int:
     """Opens a lock file, which nothing is written to; a link would lead to a file of somebody else."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
     except OSError as error:
         raise UserError(
             f"cannot open the lock file {path}: {error.strerror}; delete it or use another folder"

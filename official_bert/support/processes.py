@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from multiprocessing.pool import RemoteTraceback
 from typing import Any
 
+from official_bert.support import signals
 from official_bert.support.errors import UserError
 
 _WAITING_ITEMS = 2  # for each process beside the one it works at, so that none waits for this process
@@ -115,9 +116,9 @@ class Workers:
 
     def _start(self) -> "_Worker":
         """Starts a process and sends it the settings."""
-        # It would be started with the first process, and its start lets Ctrl-C come in spite of `_ctrl_c_waits`.
+        # It would be started with the first process, and its start lets Ctrl-C come in spite of `blocked_interrupt`.
         multiprocessing.resource_tracker.ensure_running()
-        with _ctrl_c_waits():
+        with signals.blocked_interrupt():
             worker = _start_worker()
         with self._told_if_lost(worker):
             worker.connection.send(self._settings)
@@ -179,24 +180,10 @@ def _start_worker() -> _Worker:
     return _Worker(process, ours)
 
 
-@contextlib.contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """Keeps Ctrl-C waiting in the block, and in a process that is started there until `_work` runs.
-
-    While Python starts it would print a traceback, as "Ctrl-C while a process starts" of `support/test_processes.py`
-    shows.
-    """
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
 def _work(connection: multiprocessing.connection.Connection) -> None:
     """Loop of a worker process: takes settings, and answers each item with its result or error, until it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first one has words for it
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signals.unblock_interrupt()
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive_all, args=(connection, received), daemon=True).start()
     settings = pickle.loads(received.get())

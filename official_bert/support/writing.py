@@ -209,7 +209,7 @@ def remove_abandoned(path: str) -> None:
 
 def _remove_if_abandoned(partial: str) -> None:
     with contextlib.suppress(OSError):
-        descriptor = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(partial, os.O_RDONLY | files.NO_LINKS | getattr(os, "O_NONBLOCK", 0))
         try:
             locks.take(descriptor)
             if os.path.isdir(partial):

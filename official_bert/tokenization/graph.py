@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from official_bert.support.extras import folder_of_tensorflow_text
 from official_bert.tokenization.graph_tokenizer import GraphTokenizer
 from official_bert.tokenization.sentencepiece_tokenizer import SentencePieceTokenizer
 from official_bert.tokenization.tokenizer import Tokenizer
@@ -11,10 +12,14 @@ if TYPE_CHECKING:
 
 
 def make_graph_tokenizer(tokenizer: Tokenizer) -> "GraphTokenizer | GraphSentencePieceTokenizer":
-    """Makes the graph's tokenizer that gives every text the same ids."""
+    """Makes the graph's tokenizer that gives every text the same ids.
+
+    Raises:
+      UserError: it needs tensorflow-text, which is not installed.
+    """
     if not isinstance(tokenizer, SentencePieceTokenizer):
         return GraphTokenizer(tokenizer)
-    # Others need not import tensorflow_text.
+    folder_of_tensorflow_text("the graph of a SentencePiece model")
     from official_bert.tokenization.graph_sentencepiece import GraphSentencePieceTokenizer
 
     return GraphSentencePieceTokenizer(tokenizer)

@@ -5,6 +5,8 @@ import signal
 import time
 from collections.abc import Iterator
 
+from official_bert.support.signals import SAVE_SIGNAL, resume_calls
+
 
 class Terminated(BaseException):
     """SIGTERM came; like KeyboardInterrupt no Exception, so that nobody on the way takes it for an error of theirs."""
@@ -36,10 +38,12 @@ class RunRequests:
     def __enter__(self) -> "RunRequests":
         self._began = self._saved = time.monotonic()
         self.is_terminated = self.is_signalled = self._is_raised = False
-        handlers = {signal.SIGTERM: self._note_sigterm, signal.SIGUSR1: self._note_sigusr1}
+        handlers = {signal.SIGTERM: self._note_sigterm}
+        if SAVE_SIGNAL is not None:
+            handlers[SAVE_SIGNAL] = self._note_sigusr1
         self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         for number in handlers:
-            signal.siginterrupt(number, False)  # a checkpoint that is being written goes on being written
+            resume_calls(number)
         return self
 
     def __exit__(self, *_) -> None:

@@ -1,0 +1,33 @@
+"""Signals that not every system has; elsewhere nothing is blocked, and nobody can ask for a checkpoint."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+SAVE_SIGNAL = getattr(signal, "SIGUSR1", None)  # asks a training run for a checkpoint; None on Windows
+EXIT_CODE_OF_BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
+
+_HAS_MASKS = hasattr(signal, "pthread_sigmask")
+
+
+def resume_calls(number: int) -> None:
+    """Lets system calls that a signal interrupts continue: a checkpoint that is being written is written."""
+    if hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(number, False)
+
+
+@contextlib.contextmanager
+def blocked_interrupt() -> Iterator[None]:
+    """Keeps Ctrl-C waiting in the block, and in a process that is started there until `unblock_interrupt`."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if _HAS_MASKS else None
+    try:
+        yield
+    finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def unblock_interrupt() -> None:
+    """Lets Ctrl-C through again in this process."""
+    if _HAS_MASKS:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

@@ -348,7 +348,7 @@ class TestInterrupted:
         assert "--num_processes or --max_memory_gb, and run the same command again" in errors
         assert not (tmp_path / "out").exists()
         errors = self.finish(start(random_seed=5))
-        assert "were made from other text or with other flags; starting again" in errors
+        assert "out.work was made with other --random_seed; it is made again" in errors
 
     @pytest.mark.slow
     def test_no_process_outlives_the_first_one(self, start, tmp_path):

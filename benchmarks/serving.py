@@ -86,7 +86,8 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
 def prepare_ours(flags: argparse.Namespace) -> None:
     """Converts the peers' model, and exports it twice."""
-    from official_bert.checkpoints.loading import load_whole
+    from official_bert.checkpoints.bundle import CheckpointReader
+    from official_bert.checkpoints.loading import load
     from official_bert.commands import convert_hf_checkpoint
     from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
     from official_bert.config.bert_config import BertConfig
@@ -106,7 +107,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
 
     def make_servable(options):
         model = ClassificationModel(create_encoder(config, options), num_outputs=2)
-        load_whole(f"{converted}/bert_model.ckpt", model.trainable_variables, "--hf_dir")
+        load(CheckpointReader(f"{converted}/bert_model.ckpt"), model.trainable_variables)
         return ClassificationServable(model, config, tokenizer, **task)
 
     servable = make_servable(UNPADDED)

@@ -33,6 +33,7 @@ class CheckpointReader:
 
     Attributes:
       prefix: the checkpoint's name.
+      name: the same, after what named it, for messages.
       shapes: our name to shape, for every array.
     """
 
@@ -47,6 +48,7 @@ class CheckpointReader:
           UserError: there is no such checkpoint, or it cannot be read.
         """
         self.prefix = find_checkpoint(path, what)
+        self.name = f"{what} {self.prefix}"
         check_path(self.prefix)
         _check_files(self.prefix)
         self._is_named = what != _RESUMED and not files.is_folder(path)
@@ -54,11 +56,11 @@ class CheckpointReader:
             self._reader = tf.train.load_checkpoint(self.prefix)
         except _READ_ERRORS as error:
             raise UserError(
-                f"{what} {self.prefix} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
+                f"{self.name} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
         if _OBJECT_GRAPH in self._reader.get_variable_to_shape_map():
             raise UserError(
-                f"{what} {self.prefix} is an object checkpoint of TensorFlow 2, as the Model Garden and Keras write: "
+                f"{self.name} is an object checkpoint of TensorFlow 2, as the Model Garden and Keras write: "
                 "its arrays are named after the program that wrote it. Give the same model as it was first released "
                 "(bert_model.ckpt) or its Hugging Face folder"
             )

@@ -26,14 +26,14 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
       UserError: there is no such checkpoint, or it cannot be read.
     """
     folder = hf_folder(path)
-    return CheckpointReader(path, what) if folder is None else _HfReader(find_checkpoint(path, what), bert_config)
+    return CheckpointReader(path, what) if folder is None else _HfReader(find_checkpoint(path, what), what, bert_config)
 
 
 class _HfReader(CheckpointReader):
     """The arrays of a Hugging Face model under our names; all are read when the first is asked for."""
 
-    def __init__(self, folder: str, bert_config: BertConfig | None):
-        self.prefix = folder
+    def __init__(self, folder: str, what: str, bert_config: BertConfig | None):
+        self.prefix, self.name = folder, f"{what} {folder}"
         self._bert_config = bert_config
 
     @functools.cached_property

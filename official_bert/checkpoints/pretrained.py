@@ -4,14 +4,12 @@
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import keras
 import numpy as np
-from absl import logging
 
-from official_bert.checkpoints.bundle import write_checkpoint
-from official_bert.checkpoints.loading import LoadReport, NamedArrays, load_arrays
+from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import config_beside
 from official_bert.config.bert_config import BertConfig
@@ -28,7 +26,7 @@ def open_pretrained(
     bert_config: BertConfig | str | os.PathLike | None = None,
     *,
     parameter: str = "path",
-) -> tuple[NamedArrays, BertConfig]:
+) -> tuple[CheckpointReader, BertConfig]:
     """Finds the weights and the architecture of a model; nothing of the weights is read yet.
 
     Args:
@@ -39,7 +37,7 @@ def open_pretrained(
       parameter: what the caller calls `path`, for messages.
 
     Returns:
-      The arrays under our names, and the architecture.
+      A reader, which gives the arrays our names, and the architecture.
 
     Raises:
       UserError: one of the two is missing or damaged, or the model is too large for this machine.
@@ -55,8 +53,7 @@ def open_pretrained(
         config_file = _config_file(prefix, advice) if bert_config is None else os.fspath(bert_config)
         config = BertConfig.from_json_file(config_file)
     check_memory(config, config_file, for_training=False)
-    reader = open_checkpoint(path, parameter, config)
-    return NamedArrays(reader.prefix, reader.shapes, reader.read), config
+    return open_checkpoint(path, parameter, config), config
 
 
 def _config_file(prefix: str, advice: str) -> str:
@@ -65,19 +62,6 @@ def _config_file(prefix: str, advice: str) -> str:
     if path is not None:
         return path
     raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
-
-
-def load_pretrained(
-    arrays: NamedArrays, variables: Mapping[str, keras.Variable], *, required: Callable[[str], bool]
-) -> LoadReport:
-    """Sets variables and warns of those that the checkpoint lacks; see `load_arrays`."""
-    report = load_arrays(arrays, variables, required=required)
-    report.log()
-    if report.missing:
-        logging.warning(
-            "%s lacks %s: newly initialized, to be trained before use", report.source, ", ".join(report.missing)
-        )
-    return report
 
 
 def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Variable], config: BertConfig) -> str:

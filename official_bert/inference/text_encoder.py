@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
@@ -308,7 +309,7 @@ def load_text_encoder(
                 dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
             ),
         )
-    load_initial(options.init_checkpoint, encoder.weights, required=is_of_encoder).log()
+    load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_of_encoder).log()
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
         encoder, tokenizer, settings, batch_size=options.batch_size, strategy=strategy, fixed_shape=fixed_shape

@@ -144,11 +144,12 @@ class BertEncoder(Configured, TokenModel):
           UserError: a file is missing or damaged, the two do not belong together, or the model is too large for this
             machine.
         """
-        from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained  # imports TensorFlow
+        from official_bert.checkpoints.loading import load  # imports TensorFlow
+        from official_bert.checkpoints.pretrained import open_pretrained
 
-        arrays, config = open_pretrained(path, bert_config)
+        reader, config = open_pretrained(path, bert_config)
         encoder = cls(config, **options)
-        load_pretrained(arrays, encoder.checkpoint_variables(), required=is_of_encoder)
+        load(reader, encoder.checkpoint_variables(), required=is_of_encoder).log(is_trained_next=False)
         return encoder
 
     def get_config(self) -> dict[str, Any]:

@@ -72,11 +72,12 @@ class EncoderModel(TokenModel):
         Raises:
           UserError: see `BertEncoder.from_checkpoint`.
         """
-        from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained  # imports TensorFlow
+        from official_bert.checkpoints.loading import load  # imports TensorFlow
+        from official_bert.checkpoints.pretrained import open_pretrained
 
-        arrays, config = open_pretrained(path, bert_config)
+        reader, config = open_pretrained(path, bert_config)
         model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
-        load_pretrained(arrays, model.checkpoint_variables(), required=is_of_encoder)
+        load(reader, model.checkpoint_variables(), required=is_of_encoder).log(is_trained_next=False)
         return model
 
 

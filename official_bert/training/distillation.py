@@ -7,7 +7,8 @@ from typing import Protocol
 import keras
 import tensorflow as tf
 
-from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.data.schema import Field
@@ -155,8 +156,8 @@ class HiddenStateTask(TaughtTask):
 
     def _load_teacher(self) -> BertEncoder:
         teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
-        arrays, _ = open_pretrained(self._teacher_checkpoint, self._teacher_config, parameter="teacher")
-        load_pretrained(arrays, teacher.checkpoint_variables(), required=is_of_encoder)
+        reader = open_checkpoint(self._teacher_checkpoint, "teacher", self._teacher_config)
+        load(reader, teacher.checkpoint_variables(), required=is_of_encoder).log()
         return teacher
 
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:

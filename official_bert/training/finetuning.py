@@ -188,10 +188,8 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
     if latest:
         step = trainer.restore(latest)
     else:
-        step, report = 0, trainer.load_initial(config.init_checkpoint)
-        if report.missing:
-            missing = ", ".join(report.missing)
-            logging.warning("%s: not in the checkpoint and newly initialized: %s; train first", purpose, missing)
+        step = 0
+        trainer.load_initial(config.init_checkpoint, is_trained_next=False)
     write_evaluation_flags(job.folder(trainer), config, job.tokenizer.vocabulary)
     return step
 

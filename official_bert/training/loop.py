@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.loading import LoadReport, load_initial, restore
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
 from official_bert.support import writing
 from official_bert.support.errors import UserError
@@ -136,11 +137,11 @@ class Trainer:
         """Saves a checkpoint without optimizer state; returns its prefix."""
         return folder.save(step, {**weights_by_name(self.model), GLOBAL_STEP: np.int64(step)})
 
-    def load_initial(self, path: str) -> LoadReport:
-        """Sets the weights from an initial checkpoint, logs and returns what came; see `checkpoints.loading`."""
-        report = load_initial(path, self.model.weights, required=lambda name: name.startswith("bert/"))
-        report.log()
-        return report
+    def load_initial(self, path: str, *, is_trained_next: bool = True) -> None:
+        """Sets the weights from an initial checkpoint, and logs what came; see `checkpoints.loading.LoadReport`."""
+        reader = open_checkpoint(path, "init_checkpoint")
+        report = load(reader, self.model.weights, required=lambda name: name.startswith("bert/"))
+        report.log(is_trained_next=is_trained_next)
 
     def restore(self, path: str) -> int:
         """Sets the weights from a checkpoint of a run, without optimizer state.
@@ -155,7 +156,7 @@ class Trainer:
           UserError: it does not fit, or the workers restore checkpoints of different steps.
         """
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        restore(path, self.model.weights, {GLOBAL_STEP: step})
+        load(CheckpointReader(path), self.model.weights, {GLOBAL_STEP: step})
         self.cluster.check_same("last checkpoints, as while another run trains", int(step.numpy()))
         return int(step.numpy())
 

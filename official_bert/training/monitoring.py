@@ -90,9 +90,8 @@ class StepWindow:
         """The number of steps."""
         return sum(len(history["tokens"]) for history in self._histories)
 
-    def restore(self, prefix: str) -> None:
+    def restore(self, reader: CheckpointReader) -> None:
         """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""
-        reader = CheckpointReader(prefix)
         columns = {name: reader.read(name) for name in reader.shapes if name.startswith(UNLOGGED_STEPS)}
         if columns:
             self._histories = [{name.removeprefix(UNLOGGED_STEPS): values for name, values in columns.items()}]

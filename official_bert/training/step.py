@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.bundle import NUM_EXAMPLES
-from official_bert.checkpoints.loading import restore
+from official_bert.checkpoints.bundle import NUM_EXAMPLES, CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.optimization import replicas
 from official_bert.optimization.registry import create_optimizer, slots_by_name
 from official_bert.optimization.schedules import create_schedule
@@ -148,7 +148,7 @@ class TrainingSteps:
     def roll_back(self, checkpoint: str) -> None:
         """Sets the weights and the optimizer's means from a checkpoint; the count of steps and examples goes on."""
         slots = {name: variable for name, variable in self.slots.items() if name != NUM_EXAMPLES}
-        restore(checkpoint, self._model.weights, slots)
+        load(CheckpointReader(checkpoint), self._model.weights, slots)
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from official_bert.checkpoints.bundle import GLOBAL_STEP
+from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.loading import restore, restore_present
+from official_bert.checkpoints.loading import load
 from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
@@ -65,9 +65,10 @@ class TrainingRun:
         """
         latest = self.folder.latest
         self.folder.tidy()
-        restore(latest, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
-        self._window.restore(latest)
-        restore_present(latest, self.steps.loss_scale_state)
+        reader = CheckpointReader(latest)
+        load(reader, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
+        load(reader, self.steps.loss_scale_state, required=lambda name: False)
+        self._window.restore(reader)
         logging.info("resuming from %s", latest)
 
     def save(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.checkpoints.loading import load_initial, load_whole, restore
+from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.safetensors import from_hf, read_folder, to_hf, write_file
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
@@ -49,7 +49,7 @@ def test_it_computes_what_transformers_computed(config, arrays, tmp_path):
     prefix = str(tmp_path / "model.ckpt")
     write_checkpoint(prefix, weights.arrays)
     model = PretrainingModel(BertEncoder(config))
-    load_initial(prefix, model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(prefix), model.trainable_variables)
     encoded = model.encoder(**batch)
     layers = [encoded["embedding_output"], *encoded["encoder_layers"]]
     np.testing.assert_allclose(np.stack(layers), golden["out/hidden_states"], atol=1e-5)
@@ -149,11 +149,7 @@ def test_the_config_of_the_other_model_is_said_by_name(tmp_path, given, wanted, 
     prefix = checkpoint_of(given, tmp_path / "given")
     variables = BertEncoder(wanted).trainable_variables
     with pytest.raises(UserError, match=message):
-        load_initial(prefix, variables, required=lambda name: True)
-    with pytest.raises(UserError, match=message):
-        restore(prefix, variables, {})
-    with pytest.raises(UserError, match=message):
-        load_whole(prefix, variables, "checkpoint")
+        load(CheckpointReader(prefix), variables)
     with pytest.raises(UserError, match=message):
         BertEncoder.from_checkpoint(tmp_path / "given", bert_config=wanted)
     reader = CheckpointReader(prefix)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.loading import load
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
@@ -65,7 +65,7 @@ def test_every_layer_and_the_pooled_output_are_equal(tmp_path, activation):
     save(model, tmp_path)
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
     encoder = BertEncoder(config)
-    load_initial(checkpoint, encoder.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(checkpoint), encoder.trainable_variables)
     batch = make_batch(len(PIECES))
     outputs, encoded = run_transformers(model, batch), encoder(**batch)
     assert_same_encoder(outputs, encoded)
@@ -77,7 +77,7 @@ def test_both_pretraining_heads_are_equal(tmp_path):
     save(model, tmp_path)
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
     ours = PretrainingModel(BertEncoder(config))
-    load_initial(checkpoint, ours.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(checkpoint), ours.trainable_variables)
     batch = make_batch(len(PIECES))
     outputs = run_transformers(model, batch)
     logits = ours({**batch, "masked_lm_positions": np.tile(np.arange(11, dtype=np.int32), [10, 1])})
@@ -94,7 +94,7 @@ def test_heads_of_fine_tuned_models_are_equal(tmp_path, class_name, folder, pool
     save(model, tmp_path)
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
     encoder = BertEncoder(config)
-    load_initial(checkpoint, encoder.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(checkpoint), encoder.trainable_variables)
     batch = make_batch(len(PIECES))
     encoded, outputs = encoder(**batch), run_transformers(model, batch)
     assert_same_encoder(outputs, encoded)
@@ -188,7 +188,7 @@ def test_the_comparison_would_see_the_wrong_gelu(tmp_path):
     save(model, tmp_path)
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
     wrong = BertEncoder(BertConfig(**{**config.to_dict(), "hidden_act": "gelu"}))
-    load_initial(checkpoint, wrong.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(checkpoint), wrong.trainable_variables)
     batch = make_batch(len(PIECES))
     difference = keras.ops.max(
         abs(wrong(**batch)["pooled_output"] - run_transformers(model, batch).pooler_output.numpy())

@@ -8,7 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -81,7 +82,7 @@ def test_every_layer_and_both_pretraining_heads_are_equal(tmp_path, options):
     save(model, tmp_path)
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
     ours = PretrainingModel(BertEncoder(config))
-    load_initial(checkpoint, ours.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(checkpoint), ours.trainable_variables)
     batch = make_batch(len(PIECES))
     outputs, encoded = run_transformers(model, batch), ours.encoder(**batch)
     assert_same_encoder(outputs, encoded)
@@ -111,7 +112,7 @@ def test_heads_of_fine_tuned_models_are_equal(tmp_path, class_name, options):
     checkpoint, config = from_hf(tmp_path, tmp_path / "ours")
     encoder = BertEncoder(config)
     ours = ClassificationModel(encoder, num_outputs=3) if options else SpanModel(encoder)
-    load_initial(checkpoint, ours.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(checkpoint), ours.trainable_variables)
     batch = make_batch(len(PIECES))
     found, expected = ours(batch), run_transformers(model, batch)
     if options:

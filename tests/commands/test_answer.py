@@ -40,8 +40,8 @@ def give_input(monkeypatch, data):
 
 def test_the_model_is_loaded_once_for_all_questions(flags, monkeypatch, capsys):
     loads = []
-    load_whole = servable.load_whole
-    monkeypatch.setattr(servable, "load_whole", lambda *given: loads.append(load_whole(*given)))
+    load = servable.load
+    monkeypatch.setattr(servable, "load", lambda *given: loads.append(load(*given)))
     give_input(monkeypatch, "who?\n\n \nwhen\u2028was it?\r\nwhere?".encode())
     run(**flags, top_k=2)
     lines = capsys.readouterr().out.split("\n")

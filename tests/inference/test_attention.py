@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.attention import AttentionReader
 from official_bert.modeling.encoder import BertEncoder
@@ -35,7 +35,7 @@ def read(files_of_model, bert_config, tokenizer):
 @pytest.fixture(scope="module")
 def model(files_of_model, bert_config):
     model = PretrainingModel(BertEncoder(bert_config))
-    load_initial(files_of_model["init_checkpoint"], model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(files_of_model["init_checkpoint"]), model.trainable_variables)
     return model
 
 

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
@@ -24,8 +25,10 @@ def config(model_dir):
 
 def make_model(config, *, trainable=True, **options):
     model = ClassificationModel(BertEncoder(config, trainable=trainable), num_outputs=3, **options)
-    load_initial(
-        str(GOLDEN / "classifier" / "model.ckpt"), model.weights, required=lambda name: name.startswith("bert/")
+    load(
+        CheckpointReader(str(GOLDEN / "classifier" / "model.ckpt")),
+        model.weights,
+        required=lambda name: name.startswith("bert/"),
     )
     return model
 
@@ -42,7 +45,7 @@ def batch():
 
 
 def test_variables_and_logits_are_those_of_the_reference(config, model, batch):
-    report = load_initial(str(GOLDEN / "classifier" / "model.ckpt"), model.weights, required=lambda name: True)
+    report = load(CheckpointReader(str(GOLDEN / "classifier" / "model.ckpt")), model.weights)
     assert not report.missing and not report.unused
     assert {"output_weights", "output_bias"} <= set(report.matched)
     np.testing.assert_allclose(model(batch), golden_arrays("classifier/activations.npz")["logits"], atol=1e-5)

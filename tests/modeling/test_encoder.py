@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import ACTIVATION_NAMES, BertConfig
 from official_bert.modeling.blocks import ACTIVATIONS
 from official_bert.modeling.encoder import BertEncoder
@@ -26,7 +27,7 @@ def config(model_dir):
 
 def golden_model(config, model_dir, **options):
     model = PretrainingModel(BertEncoder(config, **options))
-    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     return model
 
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
@@ -21,7 +22,7 @@ def config(model_dir):
 @pytest.fixture(scope="module")
 def model(config):
     model = SpanModel(BertEncoder(config))
-    report = load_initial(str(GOLDEN / "squad" / "model.ckpt"), model.weights, required=lambda name: True)
+    report = load(CheckpointReader(str(GOLDEN / "squad" / "model.ckpt")), model.weights)
     assert not report.missing and not report.unused
     assert {"cls/squad/output_weights", "cls/squad/output_bias"} <= set(report.matched)
     return model

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.loading import load
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
 from official_bert.optimization.registry import slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
@@ -105,7 +105,7 @@ def test_fit_follows_the_reference(model_dir):
     golden = golden_trajectory()
     plan = golden_plan(golden)
     model = PretrainingModel(golden_task(model_dir))
-    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     schedule = LinearWarmupThenDecay(
         plan.learning_rate, num_train_steps=plan.num_train_steps, num_warmup_steps=plan.num_warmup_steps
     )

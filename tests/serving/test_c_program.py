@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_bert.checkpoints.loading import load_whole
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
@@ -40,7 +41,7 @@ pytestmark = [
 def servable(model_dir, vocab_file):
     config = BertConfig.from_json_file(str(model_dir / "bert_config.json"))
     model = ClassificationModel(BertEncoder(config, layout=UnpaddedLayout), num_outputs=3)
-    load_whole(str(GOLDEN / "classifier" / "model.ckpt"), model.trainable_variables, "--init_checkpoint")
+    load(CheckpointReader(str(GOLDEN / "classifier" / "model.ckpt")), model.trainable_variables)
     return ClassificationServable(
         model,
         config,

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.loading import load_initial, restore, restore_present
+from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.training.loss_scale import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale
 from official_bert.training.step import TrainingSteps
@@ -23,7 +24,7 @@ def make_steps(model_dir, golden, dtype, strategy=None, num_parts=1):
     task = golden_task(model_dir, encoder_options=EncoderOptions(dtype=dtype))
     with strategy.scope():
         model = task.build_model()
-    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     plan = golden_plan(golden, gradient_accumulation_steps=num_parts)
     return model, TrainingSteps(task, model, strategy, plan)
 
@@ -100,10 +101,10 @@ def test_a_checkpoint_of_one_precision_goes_with_another(model_dir, golden, tmp_
     other, other_steps = made["float32"]
     for variable in other.trainable_variables:
         variable.assign(keras.ops.zeros_like(variable))
-    restore(path, other.weights, other_steps.slots)
-    restore_present(path, other_steps.loss_scale_state)
+    load(CheckpointReader(path), other.weights, other_steps.slots)
+    load(CheckpointReader(path), other_steps.loss_scale_state, required=lambda name: False)
     for variable in other.trainable_variables:
         np.testing.assert_array_equal(variable, weights[variable.path])
     _, third = made["mixed_float16"] = make_steps(model_dir, golden, "mixed_float16")
-    restore_present(path, third.loss_scale_state)
+    load(CheckpointReader(path), third.loss_scale_state, required=lambda name: False)
     assert third.loss_scale_state["loss_scale/scale"].numpy() == 64.0

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_whole
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
@@ -168,7 +169,7 @@ def servable_of_run(
     """Loads what a run of `run_classifier.py` trained; see `TaskRow`. The labels follow from its flags."""
     dataset, encoder = configured_dataset(config), create_encoder(bert_config, encoder_options)
     model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
-    load_whole(checkpoint, model.trainable_variables, "checkpoint")
+    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
     return ClassificationServable(
         model,
         bert_config,

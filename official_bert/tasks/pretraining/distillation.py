@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from official_bert.checkpoints.pretrained import load_pretrained, open_pretrained
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.pretrained import open_pretrained
 from official_bert.checkpoints.state_file import folders_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
@@ -54,16 +55,16 @@ class DistilledPretrainingTask(TaughtTask):
         super().__init__(task, weights=weights)
         self._temperature = temperature
         self._dtype = dtype
-        self._arrays, self._teacher_config = open_pretrained(teacher, parameter="teacher")
-        _check_fits(self._teacher_config, bert_config, self._arrays.source, compares_layers=weights["cosine"] > 0)
+        self._reader, self._teacher_config = open_pretrained(teacher, parameter="teacher")
+        _check_fits(self._teacher_config, bert_config, self._reader.prefix, compares_layers=weights["cosine"] > 0)
 
     def _load_teacher(self) -> LayeredModel:
         teacher = PretrainingModel(create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype)))
-        load_pretrained(
-            self._arrays,
+        load(
+            self._reader,
             teacher.checkpoint_variables(),
             required=lambda name: not name.startswith(_NEXT_SENTENCE_HEAD),
-        )
+        ).log()
         return LayeredModel(teacher)
 
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:

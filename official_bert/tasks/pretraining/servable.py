@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_whole
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
@@ -152,7 +153,7 @@ def load_model(
     """Loads the encoder and the masked-LM head of a checkpoint; the arguments are those of `load_servable`."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
-    load_whole(checkpoint, is_needed, what)
+    load(open_checkpoint(checkpoint, what), is_needed)
     return model
 
 

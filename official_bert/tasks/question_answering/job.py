@@ -9,7 +9,8 @@ import numpy as np
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.loading import check_whole, load_whole
+from official_bert.checkpoints.loading import check_fits, load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.padded_lengths import padded_lengths
@@ -229,12 +230,14 @@ class QuestionAnsweringJob(FinetuningJob):
         """The last step of the ensemble's checkpoints and the mean of their logits; float32 [N, S]."""
         weights, name = trainer.model.weights, "ensemble_checkpoints"
         for path in self.ensemble:  # all of them before hours may be spent on the first
-            check_whole(path, weights, name)
+            check_fits(open_checkpoint(path, name), weights)
         write_evaluation_flags(self.folder(trainer), self.config, self.tokenizer.vocabulary)
         steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
         for path in self.ensemble:
             logging.info("%s: using the weights of %s", name, path)
-            steps.append(load_whole(path, weights, name))
+            reader = open_checkpoint(path, name)
+            load(reader, weights)
+            steps.append(reader.step)
             for logits_name, logits in self._logits(trainer, "predicting").items():
                 sums[logits_name] = sums[logits_name] + logits
         return max(steps), {name: (total / len(self.ensemble)).astype(np.float32) for name, total in sums.items()}

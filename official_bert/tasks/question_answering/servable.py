@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_whole
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
@@ -195,7 +196,7 @@ def load_servable(
     """
     windows = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length)
     model = SpanModel(create_encoder(bert_config, encoder_options), **model_options)
-    load_whole(checkpoint, model.trainable_variables, what)
+    load(open_checkpoint(checkpoint, what), model.trainable_variables)
     return QuestionAnsweringServable(
         model,
         bert_config,

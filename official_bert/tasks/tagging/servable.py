@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_whole
+from official_bert.checkpoints.loading import load
+from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
@@ -265,7 +266,7 @@ def servable_of_run(
     """
     tags = trained_tags(config.output_dir)
     model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
-    load_whole(checkpoint, model.trainable_variables, "checkpoint")
+    load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
     return TaggingServable(model, bert_config, tokenizer, tags=tags, max_seq_length=config.max_seq_length)
 
 

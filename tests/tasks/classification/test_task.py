@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.tasks.classification.task import ClassificationTask
 from tests.conftest import GOLDEN, golden_arrays
@@ -24,7 +25,7 @@ def make_task(model_dir, problem="single_label", num_labels=3, metric_names=("ac
 def test_losses_and_probabilities_are_those_of_the_reference(model_dir):
     task, golden = make_task(model_dir), golden_arrays("classifier/activations.npz")
     model = task.build_model()
-    load_initial(str(GOLDEN / "classifier" / "model.ckpt"), model.weights, required=lambda name: True)
+    load(CheckpointReader(str(GOLDEN / "classifier" / "model.ckpt")), model.weights)
     inputs = golden_arrays("pretraining_model/activations.npz")
     batch = {name: inputs[f"in/{name}"] for name in ("input_ids", "input_mask", "segment_ids")}
     batch |= {"label_ids": golden["label_ids"], "is_real_example": np.ones(6, np.int32)}

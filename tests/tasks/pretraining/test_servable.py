@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.loading import load
 from official_bert.commands import fill_mask, run_pretraining
 from official_bert.commands.fill_mask import FillMaskConfig
 from official_bert.config.bert_config import BertConfig
@@ -56,7 +56,7 @@ class PlainFiller:
 @pytest.fixture(scope="module")
 def plain(files_of_model):
     model = PretrainingModel(BertEncoder(BertConfig.from_json_file(files_of_model["bert_config_file"])))
-    load_initial(files_of_model["init_checkpoint"], model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(files_of_model["init_checkpoint"]), model.trainable_variables)
     return PlainFiller(model, FullTokenizer(files_of_model["vocab_file"]))
 
 

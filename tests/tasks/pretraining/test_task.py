@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.tasks.pretraining.task import PretrainingTask
 from tests.conftest import golden_arrays
@@ -24,7 +25,7 @@ def golden():
 @pytest.fixture(scope="module")
 def computed(task, model_dir, golden):
     model = task.build_model()
-    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
     batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
     outputs = model(batch)
@@ -96,7 +97,7 @@ def test_the_order_of_sentences_is_scored_under_its_name(task, model_dir, golden
     sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
     ordered = PretrainingTask(config, sentence_order=True, **sizes)
     model = ordered.build_model()
-    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
     batch["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
     outputs = model(batch)
@@ -117,7 +118,7 @@ def test_without_the_next_sentence_the_masked_words_alone_are_learned_and_scored
     sizes = {"max_seq_length": 40, "max_predictions_per_seq": 8, "eval_batch_size": 4}
     alone = PretrainingTask(config, use_next_sentence=False, **sizes)
     model = alone.build_model()
-    load_initial(str(model_dir / "bert_model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(model_dir / "bert_model.ckpt")), model.trainable_variables)
     batch = {name[3:]: tf.constant(values) for name, values in golden.items() if name.startswith("in/")}
     outputs = model(batch)
     losses, both = alone.losses(outputs, batch), computed[0]

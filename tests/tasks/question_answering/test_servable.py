@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.checkpoints.loading import load_initial
+from official_bert.checkpoints.bundle import CheckpointReader
+from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
@@ -52,7 +53,7 @@ def config(one_layer_config_file):
 @pytest.fixture(scope="module")
 def model(config):
     model = SpanModel(BertEncoder(config, layout=UnpaddedLayout))
-    load_initial(str(GOLDEN / "squad" / "model.ckpt"), model.trainable_variables, required=lambda name: True)
+    load(CheckpointReader(str(GOLDEN / "squad" / "model.ckpt")), model.trainable_variables)
     return model
 
 

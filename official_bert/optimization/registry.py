@@ -1,30 +1,21 @@
 """Optimizers by name, for the training loop: a new one is one file and one row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
 from official_bert.optimization.lamb import Lamb
+from official_bert.optimization.moments import MomentOptimizer
 from official_bert.optimization.names import lookup
 from official_bert.optimization.replicas import check_options
 from official_bert.support.errors import UserError
 
-
-def _adam(learning_rate, model, **options) -> AdamWeightDecay:
-    return AdamWeightDecay(learning_rate, frozen=model.non_trainable_weights, **options)
-
-
-def _lamb(learning_rate, model, **options) -> Lamb:
-    return Lamb(learning_rate, frozen=model.non_trainable_weights, **options)
-
-
-# Each makes a Keras optimizer of a learning rate or schedule, the model to train, and the optimizer's own options; the
-# flag `optimizer` has the same names.
-OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
-    "adam": _adam,
-    "lamb": _lamb,
+# The flag `optimizer` has the same names.
+OPTIMIZERS: dict[str, type[keras.optimizers.Optimizer]] = {
+    "adam": AdamWeightDecay,
+    "lamb": Lamb,
 }
 
 
@@ -48,9 +39,10 @@ def create_optimizer(
     Raises:
       UserError: there is no such optimizer, or it does not take the options, or not in the training loop.
     """
-    create = lookup(OPTIMIZERS, name, "optimizer")
+    optimizer_class = lookup(OPTIMIZERS, name, "optimizer")
+    frozen = {"frozen": model.non_trainable_weights} if issubclass(optimizer_class, MomentOptimizer) else {}
     try:
-        optimizer = create(learning_rate, model, **options)
+        optimizer = optimizer_class(learning_rate, **frozen, **options)
         optimizer.build(model.trainable_variables)
     except (TypeError, ValueError) as error:  # Keras raises both
         raise UserError(f"optimizer={name!r} with optimizer_options={dict(options)}: {error}") from error

@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def with_first_answers(squad: SquadSet) -> SquadSet:
-    """The questions whose first gold answer stands in the context, with that answer alone."""
+    """Return the questions whose first gold answer stands in the context, with that answer alone."""
     questions = [
         question._replace(answers=question.answers[:1])
         for question in squad.questions
@@ -107,7 +107,7 @@ def print_rows(
 
 
 def texts_of_gold_positions(squad: SquadSet, tokenizer: FullTokenizer, alignment: str) -> Iterator[str | None]:
-    """What each question's positions in training stand for as text; None if no window holds the whole answer."""
+    """Return the text of each question's positions in training; None if no window holds the whole answer."""
     options = WindowOptions(**LENGTHS, answer_alignment=alignment, drop_out_of_window=True)
     tokenized = TokenizedSquad(squad, tokenizer, options)
     windows = tokenized.training_windows(range(len(squad.questions)), version_2=False)

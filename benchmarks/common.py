@@ -18,7 +18,7 @@ ROUNDS = 5
 def compare(
     unit: str, ours: Callable[[], float], peer: Callable[[], float], peer_name: str, rounds: int = ROUNDS
 ) -> None:
-    """Measures both sides in turn and prints medians and their ratio.
+    """Measure both sides in turn and print medians and their ratio.
 
     Args:
       unit: what a measurement counts, such as "wordpieces/s"; more is better.
@@ -36,7 +36,7 @@ def compare(
 
 
 def measure_in_process(script: str, *arguments: str, environment: Mapping[str, str] = MappingProxyType({})) -> dict:
-    """Runs a script in a process of its own; its last line of output is JSON with the measurements."""
+    """Run a script in a process of its own; its last line of output is JSON with the measurements."""
     variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", **environment}
     process = subprocess.run([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True, env=variables)
     if process.returncode:
@@ -57,7 +57,7 @@ def process_tree_bytes(pid: int) -> int:
 
 
 def run_watched(command: list[str]) -> tuple[float, int, str]:
-    """Runs a command; returns seconds, the peak of memory in bytes (five looks a second), and what it printed."""
+    """Run a command; return seconds, the peak of memory in bytes (five looks a second), and what it printed."""
     # For peers of Hugging Face: no threads beside the processes that are compared, and no network.
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     peak = 0

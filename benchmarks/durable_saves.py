@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, float, float]:
-    """Saves a checkpoint; returns the seconds that took, and those of them in `os.fsync` and for reading it back."""
+    """Save a checkpoint; return the seconds that took, and those of them in `os.fsync` and for reading it back."""
     with tempfile.TemporaryDirectory(dir=parent) as path:
         folder = CheckpointFolder(path, keep_max=1)
         os.sync()  # what others left to be written would count as well
@@ -58,7 +58,7 @@ def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, flo
 
 
 def timed(times: list[float], function: Callable, *arguments):
-    """Calls a function and notes how long that took."""
+    """Call a function and notes how long that took."""
     began = time.perf_counter()
     try:
         return function(*arguments)

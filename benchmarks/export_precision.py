@@ -27,7 +27,7 @@ BATCH_SIZE, NUM_SINGLE = 32, 100
 
 
 def read_texts(flags: argparse.Namespace) -> tuple[tuple[str, str], list[tuple[str, str]]]:
-    """The names of the export's inputs, and the texts."""
+    """Return the names of the export's inputs, and the texts."""
     if flags.data_dir:
         examples = DATASETS["mrpc"].examples(flags.data_dir, "dev")
         return ("text_a", "text_b"), [(example.text_a, example.text_b) for example in examples]
@@ -54,7 +54,7 @@ def scores(flags: argparse.Namespace, outputs: dict[str, np.ndarray]) -> dict[st
 
 
 def measure(flags: argparse.Namespace) -> dict:
-    """Calls one export with all texts, after a warm-up."""
+    """Call one export with all texts, after a warm-up."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as in official-bert serve

@@ -124,7 +124,7 @@ def model_config(case: Case, variant: str) -> BertConfig:
 
 
 def sequence_lengths(case: Case, batch_size: int, padding: float) -> np.ndarray:
-    """Lengths that are spread evenly around their mean, which leaves the share `padding` of the positions over."""
+    """Length that are spread evenly around their mean, which leaves the share `padding` of the positions over."""
     shares = 1 - 2 * padding * (np.arange(batch_size) + 0.5) / batch_size
     return np.round(case.length * shares).astype(int)
 
@@ -161,7 +161,7 @@ def model_flops(case: Case, lengths: np.ndarray, *, is_forward_alone: bool = Fal
 
 
 def seconds_a_step(take: Callable[[int], None], num_steps: int) -> float:
-    """The median of rounds; `take` makes steps and waits for the last."""
+    """Return the median of rounds; `take` makes steps and waits for the last."""
     take(3)  # compiles, and warms the caches
     times = []
     for _ in range(NUM_ROUNDS):
@@ -186,7 +186,7 @@ def our_model(case: Case, variant: str, policy: str):
 
 
 def our_loss(outputs, batch):
-    """The loss of the task whose batch this is, as `official_bert.tasks` computes it."""
+    """Return the loss of the task whose batch this is, as `official_bert.tasks` computes it."""
     import jax
     import jax.numpy as jnp
 
@@ -203,7 +203,7 @@ def our_loss(outputs, batch):
 
 
 def our_state(model) -> dict[str, list]:
-    """What a step changes: weights, both moments, and the seeds of dropout."""
+    """Return what a step changes: weights, both moments, and the seeds of dropout."""
     import jax.numpy as jnp
 
     weights = [variable.value for variable in model.trainable_variables]
@@ -216,7 +216,7 @@ def our_state(model) -> dict[str, list]:
 
 
 def our_forward(model) -> Callable:
-    """A function of weights, seeds and batch that gives the loss and the next seeds."""
+    """Return a function of weights, seeds and batch that gives the loss and the next seeds."""
 
     def forward(weights, seeds, batch):
         outputs, seeds = model.stateless_call(weights, seeds, batch, training=True)
@@ -226,7 +226,7 @@ def our_forward(model) -> Callable:
 
 
 def our_step(model) -> Callable:
-    """A function of state, batch and learning rate that gives the next state and the loss."""
+    """Return a function of state, batch and learning rate that gives the next state and the loss."""
     import jax
     import jax.numpy as jnp
 
@@ -279,7 +279,7 @@ def measure_ours(case: Case, variant: str, batch_size: int, flags: argparse.Name
 
 
 def our_chip(width: int) -> dict:
-    """The device's name and its rate of multiplying."""
+    """Return the device's name and its rate of multiplying."""
     import jax
 
     left, right = (jax.random.normal(jax.random.key(seed), [width, width], "bfloat16") for seed in range(2))
@@ -309,7 +309,7 @@ def our_losses(case: Case, weights_file: str) -> dict[str, float]:
 
 
 def peer_weight(path: str, weight) -> tuple[str, np.ndarray]:
-    """Renames a variable as `transformers` does: kernels transposed, the rest as it is."""
+    """Rename a variable as `transformers` does: kernels transposed, the rest as it is."""
     weight = np.asarray(weight)
     name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", path).replace("cls/squad/", "qa_outputs/").replace("/", ".")
     if name.endswith(".kernel"):
@@ -341,7 +341,7 @@ def peer_batch(case: Case, batch_size: int, padding: float, device):
 
 
 def peer_loss(model, batch, has_padding: bool):
-    """The loss of the task; without padding there is no mask, which lets PyTorch choose its fastest kernel."""
+    """Return the loss of the task; without padding there is no mask, which lets PyTorch choose its fastest kernel."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -438,12 +438,12 @@ MEASURES = {OURS: measure_ours, PEER: measure_peer}
 
 
 def installed_sides() -> list[str]:
-    """Ours, and the peer where it is installed."""
+    """Our, and the peer where it is installed."""
     return [OURS, *([PEER] if all(importlib.util.find_spec(name) for name in ("torch", "transformers")) else [])]
 
 
 def look_at_chip(sides: list[str], preset: str) -> list[dict]:
-    """The chip as each side sees it; ends the program unless the same weights give both sides the same losses."""
+    """Return the chip as each side sees it; end the program unless the same weights give the same losses."""
     with tempfile.TemporaryDirectory() as folder:
         job = ["--job=chip", f"--preset={preset}", f"--folder={folder}"]
         chips = [measure_in_process(__file__, *job, f"--side={side}") for side in sides]
@@ -457,7 +457,7 @@ def look_at_chip(sides: list[str], preset: str) -> list[dict]:
 
 
 def report(flags: argparse.Namespace) -> None:
-    """Prints one line per case and variant; on request also writes them to a file, after each line."""
+    """Print one line per case and variant; on request also writes them to a file, after each line."""
     sides, size = installed_sides(), SIZES[flags.preset]
     chips = look_at_chip(sides, flags.preset)
     rate = max(chip["flops"] for chip in chips)

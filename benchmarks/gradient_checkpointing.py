@@ -19,7 +19,7 @@ BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, 
 
 
 def peak_bytes() -> int:
-    """The peak of this process's memory."""
+    """Return the peak of this process's memory."""
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path("/proc/self/status").read_text()).group(1))
 
 

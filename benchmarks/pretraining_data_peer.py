@@ -92,7 +92,7 @@ def our_figures(log: str) -> dict:
 
 
 def make_peer_records(corpus: str, folder: str, vocab_file: str) -> dict:
-    """Makes the records with Hugging Face's libraries; returns their number and the fraction of tokens masked."""
+    """Make the records with Hugging Face's libraries; return their number and the fraction of tokens masked."""
     from datasets import disable_progress_bars, load_dataset
     from transformers import BertTokenizerFast
 
@@ -126,7 +126,7 @@ def make_peer_records(corpus: str, folder: str, vocab_file: str) -> dict:
 
 
 def sentence_pairs(texts: list[list[list[int]]], number: int, rng: random.Random) -> list[tuple]:
-    """The pairs of a document: first part, second part, whether the second one is random."""
+    """Return the pairs of a document: first part, second part, whether the second one is random."""
     text, room = texts[number], LENGTH - 3
     target = rng.randint(2, room) if rng.random() < 0.1 else room
     pairs, chunk, length, position = [], [], 0, 0
@@ -157,7 +157,7 @@ def sentence_pairs(texts: list[list[list[int]]], number: int, rng: random.Random
 
 
 def masked_records(pairs: list[tuple], tokenizer, rng: np.random.Generator) -> dict:
-    """Joins pairs, pads them and masks them, as `DataCollatorForLanguageModeling` does."""
+    """Join pairs, pad them and mask them, as `DataCollatorForLanguageModeling` does."""
     ids = np.full([len(pairs), LENGTH], tokenizer.pad_token_id, np.int32)
     types, attention, special = (np.zeros([len(pairs), LENGTH], np.int8) for _ in range(3))
     for row, (first, second, _) in enumerate(pairs):

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def sample(paragraphs: list[str], num_characters: int) -> list[str]:
-    """Every n-th paragraph, so that they have at most about as many characters."""
+    """Return every n-th paragraph, so that they have at most about as many characters."""
     return paragraphs[:: -(-sum(map(len, paragraphs)) // num_characters)]
 
 

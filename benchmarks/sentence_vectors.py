@@ -46,14 +46,14 @@ ROUNDS = 3
 
 
 def read_sentences(mrpc_file: str) -> list[str]:
-    """Both sentences of every pair."""
+    """Return both sentences of every pair."""
     with open(mrpc_file, encoding="utf-8-sig") as source:
         rows = [line.rstrip("\n").split("\t") for line in source][1:]
     return [sentence for row in rows for sentence in row[3:5]]
 
 
 def peer_vectors(hf_dir: str):
-    """A function that gives the mean vectors of texts, float32 [N, D]."""
+    """Return a function that gives the mean vectors of texts, float32 [N, D]."""
     tokenizer, model = AutoTokenizer.from_pretrained(hf_dir), AutoModel.from_pretrained(hf_dir).eval()
 
     @torch.inference_mode()
@@ -78,7 +78,7 @@ def peer_vectors(hf_dir: str):
 def extractor_of(
     flags: argparse.Namespace, pooling: str, layers: tuple[int, ...], *, is_padded: bool = False
 ) -> TextEncoder:
-    """An extractor as the script makes it, or, padded, one that computes what the reference's did."""
+    """Return an extractor as the script makes it, or, padded, one that computes what the reference's did."""
     layout = PaddedLayout if is_padded else UnpaddedLayout
     encoder = BertEncoder.from_checkpoint(flags.encoder_dir, layout=layout)
     tokenizer = FullTokenizer.from_folder(flags.encoder_dir)
@@ -88,7 +88,7 @@ def extractor_of(
 
 
 def write_json_numbers(path: str, features: Iterable[TextFeatures], tokenizer: FullTokenizer) -> None:
-    """Rounds and writes a Python number at a time."""
+    """Round and write a Python number at a time."""
     with open(path, "w") as sink:
         for text in features:
             tokens = []
@@ -108,7 +108,7 @@ def write_with(writer: Callable[..., AbstractContextManager], path: str, feature
 
 
 def compare_files(flags: argparse.Namespace, sentences: list[str], width: int, tokenizer: FullTokenizer) -> None:
-    """Prints seconds and bytes of each way to write the features of texts."""
+    """Print seconds and bytes of each way to write the features of texts."""
     texts = [TextOrPair(sentence) for sentence in sentences]
 
     def writer(output_format: str, layers: tuple[int, ...], is_pooled: bool):

@@ -54,7 +54,7 @@ def whole_batches(pairs: Pairs) -> list[Pairs]:
 
 
 def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
-    """Writes the model with its head for PyTorch and for ONNX Runtime; returns how long the pairs are."""
+    """Write the model with its head for PyTorch and for ONNX Runtime; return how long the pairs are."""
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -85,7 +85,7 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def prepare_ours(flags: argparse.Namespace) -> None:
-    """Converts the peers' model, and exports it twice."""
+    """Convert the peers' model, and export it twice."""
     from official_bert.checkpoints.bundle import CheckpointReader
     from official_bert.checkpoints.loading import load
     from official_bert.commands import convert_hf_checkpoint
@@ -215,13 +215,13 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def answer(flags: argparse.Namespace) -> list[list[float]]:
-    """Returns the probabilities of a batch, and once more of each of its pairs by itself."""
+    """Return the probabilities of a batch, and once more of each of its pairs by itself."""
     engine, pairs = ENGINES[flags.engine](flags.folder), read_pairs(flags.data_dir)[:BATCH_SIZE]
     return np.concatenate([engine(pairs), *(engine([pair]) for pair in pairs)]).tolist()
 
 
 def measure(flags: argparse.Namespace) -> dict[str, float]:
-    """Returns the latency of pairs one by one in milliseconds, and the examples a second in batches."""
+    """Return the latency of pairs one by one in milliseconds, and the examples a second in batches."""
     engine, pairs = ENGINES[flags.engine](flags.folder), read_pairs(flags.data_dir)
 
     def times(batches: list[Pairs], num_warm_ups: int) -> list[float]:
@@ -235,7 +235,7 @@ def measure(flags: argparse.Namespace) -> dict[str, float]:
 
 
 def start(flags: argparse.Namespace) -> dict[str, float]:
-    """Returns the seconds of loading the export, of its warm-up requests (with --replay), and of its first answer."""
+    """Return the seconds of loading the export, of its warm-up requests (with --replay), and of its first answer."""
     import tensorflow as tf
     from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
@@ -257,7 +257,7 @@ JOBS = {job.__name__: job for job in (prepare_peers, prepare_ours, answer, measu
 
 
 def check_answers(do_job: Callable) -> list[str]:
-    """Returns the engines that work: torch.compile may fail, but other probabilities than ours end the benchmark."""
+    """Return the engines that work: torch.compile may fail, but other probabilities than ours end the benchmark."""
     expected, engines = np.array(do_job("answer", "--engine", OURS)), [OURS]
     for engine in list(ENGINES)[1:]:
         try:
@@ -279,13 +279,13 @@ def median(rows: list[dict[str, float]], name: str) -> float:
 
 
 def ratio(over: list[dict[str, float]], under: list[dict[str, float]], name: str) -> str:
-    """The median of the rounds' ratios, and their range."""
+    """Return the median of the rounds' ratios, and their range."""
     ratios = [first[name] / second[name] for first, second in zip(over, under, strict=True)]
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def report(measured: dict[str, list[dict[str, float]]]) -> None:
-    """Prints a line an engine; a ratio over 1 means that ours is the faster one."""
+    """Print a line an engine; a ratio over 1 means that ours is the faster one."""
     print(f"  {'':<13}{'p50 ms':>8}{'p99 ms':>8}{'p50, peer/ours':>26}{'examples/s':>13}{'ours/peer':>26}")
     ours = measured[OURS]
     for engine, rows in measured.items():

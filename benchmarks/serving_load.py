@@ -34,7 +34,7 @@ def read_texts(flags: argparse.Namespace) -> list[str]:
 
 
 def prepare(flags: argparse.Namespace) -> None:
-    """Writes the export."""
+    """Write the export."""
     from official_bert.config.bert_config import BertConfig
     from official_bert.modeling.classifier import ClassificationModel
     from official_bert.modeling.encoder import BertEncoder
@@ -66,7 +66,7 @@ def prepare(flags: argparse.Namespace) -> None:
 
 
 def direct(flags: argparse.Namespace) -> float:
-    """Returns the examples a second of the export, called in batches."""
+    """Return the examples a second of the export, called in batches."""
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)  # as in the server
@@ -83,7 +83,7 @@ def direct(flags: argparse.Namespace) -> float:
 
 
 def load(flags: argparse.Namespace) -> dict[str, float]:
-    """Returns the rate of answers and the percentiles of the latency, in milliseconds."""
+    """Return the rate of answers and the percentiles of the latency, in milliseconds."""
     bodies = [
         json.dumps({"signature_name": "text", "inputs": {"text_a": [text]}}).encode() for text in read_texts(flags)
     ]
@@ -125,7 +125,7 @@ def free_port() -> int:
 
 
 def measure_server(do_job, folder: str, *flags: str) -> dict[str, float]:
-    """Loads a server of its own."""
+    """Load a server of its own."""
     port = free_port()
     command = [sys.executable, "-m", "official_bert", "serve", f"--export_dir={folder}/model", f"--port={port}"]
     server = subprocess.Popen([*command, "--grpc_port=0", "--verbosity=-1", *flags])

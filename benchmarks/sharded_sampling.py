@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def make_corpus(path: str, texts: list[str], size: int) -> int:
-    """Writes a corpus of about `size` bytes; returns its size."""
+    """Write a corpus of about `size` bytes; return its size."""
     lines = [line for text in texts for line in [*pathlib.Path(text).read_text().splitlines(), ""]]
     words = " ".join(lines).split()
     rng = random.Random(0)
@@ -71,7 +71,7 @@ def make_corpus(path: str, texts: list[str], size: int) -> int:
 
 
 def measure(corpus: str, output: str, vocab_file: str, num_processes: int, flags: list[str]) -> tuple[float, int]:
-    """Runs the script; returns seconds and the peak of memory in bytes."""
+    """Run the script; return seconds and the peak of memory in bytes."""
     command = [sys.executable, str(ROOT / "create_pretraining_data.py"), "--sampling=sharded", "--dupe_factor=1"]
     command += [f"--input_file={corpus}", f"--output_file={output}", f"--vocab_file={vocab_file}"]
     command += [f"--num_processes={num_processes}", *flags]

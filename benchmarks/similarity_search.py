@@ -37,7 +37,7 @@ def plain(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def measure(path: str, side: str) -> None:
-    """Prints the seconds of each query, memory in MB and the rows found, as JSON."""
+    """Print the seconds of each query, memory in MB and the rows found, as JSON."""
     vectors = np.load(path, mmap_mode="r" if side == "ours" else None)
     queries = normalized(np.random.default_rng(2).standard_normal((NUM_QUERIES, WIDTH))).astype(np.float32)
     seconds, found = [], []

@@ -76,7 +76,7 @@ class Peer:
 
     @staticmethod
     def _first_pieces(encoding, row: int) -> dict[int, int]:
-        """Number of each word to the position of its first wordpiece."""
+        """Return the number of each word to the position of its first wordpiece."""
         places: dict[int, int] = {}
         for position, word in enumerate(encoding.word_ids(row)):
             if word is not None:
@@ -84,7 +84,7 @@ class Peer:
         return places
 
     def loss_of(self, sentences: list[TaggedSentence]) -> torch.Tensor:
-        """The mean loss of a batch."""
+        """Return the mean loss of a batch."""
         encoding = self._encode(sentences)
         labels = torch.full(encoding["input_ids"].shape, NOT_SCORED)
         for row, sentence in enumerate(sentences):
@@ -94,7 +94,7 @@ class Peer:
 
     @torch.inference_mode()
     def tag(self, sentences: list[TaggedSentence]) -> list[list[str]]:
-        """The tags of all words; `O` of those that were cut off."""
+        """Return the tags of all words; `O` of those that were cut off."""
         tagged = []
         for start in range(0, len(sentences), BATCH_SIZE):
             batch = sentences[start : start + BATCH_SIZE]

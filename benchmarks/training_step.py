@@ -35,7 +35,7 @@ def make_batch(batch_size: int = BATCH, length: int = LENGTH) -> dict[str, np.nd
 
 
 def our_step(architecture=ARCHITECTURE, batch=None, **options):
-    """A training step of ours; the options are those of `EncoderOptions`."""
+    """Return a training step of ours; the options are those of `EncoderOptions`."""
     import tensorflow as tf
 
     from official_bert.config.bert_config import BertConfig
@@ -72,7 +72,7 @@ def step_of(task, batch):
 
 
 def peer_step(architecture=ARCHITECTURE, is_autocast=False):
-    """A training step of `transformers`; with autocast, the forward pass in bfloat16 where PyTorch thinks it right."""
+    """Return a training step of `transformers`; with autocast, its forward pass runs in bfloat16."""
     import torch
     from transformers import BertConfig, BertForPreTraining
 

@@ -76,7 +76,7 @@ def batch_of(windows: list[Window]) -> dict[str, torch.Tensor]:
 
 
 def best_answer(window: Window, starts: np.ndarray, ends: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """The best span of a window: its score, and its characters in the context."""
+    """Return the best span of a window: its score, and its characters in the context."""
     best = (-np.inf, (0, 0))
     for start in np.argsort(-starts)[:NUM_BEST]:
         for end in np.argsort(-ends)[:NUM_BEST]:

@@ -14,7 +14,7 @@ MAX_SEQ_LENGTH = 40
 
 
 def pretrained_folder() -> str:
-    """Gives the folder of the model that 1_pretraining.ipynb leaves, with its vocabulary and config.
+    """Return the folder of the model that 1_pretraining.ipynb leaves, with its vocabulary and config.
 
     If it is not there, the commands of that notebook make it, in one to two minutes.
     Their log is output/pretraining.log.
@@ -53,7 +53,7 @@ def _pretrain(log: IO[str]) -> None:
 
 
 def small_config(vocab_file: str | Path) -> BertConfig:
-    """The architecture of a BERT of two layers for a vocabulary, without dropout and with larger first weights."""
+    """Return the config of a BERT of two layers for a vocabulary, without dropout and with larger first weights."""
     return BertConfig(
         vocab_size=len(Path(vocab_file).read_text(encoding="utf-8").splitlines()),
         hidden_size=128,

@@ -84,7 +84,7 @@ __all__ = [*_PUBLIC, "__version__"]
 
 
 def __getattr__(name: str) -> object:
-    """Imports a public name when it is first used."""
+    """Import a public name when it is first used."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)

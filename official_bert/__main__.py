@@ -11,7 +11,7 @@ from official_bert.support.errors import UserError
 
 
 def main() -> None:
-    """Runs the script that the first argument names, or says which there are."""
+    """Run the script that the first argument names, or say which there are."""
     program = os.path.basename(sys.argv[0])
     if program == "__main__.py":
         program = "python -m official_bert"

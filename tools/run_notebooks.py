@@ -26,7 +26,7 @@ _NOTE = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} [\d:.]+ |T
 
 
 def main() -> None:
-    """Runs the notebooks that the arguments name, or all."""
+    """Run the notebooks that the arguments name, or all."""
     folder = REPOSITORY / "notebooks"
     for path in map(Path, sys.argv[1:] or sorted(folder.glob("*.ipynb"))):
         began = time.monotonic()
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def execute(path: Path) -> nbformat.NotebookNode:
-    """Runs a notebook in a fresh kernel and a fresh folder.
+    """Run a notebook in a fresh kernel and a fresh folder.
 
     Args:
       path: the notebook; it is not changed.
@@ -73,7 +73,7 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 
 def without_notes(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
-    """Takes TensorFlow's notes and what is left of progress bars out of an output; None if nothing else is in it."""
+    """Take TensorFlow's notes and what is left of progress bars out of an output; None if nothing else is in it."""
     if output.output_type != "stream":
         return output
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in output.text.split("\n")]

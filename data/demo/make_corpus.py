@@ -918,7 +918,7 @@ SUBJECTS = (
 
 
 def draw_words(subject: Subject, rng: Random) -> dict[str, str]:
-    """Draws the words of a document.
+    """Draw the words of a document.
 
     Args:
       subject: what it is about.
@@ -935,7 +935,7 @@ def draw_words(subject: Subject, rng: Random) -> dict[str, str]:
 
 
 def write_document(subject: Subject, rng: Random) -> tuple[str, ...]:
-    """Writes one document.
+    """Write one document.
 
     Args:
       subject: what it is about.
@@ -952,7 +952,7 @@ def write_document(subject: Subject, rng: Random) -> tuple[str, ...]:
 
 
 def write_corpus(rng: Random) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Writes all documents, no two alike.
+    """Write all documents, no two alike.
 
     Args:
       rng: the source of chance.
@@ -976,7 +976,7 @@ def write_corpus(rng: Random) -> tuple[list[tuple[str, ...]], list[tuple[str, ..
 
 
 def check_lengths(documents: Sequence[Sequence[str]]) -> None:
-    """Raises unless every sentence has a fair length.
+    """Raise unless every sentence has a fair length.
 
     Args:
       documents: their sentences.
@@ -991,7 +991,7 @@ def check_lengths(documents: Sequence[Sequence[str]]) -> None:
 
 
 def main() -> None:
-    """Writes both files and says what is in them."""
+    """Write both files and say what is in them."""
     parser = argparse.ArgumentParser(description="Writes the demo corpus.")
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent, help="folder for the two files")
     folder = parser.parse_args().output_dir

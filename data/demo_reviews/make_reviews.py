@@ -290,12 +290,12 @@ OPENINGS = ("", "In short, ", "On Saturday we went again: ", "I will be honest: 
 
 
 def with_article(word: str) -> str:
-    """Puts "a" or "an" before a word: "a dull", "an awful"."""
+    """Put "a" or "an" before a word: "a dull", "an awful"."""
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
 def write_judgement(topic: Topic, template: str, label: int, *, is_new: bool, rng: Random) -> str:
-    """Writes a sentence that praises or blames with adjectives.
+    """Write a sentence that praises or blames with adjectives.
 
     Args:
       topic: what it is about.
@@ -316,7 +316,7 @@ def write_judgement(topic: Topic, template: str, label: int, *, is_new: bool, rn
 
 
 def write_clause(topic: Topic, label: int, *, is_new: bool, rng: Random) -> str:
-    """Writes a sentence that tells what happened instead; arguments and result as those of `write_judgement`."""
+    """Write a sentence that tells what happened instead; arguments and result as those of `write_judgement`."""
     clauses = (topic.blame, topic.praise)[label]
     clause = rng.choice(clauses[-NUM_NEW_CLAUSES:] if is_new else clauses[:-NUM_NEW_CLAUSES])
     text = rng.choice(OPENINGS) + clause
@@ -324,7 +324,7 @@ def write_clause(topic: Topic, label: int, *, is_new: bool, rng: Random) -> str:
 
 
 def write_reviews(size: int, *, is_new: bool, known: set[str], rng: Random) -> list[tuple[str, str]]:
-    """Writes the sentences of one file, half of them with each label.
+    """Write the sentences of one file, half of them with each label.
 
     Args:
       size: how many.
@@ -354,12 +354,12 @@ def write_reviews(size: int, *, is_new: bool, known: set[str], rng: Random) -> l
 
 
 def write_table(path: Path, rows: Sequence[Sequence[str]]) -> None:
-    """Writes a tab-separated file; the sentences hold neither tabs nor quotes."""
+    """Write a tab-separated file; the sentences hold neither tabs nor quotes."""
     path.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode("ascii"))
 
 
 def main() -> None:
-    """Writes the three files and says what is in them."""
+    """Write the three files and say what is in them."""
     parser = argparse.ArgumentParser(description="Writes the demo reviews.")
     parser.add_argument("--output_dir", type=Path, default=Path(__file__).parent, help="folder for the three files")
     folder = parser.parse_args().output_dir

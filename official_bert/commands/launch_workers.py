@@ -87,7 +87,7 @@ def run(config: LaunchConfig) -> None:
 
 
 def tf_config(hosts: Sequence[str], index: int) -> str:
-    """Settings that TensorFlow reads from the variable TF_CONFIG."""
+    """Return the settings that TensorFlow reads from the variable TF_CONFIG."""
     return json.dumps({"cluster": {"worker": list(hosts)}, "task": {"type": "worker", "index": index}})
 
 

@@ -44,7 +44,7 @@ class AttentionReader:
     """
 
     def __init__(self, bert_config: BertConfig, tokenizer: Tokenizer, checkpoint: str, *, top_k: int = 5):
-        """Loads the model.
+        """Load the model.
 
         Args:
           bert_config: its architecture.
@@ -69,7 +69,7 @@ class AttentionReader:
             load(open_checkpoint(checkpoint, "init_checkpoint"), self._encoder.weights, required=is_of_encoder).log()
 
     def __call__(self, text: str, text_b: str | None = None, *, max_seq_length: int = 512) -> AttentionView:
-        """Reads a text or a pair of texts.
+        """Read a text or a pair of texts.
 
         Args:
           text: a sentence, or a question; each `[MASK]` in it stands for one hidden wordpiece.
@@ -138,7 +138,7 @@ class AttentionReader:
         return pieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
-        """Masks one wordpiece after the other, int32 [1, S] each, and predicts it."""
+        """Mask one wordpiece after the other, int32 [1, S] each, and predicts it."""
         ids = inputs["input_ids"][0]
         is_special = np.isin(ids, [self._tokenizer.cls_id, self._tokenizer.sep_id])
         positions = np.flatnonzero(~is_special)
@@ -157,7 +157,7 @@ class AttentionReader:
 
 
 def _encodable(text: str) -> str:
-    """Drops what is no Unicode, such as undecodable bytes of a command line."""
+    """Drop what is no Unicode, such as undecodable bytes of a command line."""
     return text.encode("utf-8", "ignore").decode()
 
 
@@ -166,7 +166,7 @@ def _has_space(text: str) -> bool:
 
 
 def _words(texts: Sequence[tuple[str, Sequence[_Piece]]]) -> tuple[list[str], list[int]]:
-    """Gives the words of joined texts, as they stand in them, and of each wordpiece the number of its word."""
+    """Return the words of joined texts, as they stand in them, and of each wordpiece the number of its word."""
     words, word_indices = [vocab.CLS], [0]
     for text, pieces in texts:
         if not pieces:

@@ -84,12 +84,12 @@ class Predict(beam.PTransform):
     """Predicts files, the pipeline's beginning, and writes the results; gives the paths of the shards."""
 
     def __init__(self, inputs: Sequence[InputFile], settings: PredictionSettings, output_files: Sequence[str]):
-        """Says what to do; nothing is read."""
+        """Say what to do; nothing is read."""
         super().__init__()
         self._inputs, self._settings, self._output_files = list(inputs), settings, list(output_files)
 
     def expand(self, pipeline):
-        """Adds the steps."""
+        """Add the steps."""
         return (
             pipeline
             | "list the files" >> beam.Create(self._inputs, reshuffle=False)
@@ -103,7 +103,7 @@ class Predict(beam.PTransform):
 
 
 def read_blocks(file: InputFile, text_format: TextFormat | None) -> Iterator[Block]:
-    """Reads a file of texts or, without a format, of records.
+    """Read a file of texts or, without a format, of records.
 
     Raises:
       UserError: it is missing, empty, damaged or not in the format.
@@ -149,7 +149,7 @@ def _load(model_dir: str) -> Predictor:
 
 
 def _results(predictor: Predictor, block: Block, settings: PredictionSettings) -> Sequence[Any]:
-    """The results of a block.
+    """Return the results of a block.
 
     Raises:
       UserError: the model cannot read one of its texts or records; the message says which.
@@ -181,7 +181,7 @@ def _check_texts(block: Block, names: Sequence[str]) -> None:
 
 
 def as_json(result: Any) -> Any:
-    """A result of `Predictor` as `json` writes it: named tuples become objects, arrays lists."""
+    """Return a result of `Predictor` as `json` writes it: named tuples become objects, arrays lists."""
     if isinstance(result, (np.ndarray, np.generic)):
         result = result.tolist()
     if isinstance(result, bytes):
@@ -196,7 +196,7 @@ def as_json(result: Any) -> Any:
 
 
 def _with_shard(block: tuple[int, int, list[bytes]], num_shards: int) -> tuple[int, list[Any]]:
-    """Gives the blocks of a file to the shards in turn, and the first of the next file to the next shard."""
+    """Give the blocks of a file to the shards in turn, and the first of the next file to the next shard."""
     file_number, first, lines = block
     shard = (file_number + first // BLOCK_SIZE) % num_shards
     return shard, [((file_number, first), b"\n".join(lines))]

@@ -40,7 +40,7 @@ class Bm25Weights(NamedTuple):
 
     @classmethod
     def fit(cls, sentences: Iterable[Sequence[int]], vocab_size: int) -> "Bm25Weights":
-        """Counts the wordpieces of sentences.
+        """Count the wordpieces of sentences.
 
         Args:
           sentences: the ids of each, without [CLS] and [SEP].
@@ -58,7 +58,7 @@ class Bm25Weights(NamedTuple):
         return cls(idf.astype(np.float32), max(1.0, total_length / max(1, num_sentences)))
 
     def of_positions(self, input_ids: tf.Tensor, is_word: tf.Tensor) -> tf.Tensor:
-        """Gives each position its weight.
+        """Give each position its weight.
 
         Args:
           input_ids: int32 [B, S].
@@ -76,7 +76,7 @@ class Bm25Weights(NamedTuple):
         return tf.gather(self.idf, input_ids) * share * is_word
 
     def save(self, path: str) -> None:
-        """Writes an NPZ file.
+        """Write an NPZ file.
 
         Raises:
           UserError: it cannot be written.
@@ -86,7 +86,7 @@ class Bm25Weights(NamedTuple):
 
     @classmethod
     def load(cls, path: str, vocab_size: int) -> "Bm25Weights":
-        """Reads what `save` wrote.
+        """Read what `save` wrote.
 
         Raises:
           UserError: the file is missing, damaged or of another vocabulary.

@@ -21,7 +21,7 @@ _TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
 def find_version(path: str) -> str | None:
-    """The folder of an exported version, the last one if the path is the folder of all; None if it is not an export.
+    """Return the folder of an exported version, the last one of a folder of versions; None if it is not an export.
 
     Raises:
       UserError: there is no such folder.
@@ -41,7 +41,7 @@ def find_version(path: str) -> str | None:
 
 
 def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
-    """Loads a version of an exported model.
+    """Load a version of an exported model.
 
     Args:
       folder: as `find_version` gives it.
@@ -64,7 +64,7 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
 
 
 def load_export(path: str | os.PathLike) -> Any:
-    """Loads an exported model with its signatures, as TensorFlow does, and checks that its files are whole.
+    """Load an exported model with its signatures, as TensorFlow does, and check that its files are whole.
 
     Args:
       path: a version of the model, or the folder of its versions, of which the last is taken.

@@ -22,7 +22,7 @@ from official_bert.support.manifest import Manifest
 
 
 def shard_path(path: str, number: int) -> str:
-    """The name of a shard: of `features.npz` number 12 is `features-00012.npz`."""
+    """Return the name of a shard: of `features.npz` number 12 is `features-00012.npz`."""
     stem, ending = os.path.splitext(path)
     return f"{stem}-{number:05d}{ending}"
 
@@ -37,7 +37,7 @@ def write_shards(
     made_from: Mapping[str, Any],
     report: Callable[[int], None],
 ) -> int:
-    """Writes the shards that are not there yet.
+    """Write the shards that are not there yet.
 
     Args:
       path: from which `shard_path` makes their names.
@@ -88,13 +88,13 @@ class _Digest:
         self._hash = hashlib.sha256()
 
     def passing(self, texts: Iterable[TextOrPair]) -> Iterator[TextOrPair]:
-        """Gives the texts on."""
+        """Pass the texts on."""
         for text in texts:
             self._hash.update(json.dumps(text).encode() + b"\n")
             yield text
 
     def of(self, texts: Iterable[TextOrPair]) -> str:
-        """The hash of all texts."""
+        """Return the hash of all texts."""
         for _ in self.passing(texts):
             pass
         return self.value
@@ -106,7 +106,7 @@ class _Digest:
 
 
 def _warn_of_old_shards(path: str, num_shards: int) -> None:
-    """Warns of shards beyond the last one, which a run over more texts left: a glob would take them for this one's."""
+    """Warn of shards beyond the last one, which a run over more texts left: a glob would take them for this one's."""
     folder = os.path.dirname(path)
     stem, ending = os.path.splitext(os.path.basename(path))
     pattern = re.compile(rf"{re.escape(stem)}-(\d{{5,}}){re.escape(ending)}")

@@ -35,7 +35,7 @@ _HF_CONFIG_FILE = "config.json"
 def load(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    """Loads the model of a run.
+    """Load the model of a run.
 
     Args:
       path: the run's output folder.
@@ -59,7 +59,7 @@ def export(
     export_parallelism: int = 0,
     use_best_checkpoint: bool = False,
 ) -> str:
-    """Exports what a script or `save_model` left in a folder, as `do_export` of the script does.
+    """Export what a script or `save_model` left in a folder, as `do_export` of the script does.
 
     Examples:
       >>> export("out/reviews", "serving/reviews")
@@ -93,7 +93,7 @@ def export(
 def _read(
     path: str, use_best_checkpoint: bool, changes: Mapping[str, Any]
 ) -> tuple[TaskRow, Any, BertConfig, Tokenizer, str]:
-    """The task of a run, and what its `servable_of_run` takes: flags, architecture, tokenizer, checkpoint."""
+    """Return the task of a run, and what its `servable_of_run` takes: flags, architecture, tokenizer, checkpoint."""
     run = read_run_config(path)
     task = task_of_run(run.task, run.flags) if run else None
     if task is None:
@@ -120,7 +120,7 @@ def is_run(path: str) -> bool:
 def load_text_encoder(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> TextEncoder:
-    """Loads the encoder and the tokenizer of a run, or of a model without a task; for the arguments see `load`.
+    """Load the encoder and the tokenizer of a run, or of a model without a task; for the arguments see `load`.
 
     Raises:
       UserError: the folder holds no model, or its files do not fit each other.

@@ -48,7 +48,7 @@ class Predictor:
         basic_tokenize: bool | None = None,
         mixed_precision: str = "none",
     ):
-        """Loads a model.
+        """Load a model.
 
         Args:
           path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
@@ -96,7 +96,7 @@ class Predictor:
 
     @classmethod
     def of(cls, servable: Servable) -> "Predictor":
-        """Answers with a model that is there already."""
+        """Answer with a model that is there already."""
         predictor = cls.__new__(cls)
         predictor._use(servable)
         return predictor
@@ -119,7 +119,7 @@ class Predictor:
         self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer)
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
-        """Answers.
+        """Answer.
 
         Args:
           texts: one text; for a model that reads two, a tuple: (text_a, text_b), or (question, context). Or a list of
@@ -152,7 +152,7 @@ class Predictor:
         return results
 
     def predict_records(self, records: Sequence[bytes]) -> list[Any]:
-        """Predicts records as the runs of this model's task write them.
+        """Predict records as the runs of this model's task write them.
 
         Args:
           records: serialized tf.Examples, of the length that the model was trained with; labels are not needed.
@@ -188,7 +188,7 @@ class Predictor:
         max_seq_length: int | None = None,
         batch_size: int = _BATCH_SIZE,
     ) -> np.ndarray:
-        """Makes a vector for each text with the encoder.
+        """Make a vector for each text with the encoder.
 
         Args:
           texts: one text, or a tuple for a pair of texts; or a list of them.

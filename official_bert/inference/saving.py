@@ -28,7 +28,7 @@ def save_model(
     labels: Sequence[str] | None = None,
     **flags: Any,
 ) -> str:
-    """Saves a model as if one of the scripts had trained it: `Predictor`, exports and the scripts read the folder.
+    """Save a model as if one of the scripts had trained it: `Predictor`, export and the scripts read the folder.
 
     Examples:
       >>> save_model("out/reviews", model, tokenizer, labels=["negative", "positive"], max_seq_length=64)
@@ -90,7 +90,7 @@ def save_model(
 
 
 def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | None) -> None:
-    """Raises unless the outputs of a model have names, where they need them, and no others."""
+    """Raise unless the outputs of a model have names, where they need them, and no others."""
     num_outputs = model.get_config().get("num_outputs")
     if labels is None:
         if num_outputs is not None and not (num_outputs == 1 and isinstance(model, ClassificationModel)):
@@ -106,7 +106,7 @@ def _check_labels(task: TaskRow, model: EncoderModel, labels: Sequence[str] | No
 def _config(
     folder: str, task: TaskRow, model: EncoderModel, tokenizer: Tokenizer, *, is_regression: bool, given: dict[str, Any]
 ) -> Any:
-    """The flags of the run that the folder will look like."""
+    """Return the flags of the run that the folder will look like."""
     options, file_name = model.get_config(), tokenizer.vocabulary.file_name
     names = {field.name: field.default for field in dataclasses.fields(task.config_class)}
     following = {

@@ -29,7 +29,7 @@ class ScoredPair(NamedTuple):
 
 
 def read_scored_pairs(path: str) -> list[ScoredPair]:
-    """Reads lines of a score and two sentences, with tabs between them; blank lines are left out.
+    """Read lines of a score and two sentences, with tabs between them; blank lines are left out.
 
     Raises:
       UserError: the file is missing, a line has something else, or all scores are equal, so that nothing can correlate.
@@ -70,7 +70,7 @@ class LayerScore(NamedTuple):
 def compare_layers(
     pairs: Sequence[ScoredPair], encoder: TextEncoder, poolings: Sequence[str], report: Callable[[int], None]
 ) -> tuple[list[LayerScore], int]:
-    """Compares all layers and some poolings.
+    """Compare all layers and some poolings.
 
     Args:
       pairs: as for `correlations`.
@@ -93,7 +93,7 @@ def compare_layers(
 def correlations(
     pairs: Sequence[ScoredPair], encoder: TextEncoder, report: Callable[[int], None]
 ) -> list[tuple[float, float]]:
-    """Correlates the cosine similarities of pairs with their scores, for each kind of vector.
+    """Correlate the cosine similarities of pairs with their scores, for each kind of vector.
 
     Args:
       pairs: with at least two different scores.

@@ -40,12 +40,12 @@ class Sentence(NamedTuple):
     text: TextOrPair
 
     def __str__(self) -> str:
-        """The line of the file, with white space as single spaces."""
+        """Return the line of the file, with white space as single spaces."""
         return " ".join(" ||| ".join(filter(None, self.text)).split())
 
 
 def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
-    """Reads sentences, one per line; blank lines are left out.
+    """Read sentences, one per line; blank lines are left out.
 
     Args:
       path: the file; "-" for standard input.
@@ -64,19 +64,19 @@ def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
 
 
 def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) -> list[int]:
-    """The wordpieces of a sentence without [CLS] and [SEP], as many as are read: what BM25 counts."""
+    """Return the wordpieces of a sentence without [CLS] and [SEP], as many as are read: what BM25 counts."""
     input_ids = [piece for part in text if part for piece in tokenizer.encode(part)]
     return input_ids[: max_seq_length - (3 if text.text_b else 2)]
 
 
 def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25Weights:
-    """Counts the wordpieces that an encoder reads of sentences."""
+    """Count the wordpieces that an encoder reads of sentences."""
     tokenizer, max_seq_length = encoder.tokenizer, encoder.settings.max_seq_length
     return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
 
 
 def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Iterator[np.ndarray]:
-    """Makes one vector of each sentence: the mean of its pooled vectors of the chosen layers.
+    """Make one vector of each sentence: the mean of its pooled vectors of the chosen layers.
 
     Yields:
       float32 [D] of length 1 but for rounding; zeros where nothing was pooled.
@@ -89,7 +89,7 @@ class SentenceIndex:
     """The vectors of sentences in a folder."""
 
     def __init__(self, folder: str, made_from: Mapping[str, Any]):
-        """Reads nothing yet.
+        """Read nothing yet.
 
         Args:
           folder: is made when it is written to.
@@ -107,7 +107,7 @@ class SentenceIndex:
         return os.path.join(self._folder, _MANIFEST)
 
     def open(self, num_sentences: int, width: int) -> np.ndarray | None:
-        """Maps the vectors into memory, if they are there and were made from the same; otherwise logs why not.
+        """Map the vectors into memory, if they are there and were made from the same; otherwise log why not.
 
         Args:
           num_sentences: N.
@@ -132,7 +132,7 @@ class SentenceIndex:
     def write(
         self, vectors: Iterable[np.ndarray], width: int, bm25: Bm25Weights | None, report: Callable[[int], None]
     ) -> None:
-        """Writes the vectors; the manifest, by which the rest counts, comes last.
+        """Write the vectors; the manifest, by which the rest counts, comes last.
 
         Args:
           vectors: float32 [D] each.
@@ -167,7 +167,7 @@ class SentenceSearch:
     """
 
     def __init__(self, sentences: Iterable[Sentence], encoder: TextEncoder, index_dir: str | None = None):
-        """Computes the vectors, unless the index has them.
+        """Compute the vectors, unless the index has them.
 
         Args:
           sentences: the sentences.
@@ -209,7 +209,7 @@ class SentenceSearch:
             return vectors
 
     def _made_from(self, encoder: TextEncoder) -> dict[str, Any]:
-        """All that decides what the vectors are, by names for messages."""
+        """Return all that decides what the vectors are, by names for messages."""
         digest = hashlib.sha256()
         for item in self.lines.items():
             digest.update(json.dumps(item).encode() + b"\n")
@@ -225,7 +225,7 @@ class SentenceSearch:
         }
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
-        """Finds for each query the sentences with the largest cosine similarity, which stands beside each."""
+        """Find for each query the sentences with the largest cosine similarity, which stands beside each."""
         rows, cosines = nearest(self.vectors, np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
         distinct = list(self.lines)
         ranked = [

@@ -24,7 +24,7 @@ class SequenceFunction:
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
     ):
-        """Prepares.
+        """Prepare.
 
         Args:
           compute: maps the encoder's inputs, int32 [B, S], to a tensor [B, ...].
@@ -47,7 +47,7 @@ class SequenceFunction:
         self._function = tf.function(compute_all, input_signature=signature, autograph=False)
 
     def __call__(self, sequences: Sequence[JoinedSequence], batch_size: int) -> list[np.ndarray]:
-        """Computes.
+        """Compute.
 
         Args:
           sequences: of any lengths.
@@ -71,7 +71,7 @@ class SequenceFunction:
         return results
 
     def _stacked(self, group: Sequence[Sequence[int]], sequences: Sequence[JoinedSequence]) -> dict[str, np.ndarray]:
-        """The inputs of all replicas, int32 [R, B, S]; what they lack is filled up with the first sequence."""
+        """Return the inputs of all replicas, int32 [R, B, S]; what they lack is filled up with the first sequence."""
         size, length = self._fixed_shape or (max(map(len, group)), None)
         num_rows = size * self._strategy.num_replicas_in_sync
         rows = [index for batch in group for index in (*batch, *[batch[0]] * (size - len(batch)))]
@@ -85,7 +85,7 @@ def _parts(items: list, size: int) -> list[list]:
 
 
 def _batches(order: Sequence[int], sequences: Sequence[JoinedSequence], max_tokens: int) -> list[list[int]]:
-    """Cuts sequences that are sorted by length into batches of at most so many tokens, padding included."""
+    """Cut sequences that are sorted by length into batches of at most so many tokens, padding included."""
     batches: list[list[int]] = []
     for index in order:
         if not batches or (len(batches[-1]) + 1) * len(sequences[index].input_ids) > max_tokens:

@@ -9,7 +9,7 @@ _FLOAT32_ERROR = 1e-5
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1.
+    """Scale vectors to length 1.
 
     Args:
       vectors: float [..., D].
@@ -23,7 +23,7 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
 
 
 def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the vectors with the largest cosine similarity to each query.
+    """Find the vectors with the largest cosine similarity to each query.
 
     A block of vectors after the other is multiplied with all queries in float32; those that may be among the best are
     compared in float64, where equal vectors have equal similarities, wherever they stand, and nearly equal ones differ.
@@ -54,7 +54,7 @@ def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.nd
 
 
 def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndarray:
-    """The rows of a block, in their order, that may be among the best: all that rounding leaves in doubt included."""
+    """Return the rows of a block, in order, that may be among the best, all that rounding leaves in doubt included."""
     limit = best_so_far[-1] if len(best_so_far) == top_k else -np.inf
     if len(products) > top_k:
         limit = max(limit, np.partition(products, -top_k)[-top_k])
@@ -62,13 +62,13 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
 
 
 def cosine_table(vectors: np.ndarray) -> np.ndarray:
-    """The cosine similarity of each vector with each: float [N, D] in, float64 [N, N] out."""
+    """Return the cosine similarity of each vector with each: float [N, D] in, float64 [N, N] out."""
     vectors = normalized(vectors)
     return vectors @ vectors.T
 
 
 def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Projects vectors on the directions in which they differ most (PCA, by singular value decomposition).
+    """Project vectors on the directions in which they differ most (PCA, by singular value decomposition).
 
     Args:
       vectors: float [N, D].

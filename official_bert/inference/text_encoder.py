@@ -119,7 +119,7 @@ class TextEncoder:
         fixed_shape: tuple[int, int] | None = None,
         bm25: Bm25Weights | None = None,
     ):
-        """Prepares; nothing is computed.
+        """Prepare; nothing is computed.
 
         Args:
           encoder: the encoder.
@@ -140,7 +140,7 @@ class TextEncoder:
     def using(
         self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
     ) -> "TextEncoder":
-        """The same encoder on the same devices with other settings; it counts anew."""
+        """Return the same encoder on the same devices with other settings; it counts anew."""
         batch_size = batch_size or self._batch_size
         other = TextEncoder(self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, **self._devices)
         if bm25 is None:  # what is compiled once serves both
@@ -150,7 +150,7 @@ class TextEncoder:
     def embed(
         self, texts: Iterable[Text | tuple[Text, Text]], *, pooling: str, max_seq_length: int | None, batch_size: int
     ) -> np.ndarray:
-        """Makes one vector for each text, whatever the settings; see `Predictor.embed`."""
+        """Make one vector for each text, whatever the settings; see `Predictor.embed`."""
         if pooling not in _EMBEDDINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
         layer_pooling.num_vectors(pooling, self.encoder.config.num_layers, parameter="pooling")
@@ -167,7 +167,7 @@ class TextEncoder:
         return vectors.sum(axis=1) if pooling == layer_pooling.SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
 
     def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
-        """Computes the vectors of texts; a pool is read before the first of its texts is given.
+        """Compute the vectors of texts; a pool is read before the first of its texts is given.
 
         Args:
           texts: may be endless.
@@ -193,7 +193,7 @@ class TextEncoder:
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Gives float [B, P * K, D], or for each position [B, S, K, D]."""
+        """Return float [B, P * K, D], or for each position [B, S, K, D]."""
         if self.settings.pooling == POOLER:
             return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
         encoder_layers = self.encoder(batch)["encoder_layers"]
@@ -254,7 +254,7 @@ class TextEncoder:
         return _EncodedText(whole.input_ids, windows, positions)
 
     def _joined(self, text: _EncodedText, vectors: Sequence[np.ndarray]) -> np.ndarray:
-        """Brings together what the windows of a text gave, and leaves out padding."""
+        """Bring together what the windows of a text gave, and leave out padding."""
         if self.settings.pooling == "none":
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
@@ -272,7 +272,7 @@ class TextEncoder:
         return (total / count).astype(self.settings.dtype)
 
     def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
-        """Makes [K, D] of what the windows gave, [windows, K, D]."""
+        """Make [K, D] of what the windows gave, [windows, K, D]."""
         if pooling.startswith("max"):
             return np.max(vectors, axis=0)
         return np.mean(vectors, axis=0, dtype=np.float32).astype(self.settings.dtype)
@@ -286,7 +286,7 @@ def load_text_encoder(
     *,
     use_one_hot_embeddings: bool = False,
 ) -> TextEncoder:
-    """Loads the encoder onto its devices.
+    """Load the encoder onto its devices.
 
     Args:
       options: the flags that name the checkpoint and the devices.

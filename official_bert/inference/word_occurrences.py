@@ -23,7 +23,7 @@ class Occurrence(NamedTuple):
 
 
 def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEncoder) -> Iterator[Occurrence]:
-    """Finds a word, or several in a row, in sentences, as often as it is there.
+    """Find a word, or several in a row, in sentences, as often as it is there.
 
     Args:
       word: the word; it is compared as wordpieces, so in an uncased model case does not matter.

@@ -28,7 +28,7 @@ class ConfidenceBin(NamedTuple):
 def confidence_bins(
     confidences: npt.ArrayLike, is_correct: npt.ArrayLike, *, num_bins: int = 10
 ) -> list[ConfidenceBin]:
-    """Sorts predictions into intervals of equal width by their confidence: what a reliability diagram shows.
+    """Sort predictions into intervals of equal width by their confidence: what a reliability diagram shows.
 
     Args:
       confidences: float [N], each from 0 to 1.
@@ -55,7 +55,7 @@ def confidence_bins(
 
 
 def expected_calibration_error(bins: Sequence[ConfidenceBin]) -> float:
-    """The mean distance between confidence and accuracy, over predictions; 0.0 without any.
+    """Return the mean distance between confidence and accuracy, over predictions; 0.0 without any.
 
     Args:
       bins: as `confidence_bins` gives them.

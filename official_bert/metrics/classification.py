@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Fraction of examples whose class is correct.
+    """Return the fraction of examples whose class is correct.
 
     Args:
       labels: int [N], true classes.
@@ -37,12 +37,12 @@ def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def accuracy_f1_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean of `accuracy` and `f1`: what GLUE averages over for MRPC and QQP."""
+    """Return the mean of `accuracy` and `f1`: what GLUE averages over for MRPC and QQP."""
     return (accuracy(labels, predictions) + f1(labels, predictions)) / 2
 
 
 def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> np.ndarray:
-    """Counts how often each class was predicted as each class.
+    """Count how often each class was predicted as each class.
 
     Args:
       labels: int [N], true classes, each in [0, C).
@@ -107,7 +107,7 @@ def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def pearson_spearman_mean(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean of `pearson` and `spearman`: what GLUE averages over for STS-B."""
+    """Return the mean of `pearson` and `spearman`: what GLUE averages over for STS-B."""
     return (pearson(labels, predictions) + spearman(labels, predictions)) / 2
 
 
@@ -141,7 +141,7 @@ class ClassCounts(NamedTuple):
 
 
 def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes: int) -> ClassCounts:
-    """Counts each class.
+    """Count each class.
 
     Args:
       labels: int [N], true classes, each in [0, C); or bool [N, C], the classes that each example has.
@@ -159,7 +159,7 @@ def class_counts(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_classes:
 
 
 def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Mean of the classes' F1, as scikit-learn's `f1_score(average="macro")`.
+    """Return the mean of the classes' F1, as scikit-learn's `f1_score(average="macro")`.
 
     Args:
       labels: int [N], true classes; or bool [N, C], the classes that each example has.
@@ -222,7 +222,7 @@ def _f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def _direction(values: np.ndarray) -> np.ndarray:
-    """The deviations from the mean, float64 [N], scaled to length 1; zeros if all values are equal."""
+    """Return the deviations from the mean, float64 [N], scaled to length 1; zeros if all values are equal."""
     values = values.astype(np.float64)
     if (values == values[:1]).all():  # their mean may be off by a rounding, and the deviations not 0
         return np.zeros_like(values)
@@ -232,6 +232,6 @@ def _direction(values: np.ndarray) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """The rank of each value, float64 [N], from 1."""
+    """Return the rank of each value, float64 [N], from 1."""
     _, position, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[position]

@@ -28,7 +28,7 @@ _KOREAN_SYMBOLS_TO_SPACES = str.maketrans(_KOREAN_SYMBOLS, " " * len(_KOREAN_SYM
 
 
 def english_normalized(text: str) -> str:
-    """The part of a text that counts in SQuAD: `"The U.S.A., an ally"` and `"USA ally"` are one answer.
+    """Return the part of a text that counts in SQuAD: `"The U.S.A., an ally"` and `"USA ally"` are one answer.
 
     Punctuation goes before articles, so that "a." is an article and "a-b" is not; only ASCII punctuation goes.
     """
@@ -37,7 +37,7 @@ def english_normalized(text: str) -> str:
 
 
 def korean_normalized(text: str) -> str:
-    """The part of a text that counts in KorQuAD: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are one answer.
+    """Return the part of a text that counts in KorQuAD: `"《홍길동전》(소설)"` and `"홍길동전 소설"` are one answer.
 
     Quotes and brackets separate words, other ASCII punctuation does not.
     """
@@ -79,7 +79,7 @@ class AnswerScores(NamedTuple):
 def score_answer(
     prediction: str, golds: Sequence[str], *, normalization: Normalization, has_null: bool = False
 ) -> AnswerScores:
-    """Scores one prediction against the gold answers of its question; each score is that of its best gold answer.
+    """Score one prediction against the gold answers of its question; each score is that of its best gold answer.
 
     Args:
       prediction: the predicted text.
@@ -103,7 +103,7 @@ def score_answer(
 def score_answers(
     golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], *, normalization: Normalization
 ) -> dict[str, float]:
-    """Scores a data set in which every question has an answer: SQuAD 1.1 and KorQuAD 1.0.
+    """Score a data set in which every question has an answer: SQuAD 1.1 and KorQuAD 1.0.
 
     Args:
       golds: the correct texts of each question, at least one.
@@ -135,7 +135,7 @@ def score_answers_with_null(
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Scores a data set in which some questions have no answer: SQuAD 2.0.
+    """Score a data set in which some questions have no answer: SQuAD 2.0.
 
     Args:
       golds: the correct texts of each question, none if it has no answer.
@@ -179,7 +179,7 @@ def best_null_thresholds(
     *,
     normalization: Normalization,
 ) -> dict[str, float]:
-    """Finds, by the official rules, the odds above which "no answer" should be predicted, and the resulting scores.
+    """Find, by the official rules, the odds above which "no answer" should be predicted, and the resulting scores.
 
     These rules differ from those of the scores, see `threshold_of_best_f1`: of questions with equal odds they may
     answer some and not others, in the order of `null_odds`; any text but "" is a mistake where there is no answer, even
@@ -226,7 +226,7 @@ def threshold_of_best_f1(
     *,
     normalization: Normalization,
 ) -> float:
-    """Finds the threshold that gives the best F1 if the text of each question is empty where its odds are above it.
+    """Find the threshold that gives the best F1 if the text of each question is empty where its odds are above it.
 
     Args:
       golds: the correct texts of each question, none if it has no answer.
@@ -257,7 +257,7 @@ def threshold_of_best_f1(
 def _predicted(
     golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> list[str]:
-    """The questions with a prediction, those of the lowest odds first; equal odds in the order of their mapping.
+    """Return the questions with a prediction, those of the lowest odds first; equal odds in the order of their mapping.
 
     Raises:
       UserError: one of them has no finite odds.
@@ -311,7 +311,7 @@ def _require_questions(golds: Mapping[str, Sequence[str]]) -> None:
 
 
 def _percent(scores: Iterable[float]) -> float:
-    """The mean in percent, added up one by one: `sum` rounds otherwise from Python 3.12 on, NumPy always did."""
+    """Return the mean in percent, added up one by one: `sum` rounds otherwise from Python 3.12 on, NumPy always did."""
     total, count = 0.0, 0
     for score in scores:
         total += score

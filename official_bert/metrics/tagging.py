@@ -69,7 +69,7 @@ def _begins(previous: _Tag, tag: _Tag) -> bool:
 
 
 def find_entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of one sentence, from left to right: `B-PER I-PER O` gives `[Entity("PER", 0, 2)]`.
+    """Return the entities of one sentence, from left to right: `B-PER I-PER O` gives `[Entity("PER", 0, 2)]`.
 
     A tag without hyphen that is no prefix, such as the part of speech `NN`, marks no entity; a prefix that is none of
     those above counts as I. Sets of such tags have no entities: ask `has_entities` first.
@@ -91,7 +91,7 @@ def find_entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def has_entities(tags: Collection[str]) -> bool:
-    """Tells whether all tags of a set are `O` or begin with a prefix, so that entities can be counted.
+    """Tell whether all tags of a set are `O` or begin with a prefix, so that entities can be counted.
 
     Of other tags, such as parts of speech, accuracy is the only score.
 
@@ -102,7 +102,7 @@ def has_entities(tags: Collection[str]) -> bool:
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
-    """The scheme that tags are in.
+    """Return the scheme that tags are in.
 
     Args:
       sentences: the tags of each sentence.
@@ -124,7 +124,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def breaks(tags: Sequence[str], scheme: str) -> list[int]:
-    """The words of a sentence whose tags break the rules of its scheme.
+    """Return the words of a sentence whose tags break the rules of its scheme.
 
     In IOB2 that is an I that continues no entity of its type; in IOB1 a B that no entity of its type precedes; in IOBES
     an I or E that continues nothing, and a B or I that the next word does not continue: `B-PER O` breaks it at word 0.
@@ -247,7 +247,7 @@ class TaggingScores:
 
 
 def score_tags(gold: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> TaggingScores:
-    """Compares predicted tags with the gold ones; no entity reaches into another sentence.
+    """Compare predicted tags with the gold ones; no entity reaches into another sentence.
 
     Args:
       gold: the tags of each sentence.
@@ -281,7 +281,7 @@ def _types(entities: Iterable[Entity]) -> Iterator[str]:
 
 
 def conlleval_report(scores: TaggingScores) -> str:
-    r"""The scores as the script conlleval prints them, in percents, with a line for each type.
+    r"""Return the scores as the script conlleval prints them, in percents, with a line for each type.
 
     The number at the end of such a line is that of the entities of the type that were predicted.
 

@@ -18,7 +18,7 @@ class SharedLayer(TransformerLayer):
     NORM_NAME = "LayerNorm_1"
 
     def build(self, input_shape=None):
-        """Creates the variables of the parts."""
+        """Create the variables of the parts."""
         width, inner_width = (None, self.config.hidden_size), (None, self.config.intermediate_size)
         attention, attention_output, output = self.attention, self.attention.residual_output, self.residual_output
         with keras.name_scope("attention_1"):
@@ -46,7 +46,7 @@ class SharedStack(TransformerStack):
     """
 
     def __init__(self, config: AlbertConfig, *, name: str = "encoder", **kwargs):
-        """Creates the layers; for `**kwargs` see `TransformerStack`."""
+        """Create the layers; for `**kwargs` see `TransformerStack`."""
         super().__init__(config, name=name, **kwargs)
         self.embedding_hidden_mapping_in = None
         if config.embedding_width != config.hidden_size:
@@ -72,7 +72,7 @@ class SharedStack(TransformerStack):
         return [layer for group in groups for layer in self._groups[group]]
 
     def build(self, input_shape=None):
-        """Creates the variables of the projection and of the layers."""
+        """Create the variables of the projection and of the layers."""
         if self.embedding_hidden_mapping_in is not None:
             self.embedding_hidden_mapping_in.build((None, self.config.embedding_width))
         with keras.name_scope("transformer"):
@@ -82,5 +82,5 @@ class SharedStack(TransformerStack):
                         layer.build((None, None, self.config.hidden_size))
 
     def project(self, embedded):
-        """Projects embeddings, float [B, S, E], to what enters the first layer, float [B, S, D]."""
+        """Project embeddings, float [B, S, E], to what enters the first layer, float [B, S, D]."""
         return embedded if self.embedding_hidden_mapping_in is None else self.embedding_hidden_mapping_in(embedded)

@@ -46,17 +46,17 @@ class Configured:
         self.config = config
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor as JSON can hold them; see `keras.layers.Layer.get_config`."""
+        """Return the arguments of the constructor as JSON can hold them; see `keras.layers.Layer.get_config`."""
         return {**super().get_config(), "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]):
-        """Makes the layer that `get_config` described."""
+        """Make the layer that `get_config` described."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
 def initializer(initializer_range: float) -> keras.Initializer:
-    """Truncated normal with the given standard deviation; each call draws other numbers."""
+    """Return a truncated normal of a standard deviation; each call draws other numbers."""
     return keras.initializers.TruncatedNormal(stddev=initializer_range)
 
 
@@ -69,7 +69,7 @@ def dense(
     use_bias: bool = True,
     name: str = "dense",
 ) -> keras.layers.Dense:
-    """A linear layer with the model's initialization."""
+    """Return a linear layer with the model's initialization."""
     return keras.layers.Dense(
         width,
         activation=activation,
@@ -102,12 +102,12 @@ class LayerNorm(keras.layers.Layer):
     """
 
     def __init__(self, *, name: str = LAYER_NORM_NAME, **kwargs):
-        """Has the name that checkpoints and weight decay know; for `**kwargs` see `keras.layers.Layer`."""
+        """Have the name that checkpoints and weight decay know; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(name=name, **kwargs)
         self.supports_masking = True  # no position depends on another
 
     def build(self, input_shape):
-        """Creates the variables for vectors of this shape."""
+        """Create the variables for vectors of this shape."""
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones", autocast=False)
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros", autocast=False)
@@ -117,7 +117,7 @@ class LayerNorm(keras.layers.Layer):
         return tuple(input_shape)
 
     def call(self, x):
-        """Normalizes float [..., D]."""
+        """Normalize float [..., D]."""
         return ops.cast(normalize(x, self.gamma, self.beta), self.compute_dtype)
 
 
@@ -130,7 +130,7 @@ class Dropout(keras.layers.Dropout):
     """
 
     def call(self, inputs, training=False):
-        """Drops out; see `keras.layers.Dropout`."""
+        """Drop out; see `keras.layers.Dropout`."""
         if not training or not self.rate or self.compute_dtype not in NARROW_TYPES:
             return super().call(inputs, training=training)
         shape = ops.shape(inputs)
@@ -155,7 +155,7 @@ class ResidualOutput(keras.layers.Layer):
         name: str = "output",
         **kwargs,
     ):
-        """Creates the parts.
+        """Create the parts.
 
         Args:
           input_width: I, or D after attention.
@@ -180,20 +180,20 @@ class ResidualOutput(keras.layers.Layer):
         self.layer_norm = LayerNorm(dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
-        """Creates the variables; their shapes need no input."""
+        """Create the variables; their shapes need no input."""
         self.dense.build((None, self._input_width))
         self.layer_norm.build((None, self._hidden_size))
 
     def compute_output_shape(self, input_shape):
-        """The shape of x with D as its last dimension."""
+        """Return the shape of x with D as its last dimension."""
         return (*input_shape[:-1], self._hidden_size)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return {**super().get_config(), **self._arguments}
 
     def call(self, x, residual, training=False):
-        """Computes the output of a block.
+        """Compute the output of a block.
 
         Args:
           x: float [..., input_width].

@@ -44,7 +44,7 @@ class ClassificationModel(EncoderModel):
         name: str = "classification",
         **kwargs,
     ):
-        """Creates the classifier under the names of the reference's checkpoints.
+        """Create the classifier under the names of the reference's checkpoints.
 
         Args:
           encoder: the encoder.
@@ -87,7 +87,7 @@ class ClassificationModel(EncoderModel):
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor as JSON can hold them."""
+        """Return the arguments of the constructor as JSON can hold them."""
         return {
             **super().get_config(),
             "num_outputs": self._num_outputs,
@@ -107,7 +107,7 @@ class ClassificationModel(EncoderModel):
         return keras.KerasTensor((inputs.input_ids.shape[0], self._num_outputs), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Scores examples.
+        """Score examples.
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. With windows each
@@ -140,7 +140,7 @@ class ClassificationModel(EncoderModel):
         return ops.sum(ops.where(is_real, logits, 0), axis=1) / ops.sum(ops.cast(is_real, logits.dtype), axis=1)
 
     def _logits(self, inputs, training):
-        """Scores sequences, each by itself: float32 [B, num_outputs]."""
+        """Score sequences, each by itself: float32 [B, num_outputs]."""
         if not self.lstm_layers:
             return self.classify(self.features(inputs, training=training), training=training)
         encoded = self.encoder(inputs, training=training and self.encoder.trainable)
@@ -156,7 +156,7 @@ class ClassificationModel(EncoderModel):
         return self.head(self.dropout(x, training=training))
 
     def features(self, inputs, training=False):
-        """Computes what the classifier reads.
+        """Compute what the classifier reads.
 
         Args:
           inputs: the encoder's, as a dict by name or as a list in order; see `call`.
@@ -172,13 +172,13 @@ class ClassificationModel(EncoderModel):
         return self._features(self.encoder(inputs, training=training), inputs.input_mask)
 
     def _features(self, encoded: Mapping[str, Any], input_mask):
-        """Selects what the classifier reads: float [B, K, D]."""
+        """Select what the classifier reads: float [B, K, D]."""
         if self._feature_layers is None:
             return ops.expand_dims(encoded["pooled_output"], axis=1)
         return sequence_features(encoded["encoder_layers"], input_mask, self._feature_layers)
 
     def classify(self, features, training=False):
-        """Scores what `features` gives: float [B, K, D] to logits, float32 [B, num_outputs]."""
+        """Score what `features` gives: float [B, K, D] to logits, float32 [B, num_outputs]."""
         if self._feature_layers == WEIGHTED_SUM:
             features = ops.einsum("bkd,k->bd", features, ops.softmax(self.layer_weights))
         else:

@@ -37,12 +37,12 @@ _SCOPE = "bert"  # what the names of an encoder's variables begin with in a chec
 
 
 def is_of_encoder(name: str) -> bool:
-    """Tells whether a checkpoint's name is one of the encoder's."""
+    """Tell whether a checkpoint's name is one of the encoder's."""
     return name.startswith(f"{_SCOPE}/")
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
-    """Makes the encoder of an architecture, which computes as the options say."""
+    """Make the encoder of an architecture, which computes as the options say."""
     return BertEncoder(config, **vars(options))
 
 
@@ -68,7 +68,7 @@ class BertEncoder(Configured, TokenModel):
         trainable: bool = True,
         **kwargs,
     ):
-        """Creates all variables; none waits for a first call.
+        """Create all variables; none waits for a first call.
 
         Args:
           config: the architecture.
@@ -94,7 +94,7 @@ class BertEncoder(Configured, TokenModel):
         self.trainable = trainable  # only when the parts are there does it reach them
 
     def build(self, input_shape=None):
-        """Creates the variables of the parts."""
+        """Create the variables of the parts."""
         if self.built:
             return
         hidden_size = self.config.hidden_size
@@ -118,7 +118,7 @@ class BertEncoder(Configured, TokenModel):
         return (None, None, self.config.hidden_size)
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
-        """The variables under their names in a checkpoint, where every encoder is called "bert"."""
+        """Return the variables under their names in a checkpoint, where every encoder is called "bert"."""
         return {_SCOPE + weight.path.removeprefix(self.path): weight for weight in self.weights}
 
     @property
@@ -127,7 +127,7 @@ class BertEncoder(Configured, TokenModel):
 
     @classmethod
     def from_checkpoint(cls, path, *, bert_config=None, **options) -> "BertEncoder":
-        """Makes an encoder with the weights that a path means.
+        """Make an encoder with the weights that a path means.
 
         Examples:
           >>> encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
@@ -153,7 +153,7 @@ class BertEncoder(Configured, TokenModel):
         return encoder
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, but for what concerns speed and memory alone."""
+        """Return the arguments of the constructor, but for what concerns speed and memory alone."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -166,7 +166,7 @@ class BertEncoder(Configured, TokenModel):
         return self._outputs(embedded, layers, keras.KerasTensor((shape[0], embedded.shape[2]), self.compute_dtype))
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Encodes sequences.
+        """Encode sequences.
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
@@ -195,7 +195,7 @@ class BertEncoder(Configured, TokenModel):
 
     @staticmethod
     def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
-        """The results by name, whether tensors or symbolic ones."""
+        """Return the results by name, whether tensors or symbolic ones."""
         contexts = [layer.context for layer in layers]
         return {
             "sequence_output": contexts[-1],
@@ -206,7 +206,7 @@ class BertEncoder(Configured, TokenModel):
         }
 
     def pool(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Computes `pooled_output` alone, for which the last layer is wanted at one position only.
+        """Compute `pooled_output` alone, for which the last layer is wanted at one position only.
 
         The arguments are those of `call`, and so is the result, but for other places of dropout.
 
@@ -221,7 +221,7 @@ class BertEncoder(Configured, TokenModel):
         return self.pooler(ops.reshape(layers[-1].context, (-1, self.config.hidden_size)))
 
     def _begin(self, inputs, training):
-        """Gives what enters the first layer, float [B, S, D], the attention bias, and the layout."""
+        """Return what enters the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
         layout = self.layout.of(inputs.input_mask, self.transformer.num_heads)
         bias = attention_bias(inputs.input_mask, is_left_to_right=self.config.is_left_to_right)
@@ -238,7 +238,7 @@ class Embeddings(Configured, keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig, *, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs):
-        """Creates the parts.
+        """Create the parts.
 
         Args:
           config: the architecture.
@@ -252,7 +252,7 @@ class Embeddings(Configured, keras.layers.Layer):
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the tables."""
+        """Create the tables."""
         config = self.config
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
         self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
@@ -274,11 +274,11 @@ class Embeddings(Configured, keras.layers.Layer):
         return (*input_shape, self.config.embedding_width)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
     def call(self, input_ids, segment_ids, training=False):
-        """Looks up and adds the embeddings.
+        """Look up and add the embeddings.
 
         Args:
           input_ids: int32 [B, S].
@@ -304,7 +304,7 @@ class Embeddings(Configured, keras.layers.Layer):
         return self.dropout(self.layer_norm(words + segments + positions), training=training)
 
     def _check_shape(self, shape) -> None:
-        """Raises for ids that the tables do not fit; a length that is not known yet passes."""
+        """Raise for ids that the tables do not fit; a length that is not known yet passes."""
         if len(shape) != 2:
             raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
         limit = self.config.max_position_embeddings
@@ -323,7 +323,7 @@ MASKED_SCORE = -10000.0  # reference value; far below any score, and finite
 
 
 def attention_bias(input_mask, *, is_left_to_right: bool = False):
-    """Turns a padding mask into a term of the attention scores.
+    """Turn a padding mask into a term of the attention scores.
 
     Args:
       input_mask: int32 [B, T], 1 for a real position and 0 for padding.
@@ -343,7 +343,7 @@ def attention_bias(input_mask, *, is_left_to_right: bool = False):
 
 
 def at_last_real(x, input_mask):
-    """Selects the vectors of x, float [B, S, D], at the last positions that are no padding, or at 0: float [B, D]."""
+    """Select the vectors of x, float [B, S, D], at the last positions that are no padding, or at 0: float [B, D]."""
     positions = ops.max(input_mask * ops.arange(ops.shape(input_mask)[1], dtype="int32"), axis=1)  # [B]
     return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]
 
@@ -353,12 +353,12 @@ class Pooler(Configured, keras.layers.Layer):
     """A vector for the whole sequence: a tanh projection of one of its vectors, mostly that at [CLS]."""
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
-        """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
+        """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, activation="tanh")
 
     def build(self, input_shape=None):
-        """Creates the variables."""
+        """Create the variables."""
         self.dense.build((None, self.config.hidden_size))
 
     def compute_output_shape(self, input_shape):
@@ -366,5 +366,5 @@ class Pooler(Configured, keras.layers.Layer):
         return tuple(input_shape)
 
     def call(self, first):
-        """Maps vectors, one of each sequence, float [B, D], to float [B, D]."""
+        """Map vectors, one of each sequence, float [B, D], to float [B, D]."""
         return self.dense(first)

@@ -28,29 +28,29 @@ class FlatLayout(NamedTuple):
 
     @classmethod
     def of(cls, input_mask, num_heads: int) -> "FlatLayout":
-        """The layout of sequences with this mask, int32 [B, S]."""
+        """Return the layout of sequences with this mask, int32 [B, S]."""
         del num_heads
         return cls(ops.shape(input_mask)[0])
 
     def pack(self, sequences):
-        """Brings padded sequences into the layout."""
+        """Bring padded sequences into the layout."""
         return ops.reshape(sequences, (-1, sequences.shape[-1]))
 
     def unpack(self, x):
-        """Gives the padded sequences again."""
+        """Return the padded sequences again."""
         return ops.reshape(x, (self.batch_size, -1, x.shape[-1]))
 
     def first(self, x):
-        """Selects the first vector of each sequence."""
+        """Select the first vector of each sequence."""
         return self.unpack(x)[:, 0], self
 
     def split_heads(self, x, num_heads):
-        """Gives the heads of vectors."""
+        """Return the heads of vectors."""
         heads = ops.reshape(x, (self.batch_size, -1, num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def join_heads(self, heads):
-        """Makes vectors of heads."""
+        """Make vectors of heads."""
         return ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, heads.shape[1] * heads.shape[3]))
 
 
@@ -75,7 +75,7 @@ class UnpaddedLayout(NamedTuple):
 
     @classmethod
     def of(cls, input_mask, num_heads: int) -> "UnpaddedLayout":
-        """Finds the tokens of padded sequences; the first position of each is one, so that none is empty.
+        """Find the tokens of padded sequences; the first position of each is one, so that none is empty.
 
         Args:
           input_mask: int32 [B, S], 1 for a real position and 0 for padding.
@@ -89,7 +89,7 @@ class UnpaddedLayout(NamedTuple):
 
     @staticmethod
     def take(x, indices):
-        """Gathers rows of x; none of the indices is negative."""
+        """Gather rows of x; none of the indices is negative."""
         return ops.take(x, indices, axis=0)
 
     @classmethod
@@ -100,15 +100,15 @@ class UnpaddedLayout(NamedTuple):
         return cls(positions, tokens, split, rows_before * length + (positions % length)[:, None])
 
     def pack(self, sequences):
-        """Leaves the padding of sequences out: float [B, S, D] to [T, D]."""
+        """Leave the padding of sequences out: float [B, S, D] to [T, D]."""
         return self.take(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions)
 
     def unpack(self, x):
-        """Puts the padding back: float [T, D] to [B, S, D]."""
+        """Put the padding back: float [T, D] to [B, S, D]."""
         return self.take(x, self.tokens)
 
     def first(self, x) -> tuple[Any, "UnpaddedLayout"]:
-        """Selects the first token of each sequence: float [T, D] to [B, D], and their layout."""
+        """Select the first token of each sequence: float [T, D] to [B, D], and their layout."""
         rows = self.tokens[:, 0]
         numbers = ops.arange(ops.shape(rows)[0], dtype="int32")
         return self.take(x, rows), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
@@ -116,11 +116,11 @@ class UnpaddedLayout(NamedTuple):
     # Gathering single heads instead of whole vectors also brings them into the order that attention needs.
 
     def split_heads(self, x, num_heads: int):
-        """Splits vectors into heads: float [T, D] to [B, N, S, H]."""
+        """Split vectors into heads: float [T, D] to [B, N, S, H]."""
         return self.take(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split)
 
     def join_heads(self, heads):
-        """Joins heads into vectors: float [B, N, S, H] to [T, D]."""
+        """Join heads into vectors: float [B, N, S, H] to [T, D]."""
         num_heads, head_width = heads.shape[1], heads.shape[3]
         joined = self.take(ops.reshape(heads, (-1, head_width)), self.join)  # [T, N, H]
         return ops.reshape(joined, (-1, num_heads * head_width))

@@ -29,23 +29,23 @@ class EncoderModel(TokenModel):
         self.encoder = encoder
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor as JSON can hold them."""
+        """Return the arguments of the constructor as JSON can hold them."""
         return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None):
-        """Makes the model that `get_config` described."""
+        """Make the model that `get_config` described."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
         return cls(**{**config, "encoder": encoder})
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
-        """The variables under their names in a checkpoint."""
+        """Return the variables under their names in a checkpoint."""
         variables = self.encoder.checkpoint_variables()
         of_encoder = {id(variable) for variable in self.encoder.weights}
         return {**variables, **{weight.path: weight for weight in self.weights if id(weight) not in of_encoder}}
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
-        """Gives what `call` does, from what the encoder has computed of the inputs before.
+        """Return what `call` does, from what the encoder has computed of the inputs before.
 
         Args:
           encoded: what `BertEncoder.call` returned.
@@ -60,7 +60,7 @@ class EncoderModel(TokenModel):
 
     @classmethod
     def from_checkpoint(cls, path, *, bert_config=None, dtype=None, **options):
-        """Makes the model on a new encoder, with the weights that a path means.
+        """Make the model on a new encoder, with the weights that a path means.
 
         Args:
           path: see `BertEncoder.from_checkpoint`. Variables of the model's head that the checkpoint lacks are newly
@@ -102,7 +102,7 @@ class OutputProjection(keras.layers.Layer):
         name: str = "output_projection",
         trainable: bool = True,
     ):
-        """Creates the variables.
+        """Create the variables.
 
         Args:
           input_width: D.
@@ -129,20 +129,20 @@ class OutputProjection(keras.layers.Layer):
         return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
 
     def build(self, input_shape=None):
-        """Has nothing to create."""
+        """Create nothing."""
 
     def compute_output_shape(self, input_shape):
-        """The shape of x with C as its last dimension."""
+        """Return the shape of x with C as its last dimension."""
         return (*input_shape[:-1], self._num_outputs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         config = super().get_config()
         del config["dtype"]  # it has no choice
         return {**config, **self._arguments}
 
     def call(self, x):
-        """Maps float [..., D] to logits, float32 [..., C]."""
+        """Map float [..., D] to logits, float32 [..., C]."""
         return ops.matmul(x, ops.transpose(self.output_weights)) + self.output_bias
 
 
@@ -154,7 +154,7 @@ def bilstm_layers(
     *,
     returns_sequence: bool = True,
 ) -> list[keras.layers.Layer]:
-    """Makes the layers that a choice of head puts before its linear one, named `lstm_0` and `lstm_1`.
+    """Make the layers that a choice of head puts before its linear one, named `lstm_0` and `lstm_1`.
 
     Call them one after another with `mask`, bool [B, S].
 
@@ -183,5 +183,5 @@ def bilstm_layers(
 
 
 def width_after(layers: list[keras.layers.Layer], input_width: int) -> int:
-    """The width of what the layers give, or of what they would read if there are none."""
+    """Return the width of what the layers give, or of what they would read if there are none."""
     return 2 * layers[-1].forward_layer.units if layers else input_width

@@ -41,11 +41,11 @@ class TokenModel(keras.Model):
         super().__init__(autocast=False, **kwargs)  # Keras would make int32 of all floats, features too
 
     def build_for_any_length(self) -> None:
-        """Tells Keras the shapes of the inputs, for `summary()` and `export()`; none waits for a first call."""
+        """Tell Keras the shapes of the inputs, for `summary()` and `export()`; none waits for a first call."""
         self.build(dict.fromkeys(self.INPUTS, (None, None)))
 
     def build(self, input_shape=None):
-        """Has nothing to create: models create their variables when they are made.
+        """Create nothing: models create their variables when they are made.
 
         At a first call their paths would begin with the name of the model, and differ from those in checkpoints.
         """
@@ -56,7 +56,7 @@ class TokenModel(keras.Model):
         return "int32"
 
     def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
-        """Exports for inference; see `keras.Model.export`. By default the inputs are int32 [B, S] under their names."""
+        """Export for inference; see `keras.Model.export`. By default the inputs are int32 [B, S] under their names."""
         if input_signature is None:
             input_signature = [
                 {name: keras.InputSpec(dtype="int32", shape=(None, None), name=name) for name in self.INPUTS}
@@ -64,11 +64,11 @@ class TokenModel(keras.Model):
         super().export(filepath, format=format, verbose=verbose, input_signature=input_signature, **kwargs)
 
     def checkpoint_variables(self) -> dict[str, keras.Variable]:
-        """The variables under their names in a checkpoint, whatever model they are part of."""
+        """Return the variables under their names in a checkpoint, whatever model they are part of."""
         raise NotImplementedError
 
     def save_checkpoint(self, path) -> str:
-        """Writes the variables as a checkpoint of the reference's format, and `bert_config.json` beside it.
+        """Write the variables as a checkpoint of the reference's format, and `bert_config.json` beside it.
 
         Args:
           path: a folder, in which the checkpoint will be called `bert_model.ckpt`; or a prefix, whose last part holds
@@ -91,7 +91,7 @@ class TokenModel(keras.Model):
 
 
 def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, Any]:
-    """Gives the arguments of a call their names.
+    """Give the arguments of a call their names.
 
     >>> named_inputs(("input_ids", "input_mask"), [ids, mask], None)
     {'input_ids': ids, 'input_mask': mask}
@@ -128,7 +128,7 @@ def named_inputs(names: Sequence[str], first: Any, *others: Any) -> dict[str, An
 
 
 def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
-    """Gives the inputs of an encoder, with those that were left out: all positions real, all of the first segment.
+    """Return the inputs of an encoder, with those that were left out: all positions real, all of the first segment.
 
     Args:
       first: see `named_inputs`; or what this has returned, which is complete.
@@ -149,7 +149,7 @@ def complete_inputs(first: Any, *others: Any) -> EncoderInputs:
 
 
 def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
-    """Gives the symbolic inputs of an encoder; those that were left out look like input_ids. See `complete_inputs`."""
+    """Return the symbolic inputs of an encoder; those that were left out look like input_ids. See `complete_inputs`."""
     if isinstance(first, EncoderInputs):
         return first
     ids, *others = named_inputs(ENCODER_INPUTS, first, *(others or (None, None))).values()
@@ -157,7 +157,7 @@ def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
 
 
 def refuse_within_sequential(encoder: keras.Model) -> None:
-    """Raises if `keras.Sequential` is about to hand all results of an encoder to a layer that takes one tensor.
+    """Raise if `keras.Sequential` is about to hand all results of an encoder to a layer that takes one tensor.
 
     That layer's own message would list nine tensors without a name. Keras tells an encoder nothing of the model that it
     becomes part of, so the callers are looked through; only symbolic calls, of which there are few, come here.
@@ -180,7 +180,7 @@ def refuse_within_sequential(encoder: keras.Model) -> None:
 
 
 def _rank(value: Any) -> int:
-    """Dimensions of a tensor or of nested lists."""
+    """Dimension of a tensor or of nested lists."""
     return len(value.shape) if hasattr(value, "shape") else np.ndim(value)
 
 
@@ -189,7 +189,7 @@ def _int32(tensor: Any) -> Any:
 
 
 def model_fingerprint(model: keras.Model) -> str:
-    """Hashes what decides a model's numbers: its weights, in their order, and a number format other than float32."""
+    """Hash what decides a model's numbers: its weights, in their order, and a number format other than float32."""
     digest = hashlib.sha256()
     if model.compute_dtype != "float32":
         digest.update(model.compute_dtype.encode())

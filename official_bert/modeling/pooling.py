@@ -14,7 +14,7 @@ _NUM_NEEDED = {SECOND_TO_LAST: 2, SUM_LAST_FOUR: 4, CONCAT_LAST_FOUR: 4, WEIGHTE
 
 
 def mean_over_positions(sequence, input_mask):
-    """Averages the vectors of the real positions.
+    """Average the vectors of the real positions.
 
     Args:
       sequence: float [B, S, D].
@@ -28,7 +28,7 @@ def mean_over_positions(sequence, input_mask):
 
 
 def max_over_positions(sequence, input_mask):
-    """Takes the largest of each component over the real positions.
+    """Take the largest of each component over the real positions.
 
     Args:
       sequence: float [B, S, D].
@@ -43,7 +43,7 @@ def max_over_positions(sequence, input_mask):
 
 
 def weighted_mean_over_positions(sequence, weights):
-    """Averages the vectors of all positions, each with its weight.
+    """Average the vectors of all positions, each with its weight.
 
     Args:
       sequence: float [B, S, D].
@@ -80,7 +80,7 @@ def is_weighted(feature_layers: str | None) -> bool:
 
 
 def sequence_features(encoder_layers, input_mask, feature_layers: str):
-    """Makes the vectors of a sequence from the outputs of layers.
+    """Make the vectors of a sequence from the outputs of layers.
 
     Args:
       encoder_layers: list of L float [B, S, D], as `BertEncoder` returns them.
@@ -102,7 +102,7 @@ def sequence_features(encoder_layers, input_mask, feature_layers: str):
 
 
 def position_features(embedding_output, encoder_layers, feature_layers: str):
-    """Makes the vectors of every position from the outputs of layers.
+    """Make the vectors of every position from the outputs of layers.
 
     Args:
       embedding_output: float [B, S, D], as `BertEncoder` returns it.

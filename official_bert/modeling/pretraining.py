@@ -24,7 +24,7 @@ class PretrainingModel(EncoderModel):
     INPUTS = (*ENCODER_INPUTS, "masked_lm_positions")
 
     def __init__(self, encoder: BertEncoder, *, name: str = "pretraining", **kwargs):
-        """Creates the heads under the names of the reference's checkpoints.
+        """Create the heads under the names of the reference's checkpoints.
 
         Args:
           encoder: the encoder.
@@ -64,7 +64,7 @@ class PretrainingModel(EncoderModel):
         }
 
     def call(self, input_ids, input_mask=None, segment_ids=None, masked_lm_positions=None, training=False):
-        """Scores masked words and next sentences.
+        """Score masked words and next sentences.
 
         Args:
           input_ids: int32 [B, S]; or all four inputs, as a dict by name or as a list in this order.
@@ -117,7 +117,7 @@ class MaskedLmHead(keras.layers.Layer):
         name: str = "predictions",
         **kwargs,
     ):
-        """Creates the parts.
+        """Create the parts.
 
         Args:
           hidden_size: D.
@@ -144,7 +144,7 @@ class MaskedLmHead(keras.layers.Layer):
         self.layer_norm = LayerNorm(dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the transformation and the output bias."""
+        """Create the transformation and the output bias."""
         with keras.name_scope("transform"):
             self.dense.build((None, self._hidden_size))
             self.layer_norm.build((None, self._embedding_size))
@@ -162,11 +162,11 @@ class MaskedLmHead(keras.layers.Layer):
         return keras.KerasTensor((*positions.shape, self._vocab_size), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor."""
         return {**super().get_config(), **self._arguments}
 
     def call(self, sequence_output, positions, word_embeddings):
-        """Scores the vocabulary.
+        """Score the vocabulary.
 
         Args:
           sequence_output: float [B, S, D].
@@ -183,7 +183,7 @@ class MaskedLmHead(keras.layers.Layer):
 
 
 def gather_positions(sequence, positions):
-    """Selects the hidden vectors at the masked positions.
+    """Select the hidden vectors at the masked positions.
 
     Args:
       sequence: float [B, S, D], encoder output.

@@ -23,7 +23,7 @@ class SpanModel(EncoderModel):
     def __init__(
         self, encoder: BertEncoder, *, head: str = LINEAR, lstm_units: int | None = None, name: str = "span", **kwargs
     ):
-        """Creates the head under the names of the reference's checkpoints.
+        """Create the head under the names of the reference's checkpoints.
 
         Args:
           encoder: the encoder.
@@ -41,7 +41,7 @@ class SpanModel(EncoderModel):
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor as JSON can hold them."""
+        """Return the arguments of the constructor as JSON can hold them."""
         return {**super().get_config(), **self._options}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -51,7 +51,7 @@ class SpanModel(EncoderModel):
         return {name: keras.KerasTensor(shape, "float32") for name in ("start_logits", "end_logits")}
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Scores positions.
+        """Score positions.
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.

@@ -38,7 +38,7 @@ class TaggingModel(EncoderModel):
         name: str = "tagger",
         **kwargs,
     ):
-        """Creates the tagger, its variables under `tagging/`.
+        """Create the tagger, its variables under `tagging/`.
 
         Args:
           encoder: the encoder.
@@ -80,7 +80,7 @@ class TaggingModel(EncoderModel):
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor as JSON can hold them."""
+        """Return the arguments of the constructor as JSON can hold them."""
         return {**super().get_config(), **self._options}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -93,7 +93,7 @@ class TaggingModel(EncoderModel):
         return keras.KerasTensor((*shape, self._options["num_outputs"]), "float32")
 
     def call(self, input_ids, input_mask=None, segment_ids=None, training=False):
-        """Scores the tags.
+        """Score the tags.
 
         Args:
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order. Or a dict of
@@ -114,7 +114,7 @@ class TaggingModel(EncoderModel):
         return self.tag(self.features(inputs, training=training), inputs.input_mask, training=training)
 
     def features(self, inputs, training=False):
-        """Computes what the tagger reads.
+        """Compute what the tagger reads.
 
         Args:
           inputs: the encoder's, as a dict by name or as a list in order; see `call`.
@@ -131,13 +131,13 @@ class TaggingModel(EncoderModel):
         return self.tag(self._features(encoded), inputs["input_mask"], training=training)
 
     def _features(self, encoded: Mapping[str, Any]):
-        """Selects what the tagger reads: float [B, S, K * D]."""
+        """Select what the tagger reads: float [B, S, K * D]."""
         features = position_features(encoded["embedding_output"], encoded["encoder_layers"], self._feature_layers)
         batch_size, length = ops.shape(features)[:2]
         return ops.reshape(features, (batch_size, length, self.feature_shape[0] * self.feature_shape[1]))
 
     def tag(self, features, input_mask, training=False):
-        """Scores what `features` gives: float [B, S, K * D] to logits, float32 [B, S, num_outputs]."""
+        """Score what `features` gives: float [B, S, K * D] to logits, float32 [B, S, num_outputs]."""
         x = ops.cast(features, self.compute_dtype)
         if is_weighted(self._feature_layers):
             batch_size, length = ops.shape(x)[:2]

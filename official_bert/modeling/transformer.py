@@ -19,29 +19,29 @@ class PaddedLayout:
 
     @staticmethod
     def of(input_mask, num_heads: int) -> "PaddedLayout":
-        """The layout of sequences with this mask, int32 [B, S], and N heads."""
+        """Return the layout of sequences with this mask, int32 [B, S], and N heads."""
         del input_mask, num_heads
         return PADDED
 
     def pack(self, sequences):
-        """Brings padded sequences, float [B, S, D], into the layout."""
+        """Bring padded sequences, float [B, S, D], into the layout."""
         return sequences
 
     def unpack(self, x):
-        """Gives the padded sequences again, float [B, S, D]."""
+        """Return the padded sequences again, float [B, S, D]."""
         return x
 
     def first(self, x):
-        """Selects the first vector of each sequence: B vectors and their layout."""
+        """Select the first vector of each sequence: B vectors and their layout."""
         return x[:, :1], self
 
     def split_heads(self, x, num_heads):
-        """Gives the heads of vectors: float [B, N, S, H]."""
+        """Return the heads of vectors: float [B, N, S, H]."""
         heads = ops.reshape(x, (*ops.shape(x)[:2], num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def join_heads(self, heads):
-        """Makes vectors in the layout of heads, float [B, N, S, H]."""
+        """Make vectors in the layout of heads, float [B, N, S, H]."""
         joined = ops.transpose(heads, (0, 2, 1, 3))  # [B, S, N, H]
         return ops.reshape(joined, (*ops.shape(joined)[:2], heads.shape[1] * heads.shape[3]))
 
@@ -62,7 +62,7 @@ class AttentionOutput(NamedTuple):
 
     @classmethod
     def shapes(cls, attending, attended, config: BertConfig) -> "AttentionOutput":
-        """The shapes for vectors of the shapes (B, F, D) that attend, and (B, T, D) that are attended to."""
+        """Return the shapes for vectors of the shapes (B, F, D) that attend, and (B, T, D) that are attended to."""
         batch_size, from_length, _ = attending
         probabilities = (batch_size, config.num_attention_heads, from_length, attended[1])
         return cls((batch_size, from_length, config.hidden_size), probabilities)
@@ -77,7 +77,7 @@ class TransformerStack(Configured, keras.layers.Layer):
     """All layers, one after the other."""
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
-        """Creates the layers.
+        """Create the layers.
 
         Args:
           config: the architecture.
@@ -90,19 +90,19 @@ class TransformerStack(Configured, keras.layers.Layer):
         self.layers = self._make_layers()
 
     def _make_layers(self) -> "list[TransformerLayer]":
-        """The L layers, in the order in which they are computed."""
+        """Return the L layers, in the order in which they are computed."""
         return [
             TransformerLayer(self.config, name=f"layer_{index}", dtype=self.dtype_policy)
             for index in range(self.config.num_hidden_layers)
         ]
 
     def build(self, input_shape=None):
-        """Creates the variables of the layers."""
+        """Create the variables of the layers."""
         for layer in self.layers:
             layer.build((None, None, self.config.hidden_size))
 
     def project(self, embedded):
-        """Gives what enters the first layer, float [B, S, D]: the embeddings themselves."""
+        """Return what enters the first layer, float [B, S, D]: the embeddings themselves."""
         return embedded
 
     @property
@@ -124,7 +124,7 @@ class TransformerStack(Configured, keras.layers.Layer):
         ]
 
     def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Transforms sequences.
+        """Transform sequences.
 
         Args:
           x: float [..., D].
@@ -150,7 +150,7 @@ class TransformerStack(Configured, keras.layers.Layer):
 
 
 def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
-    """Calls a transformer layer so that its backward pass starts from `x` alone.
+    """Call a transformer layer so that its backward pass starts from `x` alone.
 
     The second forward pass drops out what the first one did. Only `x` and the layer's weights get a gradient.
 
@@ -191,7 +191,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
     NORM_NAME = LAYER_NORM_NAME
 
     def __init__(self, config: BertConfig, *, name: str = "layer_0", **kwargs):
-        """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
+        """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.attention = AttentionBlock(config, dtype=self.dtype_policy)
         self.intermediate = Intermediate(config, dtype=self.dtype_policy)
@@ -205,7 +205,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Creates the variables of the parts."""
+        """Create the variables of the parts."""
         hidden = (None, None, self.config.hidden_size)
         self.attention.build(hidden)
         self.intermediate.build(hidden)
@@ -221,7 +221,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
         return self.attention.compute_output_spec(x, bias, first_only=first_only)
 
     def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Transforms sequences.
+        """Transform sequences.
 
         Args:
           x: float [..., D].
@@ -243,7 +243,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
     """Self-attention, its output projection and the residual."""
 
     def __init__(self, config: BertConfig, *, name: str = "attention", **kwargs):
-        """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
+        """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.self_attention = SelfAttention(config, dtype=self.dtype_policy)
         self.residual_output = ResidualOutput(
@@ -255,7 +255,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Creates the variables of the parts."""
+        """Create the variables of the parts."""
         hidden = (None, None, self.config.hidden_size)
         self.self_attention.build(hidden)
         self.residual_output.build(hidden)
@@ -266,7 +266,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
         return AttentionOutput.shapes(attending, x.shape, self.config).specs(self.compute_dtype)
 
     def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Attends and adds.
+        """Attend and adds.
 
         Args:
           x: float [..., D].
@@ -293,7 +293,7 @@ class SelfAttention(Configured, keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig, *, name: str = "self", **kwargs):
-        """Creates the parts; for `**kwargs` see `keras.layers.Layer`."""
+        """Create the parts; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.query, self.key, self.value = (
             dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name=projection)
@@ -302,7 +302,7 @@ class SelfAttention(Configured, keras.layers.Layer):
         self.dropout = Dropout(config.attention_probs_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
-        """Creates the projections of vectors of this shape; by default they have the model's width."""
+        """Create the projections of vectors of this shape; by default they have the model's width."""
         for projection in (self.query, self.key, self.value):
             projection.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
 
@@ -311,7 +311,7 @@ class SelfAttention(Configured, keras.layers.Layer):
         return AttentionOutput.shapes(attending.shape, x.shape, self.config).specs(self.compute_dtype)
 
     def call(self, attending, x, bias=None, *, attending_layout=PADDED, layout=PADDED, training=False):
-        """Attends.
+        """Attend.
 
         Args:
           attending: float [..., D], the vectors that attend.
@@ -357,7 +357,7 @@ class Intermediate(Configured, keras.layers.Layer):
     """The wide half of the feed-forward block."""
 
     def __init__(self, config: BertConfig, *, name: str = "intermediate", **kwargs):
-        """Creates the projection; for `**kwargs` see `keras.layers.Layer`."""
+        """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
         self.dense = dense(
             config.intermediate_size,
@@ -367,13 +367,13 @@ class Intermediate(Configured, keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        """Creates the variables for vectors of this shape; by default they have the model's width."""
+        """Create the variables for vectors of this shape; by default they have the model's width."""
         self.dense.build((None, input_shape[-1] if input_shape else self.config.hidden_size))
 
     def compute_output_shape(self, input_shape):
-        """The shape of x with I as its last dimension."""
+        """Return the shape of x with I as its last dimension."""
         return (*input_shape[:-1], self.config.intermediate_size)
 
     def call(self, x):
-        """Maps float [..., D] to float [..., I]."""
+        """Map float [..., D] to float [..., I]."""
         return self.dense(x)

@@ -31,7 +31,7 @@ class AdamWeightDecay(MomentOptimizer):
         name: str = "adam_weight_decay",
         **options,
     ):
-        """Takes the numbers; `build` creates the slots.
+        """Take the numbers; `build` creates the slots.
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
@@ -46,7 +46,7 @@ class AdamWeightDecay(MomentOptimizer):
         self.bias_correction = bias_correction
 
     def update_step(self, gradient, variable, learning_rate):
-        """Moves one variable; the gradient is summed over the replicas and clipped."""
+        """Move one variable; the gradient is summed over the replicas and clipped."""
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]
         learning_rate = self._rate(index, learning_rate, variable.dtype)
@@ -76,11 +76,11 @@ class AdamWeightDecay(MomentOptimizer):
         self.assign_sub(variable, rate * first / (ops.sqrt(second) + self.epsilon))
 
     def _powers(self, dtype):
-        """The powers that correct the bias; 0 turns that off."""
+        """Return the powers that correct the bias; 0 turns that off."""
         if not self.bias_correction:
             return ops.cast(0.0, dtype), ops.cast(0.0, dtype)
         return super()._powers(dtype)
 
     def get_config(self) -> dict:
-        """The arguments, for Keras's serialization."""
+        """Return the arguments, for Keras's serialization."""
         return {**super().get_config(), "bias_correction": self.bias_correction}

@@ -32,7 +32,7 @@ class Lamb(MomentOptimizer):
         name: str = "lamb",
         **options,
     ):
-        """Takes the numbers; `build` creates the slots.
+        """Take the numbers; `build` creates the slots.
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
@@ -45,7 +45,7 @@ class Lamb(MomentOptimizer):
         super().__init__(learning_rate, name=name, **options)
 
     def update_step(self, gradient, variable, learning_rate):
-        """Moves one variable; the gradient is summed over the replicas and clipped."""
+        """Move one variable; the gradient is summed over the replicas and clipped."""
         index = self._get_variable_index(variable)
         first, second = self._first_moments[index], self._second_moments[index]
         rate = self._rate(index, learning_rate, variable.dtype)
@@ -60,7 +60,7 @@ class Lamb(MomentOptimizer):
 
 
 def _trust_ratio(weights, update):
-    """The norm of the weights divided by that of their update; 1 if either is 0."""
+    """Return the norm of the weights divided by that of their update; 1 if either is 0."""
     norms = _norm(weights), _norm(update)
     return ops.where(ops.minimum(*norms) > 0, norms[0] / norms[1], ops.ones_like(norms[0]))
 

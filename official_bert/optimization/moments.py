@@ -37,7 +37,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         global_clipnorm: float | None = CLIP_NORM,
         **options,
     ):
-        """Takes the numbers; `build` creates the slots.
+        """Take the numbers; `build` creates the slots.
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
@@ -69,7 +69,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         self._frozen_paths = [variable.path for variable in frozen]
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots, in the scope of the strategy that holds the variables.
+        """Create the slots, in the scope of the strategy that holds the variables.
 
         Raises:
           ValueError: an expression of `no_decay` matches no variable, trained or frozen; or `layer_wise_lr_decay` is
@@ -92,7 +92,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         self._first_moments, self._second_moments = self.add_optimizer_variables(variables, list(self.slot_names))
 
     def apply(self, grads, trainable_variables=None):
-        """Takes a step with gradients that each replica computed for itself; called by Keras in replica context."""
+        """Take a step with gradients that each replica computed for itself; called by Keras in replica context."""
         if keras.backend.backend() != "tensorflow":
             super().apply(grads, trainable_variables)
             return
@@ -107,7 +107,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         replicas.take_step(self, variables, grads)
 
     def _rate(self, index: int, learning_rate, dtype):
-        """The learning rate of the variable of an index."""
+        """Return the learning rate of the variable of an index."""
         return ops.cast(learning_rate, dtype) * self._multipliers[index]
 
     def _powers(self, dtype):
@@ -116,7 +116,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         return ops.power(ops.cast(self.beta_1, dtype), step), ops.power(ops.cast(self.beta_2, dtype), step)
 
     def get_config(self) -> dict:
-        """The arguments, for Keras's serialization."""
+        """Return the arguments, for Keras's serialization."""
         return {
             **super().get_config(),
             "weight_decay_rate": self.weight_decay_rate,

@@ -9,7 +9,7 @@ _Row = TypeVar("_Row")
 
 
 def lookup(table: Mapping[str, _Row], name: str, parameter: str) -> _Row:
-    """Returns the row of a name.
+    """Return the row of a name.
 
     Raises:
       UserError: there is none; the message names the parameter and all rows.

@@ -25,7 +25,7 @@ def create_optimizer(
     model: keras.Model,
     options: Mapping[str, Any],
 ) -> keras.optimizers.Optimizer:
-    """Creates and builds the optimizer of a name; call it in the scope of the strategy that holds the model.
+    """Create and build the optimizer of a name; call it in the scope of the strategy that holds the model.
 
     The training loop sums the gradients over the replicas, clips them to the optimizer's `global_clipnorm`, and calls
     its `update_step` for each variable. Whatever else belongs to an update, such as weight decay, is done there.
@@ -51,7 +51,7 @@ def create_optimizer(
 
 
 def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> dict[str, keras.Variable]:
-    """Names an optimizer's slots as checkpoints do: `.../kernel/adam_m` for the slot `adam_m` of `.../kernel`.
+    """Name an optimizer's slots as checkpoints do: `.../kernel/adam_m` for the slot `adam_m` of `.../kernel`.
 
     Keras names it `adam_weight_decay/..._kernel_adam_m`. What belongs to no variable keeps Keras's name.
 

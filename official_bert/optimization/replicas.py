@@ -23,17 +23,17 @@ _DONE_IN_APPLY = (  # options of Keras's optimizers that `update_step` does not 
 
 
 def num_replicas() -> int:
-    """The replicas of the strategy in whose scope or replica this is called."""
+    """Return the replicas of the strategy in whose scope or replica this is called."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> list[tf.Tensor | None]:
-    """Adds up the rows of sparse gradients, so that a word's counts once in the norm however often the word occurs."""
+    """Add up the rows of sparse gradients, so that a word's counts once in the norm however often the word occurs."""
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def sum_over_replicas(tensors: _Tensors) -> _Tensors:
-    """Sums a structure of tensors over all replicas; called in replica context."""
+    """Sum a structure of tensors over all replicas; called in replica context."""
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
 
@@ -44,7 +44,7 @@ def take_step(
     *,
     gradient_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Takes a step, as Keras's `apply` does, but clips after the sum over the replicas; called in replica context.
+    """Take a step, as Keras's `apply` does, but clips after the sum over the replicas; called in replica context.
 
     Args:
       optimizer: built; its `update_step` is called for every copy of every variable that has a gradient.
@@ -74,7 +74,7 @@ def take_step(
 
 
 def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
-    """Updates every copy of every variable; Keras's own way would sum the gradients over the replicas once more.
+    """Update every copy of every variable; Keras's own way would sum the gradients over the replicas once more.
 
     A step that is not taken, where `is_taken` is not None but false, updates none.
     """
@@ -97,7 +97,7 @@ def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
 
 
 def check_options(optimizer: keras.optimizers.Optimizer) -> None:
-    """Raises if an optimizer has options that Keras's `apply` applies and `take_step` does not.
+    """Raise if an optimizer has options that Keras's `apply` applies and `take_step` does not.
 
     Raises:
       UserError: it has; the message names them.

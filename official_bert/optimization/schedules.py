@@ -19,7 +19,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = num_warmup_steps
 
     def __call__(self, step):
-        """Computes the learning rate of the next step.
+        """Compute the learning rate of the next step.
 
         Args:
           step: int scalar, steps already taken, as Keras's optimizers count: 0 gives the rate of step 1.
@@ -34,11 +34,11 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.num_warmup_steps, self.learning_rate * step / self.num_warmup_steps, rate)
 
     def _after_warmup(self, step):
-        """The rate of a step without warm-up; float32 scalars, steps counted from 1."""
+        """Return the rate of a step without warm-up; float32 scalars, steps counted from 1."""
         raise NotImplementedError
 
     def get_config(self) -> dict:
-        """The arguments, for Keras's serialization."""
+        """Return the arguments, for Keras's serialization."""
         return {"learning_rate": self.learning_rate, "num_warmup_steps": self.num_warmup_steps}
 
 
@@ -53,7 +53,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
     def __init__(
         self, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int = 0, end_learning_rate: float = 0.0
     ):
-        """Takes the numbers of the run.
+        """Take the numbers of the run.
 
         Args:
           learning_rate: the peak, the rate that warm-up heads for.
@@ -82,7 +82,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
         return 1.0 - progress
 
     def get_config(self) -> dict:
-        """The arguments, for Keras's serialization."""
+        """Return the arguments, for Keras's serialization."""
         return {
             **super().get_config(),
             "num_train_steps": self.num_train_steps,
@@ -109,7 +109,7 @@ class LinearWarmupThenConstant(_LinearWarmup):
     """Up in a line; then the rate stays at its peak, however long the run is."""
 
     def __init__(self, learning_rate: float, *, num_warmup_steps: int = 0):
-        """Takes the numbers of the run.
+        """Take the numbers of the run.
 
         Args:
           learning_rate: the peak, the rate after warm-up.
@@ -140,7 +140,7 @@ SCHEDULES: dict[str, Callable[..., keras.optimizers.schedules.LearningRateSchedu
 def create_schedule(
     name: str, learning_rate: float, *, num_train_steps: int, num_warmup_steps: int, end_learning_rate: float = 0.0
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Creates the schedule of a name; the other arguments are those of `LinearWarmupThenDecay`.
+    """Create the schedule of a name; the other arguments are those of `LinearWarmupThenDecay`.
 
     Raises:
       UserError: there is no schedule of the name.

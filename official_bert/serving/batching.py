@@ -52,7 +52,7 @@ class Batcher:
         is_joining: bool,
         observe: Callable[[int], None] = lambda num_examples: None,
     ):
-        """Starts without calls.
+        """Start without calls.
 
         Args:
           compute: takes and gives arrays by name, whose first axes count the same examples; blocks.
@@ -72,7 +72,7 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, inputs: Arrays) -> Arrays:
-        """Computes some rows, together with those of other calls.
+        """Compute some rows, together with those of other calls.
 
         Args:
           inputs: the arrays; their first axes have the same length, N.
@@ -101,7 +101,7 @@ class Batcher:
         return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _parts(self, inputs: Arrays, num_examples: int) -> Iterator[tuple[slice, int, int]]:
-        """The rows of each part of a call, their number and their work."""
+        """Return the rows of each part of a call, their number and their work."""
         works = _work(inputs, num_examples)
         if not self._is_joining:
             yield slice(None), num_examples, sum(works)
@@ -117,7 +117,7 @@ class Batcher:
         yield slice(start, num_examples), num_examples - start, work
 
     def _start_batches(self) -> None:
-        """Starts what is full, or has waited long enough, as far as threads are free."""
+        """Start what is full, or has waited long enough, as far as threads are free."""
         while self._waiting and self._num_running < self._settings.num_batch_threads:
             loop = asyncio.get_running_loop()
             is_full = not self._is_joining or self._num_waiting >= self._settings.max_execution_batch_size
@@ -140,7 +140,7 @@ class Batcher:
         self._start_batches()
 
     def _take(self) -> list[_Call]:
-        """The parts that come next, as many as fit into a batch, one of each call in turn."""
+        """Return the parts that come next, as many as fit into a batch, one of each call in turn."""
         may_be_large = self._num_large < max(self._settings.num_batch_threads - 1, 1)
         batch, num_examples, work = [], 0, 0
         for _ in range(len(self._waiting)):
@@ -164,7 +164,7 @@ class Batcher:
         return call.work > self._most_work
 
     def _run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
-        """Computes a batch, in a thread; one wrong request must not spoil its neighbours."""
+        """Compute a batch, in a thread; one wrong request must not spoil its neighbours."""
         sizes = [len(next(iter(inputs.values()))) for inputs in requests]
         self._observe(sum(sizes))
         try:

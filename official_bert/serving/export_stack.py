@@ -30,11 +30,11 @@ class ServedLayout(UnpaddedLayout):
 
     @staticmethod
     def take(x, indices):
-        """Gathers rows of x."""
+        """Gather rows of x."""
         return tf.gather(x, indices)
 
     def places_of_heads(self, num_projections: int) -> tf.Tensor:
-        """Tells where the heads of several projections of a position stand, which lie side by side for each token.
+        """Tell where the heads of several projections of a position stand, which lie side by side for each token.
 
         Returns:
           int32 [projections, B, n, S], which of the T * projections * n heads of all tokens.
@@ -92,7 +92,7 @@ class ExportStack:
     """
 
     def __init__(self, stack: TransformerStack, num_parts: int):
-        """Copies the weights.
+        """Copy the weights.
 
         Args:
           stack: the layers.
@@ -118,7 +118,7 @@ class ExportStack:
             encoder.transformer, encoder.layout = own
 
     def __call__(self, x, bias, *, layout: ServedLayout, first_only=False, training=False):
-        """Transforms sequences; see `TransformerStack.call`. The outputs have no probabilities, and none drops out."""
+        """Transform sequences; see `TransformerStack.call`. The outputs have no probabilities, and none drops out."""
         del training
         kernels = [_Kernels(*part) for part in zip(*map(tf.unstack, self._kernels), strict=True)]  # without copying
         places_of_heads = layout.places_of_heads(3)
@@ -143,7 +143,7 @@ class ExportStack:
         return outputs
 
     def _context(self, x, kernels, projection_bias, bias, layout, places_of_heads, attends_first):
-        """Lets the heads of a part attend: float [T, D] to [T, d], or to [B, d] if the first positions alone attend."""
+        """Let the heads of a part attend: float [T, D] to [T, d], or to [B, d] if the first positions alone attend."""
         projected = _linear(x, kernels.projections, projection_bias)  # [T, 3 * d]
         heads = ops.reshape(projected, (-1, projected.shape[-1] // (3 * self.num_heads)))  # [T * 3 * n, H]
         query, key, value = tf.unstack(layout.take(heads, places_of_heads))  # [B, n, S, H]
@@ -153,7 +153,7 @@ class ExportStack:
         return ops.reshape(context, (-1, self.num_heads * context.shape[-1]))
 
     def _attended(self, copies, contexts, parts, vectors):
-        """Projects what the parts attended to, and adds it to the copies: each float [..., D]."""
+        """Project what the parts attended to, and add it to the copies: each float [..., D]."""
         results = [
             _linear(context, kernels.attention_output, None if number else vectors.attention_output)
             for number, (context, kernels) in enumerate(zip(contexts, parts, strict=True))
@@ -161,7 +161,7 @@ class ExportStack:
         return [_added_and_normalized(x, results, vectors.attention_norm) for x in copies]
 
     def _feed_forward(self, copies, parts, vectors):
-        """Computes the feed-forward half, and adds it to the copies: each float [..., D]."""
+        """Compute the feed-forward half, and add it to the copies: each float [..., D]."""
         results = []
         for number, (x, kernels) in enumerate(zip(copies, parts, strict=True)):
             wide = self._activation(_linear(x, kernels.intermediate, vectors.intermediate[number]))  # [..., i]
@@ -170,13 +170,13 @@ class ExportStack:
 
 
 def _linear(x, kernel, bias):
-    """A product, with a bias where there is one: one operation for TensorFlow's optimizer, with an activation, too."""
+    """Return a product with its bias, if any, in the form that TensorFlow's optimizer fuses with an activation."""
     product = ops.matmul(ops.cast(x, kernel.dtype), kernel)
     return product if bias is None else tf.nn.bias_add(product, bias)
 
 
 def _added_and_normalized(x, results, norm):
-    """Adds the results of all parts, each float [..., D], and normalizes: float32 [..., D]."""
+    """Add the results of all parts, each float [..., D], and normalizes: float32 [..., D]."""
     return normalize(tf.add_n([x, *(ops.cast(result, "float32") for result in results)]), *norm)
 
 
@@ -210,13 +210,13 @@ def _norm(block: ResidualOutput) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _columns(variables: Sequence[Any], num_parts: int) -> list[np.ndarray]:
-    """The columns of each part, of all variables side by side."""
+    """Return the columns of each part, of all variables side by side."""
     split = (np.split(_array(variable), num_parts, axis=-1) for variable in variables)
     return [np.concatenate(of_part, axis=-1) for of_part in zip(*split, strict=True)]
 
 
 def _rows(variable: Any, num_parts: int) -> list[np.ndarray]:
-    """The rows of each part."""
+    """Return the rows of each part."""
     return np.split(_array(variable), num_parts)
 
 

@@ -23,11 +23,11 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp):
-        """Stands before an application."""
+        """Stand before an application."""
         self._app, self._num_held = app, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Answer a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

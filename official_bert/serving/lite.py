@@ -12,7 +12,7 @@ from official_bert.support.standard_error import notes_left_out
 
 
 def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
-    """Writes the next version of a model, as `model.tflite`.
+    """Write the next version of a model, as `model.tflite`.
 
     Its signature `serving_default` takes input_ids, input_mask and segment_ids, int32 [1, S] for any S up to the most
     positions that the model reads, and gives the numbers of `Servable.predict`; LiteRT has neither the tokenizer nor

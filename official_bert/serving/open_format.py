@@ -29,7 +29,7 @@ LENGTH_HEADER = "inference-header-content-length"  # of the JSON, which binary v
 
 
 def read_open_request(body: bytes, json_length: str | None, model_name: str, most_values: int) -> kserve.InferRequest:
-    """Reads a request of REST.
+    """Read a request of REST.
 
     Args:
       body: what the client sent.
@@ -77,7 +77,7 @@ def read_open_request(body: bytes, json_length: str | None, model_name: str, mos
 def open_arrays(
     request: kserve.InferRequest, types: Mapping[str, InputType], most_examples: int
 ) -> dict[str, np.ndarray]:
-    """Makes arrays of a request, of REST or gRPC.
+    """Make arrays of a request, of REST or gRPC.
 
     Args:
       request: the request.
@@ -125,7 +125,7 @@ def _check_number(name: str, number: int, shape: list[int]) -> None:
 
 
 def _flat(values: Any, rank: int) -> list[Any]:
-    """The values of JSON, which may be nested as the shape is."""
+    """Return the values of JSON, which may be nested as the shape is."""
     for _ in range(rank - 1):
         if not (values and all(isinstance(part, list) for part in values)):
             break
@@ -134,7 +134,7 @@ def _flat(values: Any, rank: int) -> list[Any]:
 
 
 def _raw_strings(name: str, raw: bytes, number: int) -> list[bytes]:
-    """Strings of which each follows its length."""
+    """Return strings, each after its length."""
     strings, position = [], 0
     while position < len(raw) and len(strings) < number:
         if position + 4 > len(raw):

@@ -5,7 +5,7 @@ from official_bert.support.errors import UserError
 
 
 def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
-    """The number of parts that layers of an exported model are computed in.
+    """Return the number of parts that layers of an exported model are computed in.
 
     Args:
       config: the architecture.

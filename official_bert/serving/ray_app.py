@@ -63,7 +63,7 @@ class ExportArguments(BaseModel):
 
 
 def _make_endpoints() -> FastAPI:
-    """The addresses of the replica in which it is called."""
+    """Return the addresses of the replica in which it is called."""
     endpoints = FastAPI(openapi_url=None)
 
     def find(name: str) -> ServedExport:
@@ -87,7 +87,7 @@ class ServedExport:
     """
 
     def __init__(self, arguments: ExportArguments):
-        """Loads the version and replays its warm-up requests; the replica gets requests when this is done.
+        """Load the version and replay its warm-up requests; the replica gets requests when this is done.
 
         Raises:
           UserError: there is no version, or it is damaged. Ray shows the message and tries again.
@@ -101,7 +101,7 @@ class ServedExport:
         self.served.close()
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answers a request to TensorFlow Serving's REST API.
+        """Answer a request to TensorFlow Serving's REST API.
 
         Raises:
           HTTPException: the request is wrong, or too many wait.
@@ -116,5 +116,5 @@ class ServedExport:
 
 
 def app(arguments: ExportArguments) -> serve.Application:
-    """Builds the application: `serve run official_bert.serving.ray_app:app export_dir=/models/mrpc`."""
+    """Build the application: `serve run official_bert.serving.ray_app:app export_dir=/models/mrpc`."""
     return ServedExport.bind(arguments)

@@ -28,11 +28,11 @@ class RestModel(Protocol):
     served: ServedModel
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answers the body of a request."""
+        """Answer the body of a request."""
 
 
 def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
-    """Adds the addresses, and limits the size of all requests to the application.
+    """Add the addresses, and limit the size of all requests to the application.
 
     Args:
       app: the application; those of FastAPI are some, too.
@@ -75,7 +75,7 @@ def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
 
 
 def find_version(model: RestModel, number: str | None) -> ServedVersion:
-    """The version that is served.
+    """Return the version that is served.
 
     Raises:
       HTTPException: another one was asked for.

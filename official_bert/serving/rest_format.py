@@ -55,7 +55,7 @@ class JsonRequest(NamedTuple):
 
 
 def read_request(body: bytes, most_values: int) -> JsonRequest:
-    """Reads a request.
+    """Read a request.
 
     Args:
       body: what the client sent.
@@ -80,7 +80,7 @@ def read_request(body: bytes, most_values: int) -> JsonRequest:
 
 
 def read_object(body: bytes, most_values: int) -> dict[str, Any]:
-    """Reads a JSON object; one with too many values is refused before Python reads it, which keeps all threads waiting.
+    """Read a JSON object; one with too many values is refused before Python reads it, which keeps all threads waiting.
 
     Raises:
       RequestError: it is not JSON, is no object or has too many values.
@@ -118,7 +118,7 @@ def _has_more_values(body: bytes, most_values: int) -> bool:
 
 
 def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_examples: int) -> dict[str, np.ndarray]:
-    """Makes arrays of a request.
+    """Make arrays of a request.
 
     Args:
       request: the request.
@@ -142,12 +142,12 @@ def quoted(value: str) -> str:
 
 
 def quoted_names(names: Iterable[str]) -> str:
-    """Several such values."""
+    """Return several such values."""
     return listed(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..." for name in sorted(names))
 
 
 def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most_examples: int) -> None:
-    """Raises a RequestError unless values have the right number of dimensions and few enough examples."""
+    """Raise a RequestError unless values have the right number of dimensions and few enough examples."""
     if rank != expected_rank:
         raise RequestError(f"{name} must have {expected_rank} dimension(s), but has {rank}")
     if num_examples > most_examples:
@@ -155,13 +155,13 @@ def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most
 
 
 def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raises a RequestError unless the inputs have the names that a signature has."""
+    """Raise a RequestError unless the inputs have the names that a signature has."""
     if set(inputs) != set(expected):
         raise NamesError(f"the signature reads {listed(sorted(expected))}, but the request has {quoted_names(inputs)}")
 
 
 def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
-    """The JSON of an answer, in the form of its request."""
+    """Return the JSON of an answer, in the form of its request."""
     columns = {name: _plain(values) for name, values in outputs.items()}
     (first, *others) = columns.values()
     if not is_in_rows:
@@ -174,7 +174,7 @@ def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
 
 
 def as_integers(name: str, values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Changes the type of whole numbers.
+    """Change the type of whole numbers.
 
     Raises:
       RequestError: they are none, or too large for the type.
@@ -226,7 +226,7 @@ def _array(name: str, value: Any, input_type: InputType, most_examples: int) -> 
 
 
 def integer_array(name: str, values: Any, rank: int, dtype: np.dtype) -> np.ndarray:
-    """Makes an array of whole numbers in lists of lists.
+    """Make an array of whole numbers in lists of lists.
 
     Raises:
       RequestError: they are none, or too large for the type, or the lists have different lengths.
@@ -261,7 +261,7 @@ def _encoded(name: str, value: Any, rank: int) -> Any:
 
 
 def as_bytes(name: str, value: Any) -> bytes:
-    """A string in JSON as bytes; as in the reference, what cannot be encoded (a lone surrogate) is dropped.
+    """Return a string in JSON as bytes; as in the reference, what cannot be encoded (a lone surrogate) is dropped.
 
     Raises:
       RequestError: it is something else.

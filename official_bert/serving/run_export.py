@@ -20,7 +20,7 @@ def export_run(
     tokenizer: Tokenizer,
     checkpoint: str,
 ) -> str:
-    """Writes a model as its next version into `export_dir`; returns the version's folder.
+    """Write a model as its next version into `export_dir`; return the version's folder.
 
     A SavedModel in bfloat16 has its weights in that format; what LiteRT runs is converted afterwards.
 

@@ -38,7 +38,7 @@ model_config_list {
 
 
 def write_export(export_dir: str, servable: Servable) -> str:
-    """Writes the next version of a model, and the server's settings beside it.
+    """Write the next version of a model, and the server's settings beside it.
 
     Args:
       export_dir: folder of the versions; its name becomes the model's name.
@@ -94,7 +94,7 @@ def _save(servable: Servable, signatures: dict[str, Callable[..., Tensors]], pat
 
 
 def _write_settings(export_dir: str, name: str) -> None:
-    """Writes the server's settings, unless they are there: a user may have changed them."""
+    """Write the server's settings, unless they are there: a user may have changed them."""
     path = export_dir if files.is_remote(export_dir) else os.path.realpath(export_dir)
     settings = {
         MODELS_FILE: _MODELS % {"name": _quoted(name), "path": _quoted(path)},

@@ -40,7 +40,7 @@ class Servable(tf.Module):
     text_names: tuple[str, ...]
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
-        """Joins a model with its tokenizer.
+        """Join a model with its tokenizer.
 
         Args:
           model: its weights are used as they are when the signatures are called or saved; after `compute_in_parts`
@@ -84,19 +84,19 @@ class Servable(tf.Module):
         return self._config.max_position_embeddings
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
-        """Turns texts, string [B], into input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
+        """Turn texts, string [B], into input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
         raise NotImplementedError
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Turns input_ids, input_mask and segment_ids, int32 [B, S], into predictions, each [B, ...]."""
+        """Turn input_ids, input_mask and segment_ids, int32 [B, S], into predictions, each [B, ...]."""
         raise NotImplementedError
 
     def answer(self, **texts: tf.Tensor) -> Tensors:
-        """Turns texts, string [B], into predictions, each [B, ...]."""
+        """Turn texts, string [B], into predictions, each [B, ...]."""
         return self._predict(self.tokenize(**texts))
 
     def compute_in_parts(self, num_parts: int) -> None:
-        """Lets signatures that are made afterwards compute with an `ExportStack`.
+        """Let signatures that are made afterwards compute with an `ExportStack`.
 
         Args:
           num_parts: number of parts of each layer; see `parts.export_parts`.
@@ -111,14 +111,14 @@ class Servable(tf.Module):
         self._run_model = run_in_parts
 
     def sample_texts(self, num_pieces: int) -> Sequence[str]:
-        """Makes texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""
+        """Make texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""
         words = [piece for piece in self.vocabulary.token_to_id if piece.isalpha()] or [vocab.UNK]
         num_words = max(num_pieces // len(self.text_names), 1)
         text = " ".join(words[number % len(words)] for number in range(num_words))
         return [text] * len(self.text_names)
 
     def flat_ids(self, tokenized: Tensors) -> Tensors:
-        """Brings what `tokenize` gives into the shape that `predict` reads, int32 [B, S]."""
+        """Bring what `tokenize` gives into the shape that `predict` reads, int32 [B, S]."""
         return tokenized
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> Iterable[tuple[str, Tensors]]:
@@ -127,7 +127,7 @@ class Servable(tf.Module):
         return ()
 
     def signature(self, name: str) -> Callable[..., Tensors]:
-        """The function to save under a name: a concrete function that takes and gives tensors by name."""
+        """Return the function to save under a name: a concrete function that takes and gives tensors by name."""
         texts = tf.TensorSpec([None], tf.string)
         int32, int64 = (tf.TensorSpec([None, None], dtype) for dtype in (tf.int32, tf.int64))
         function, inputs, specification = {
@@ -160,7 +160,7 @@ class Servable(tf.Module):
         return function, weights
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """All functions to save, by name; what they need is saved with the module."""
+        """Return all functions to save, by name; what they need is saved with the module."""
         self._variables = self._variables_in_use()
         return {name: self.signature(name) for name in SIGNATURES}
 
@@ -211,11 +211,11 @@ class WindowedServable(Servable):
     """A model that reads each example in as many windows as it needs; subclasses say how texts are cut."""
 
     def cut(self, **texts: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Turns texts, string [B], into windows: the example of each, int64 [R], and their ids, int32 [R, S]."""
+        """Turn texts, string [B], into windows: the example of each, int64 [R], and their ids, int32 [R, S]."""
         raise NotImplementedError
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
-        """Turns texts into what the model reads.
+        """Turn texts into what the model reads.
 
         Args:
           **texts: string [B], UTF-8, of which the last are in all of at most `MOST_BYTES`.
@@ -238,13 +238,13 @@ class WindowedServable(Servable):
                 }
 
     def flat_ids(self, tokenized: Tensors) -> Tensors:
-        """All windows of `tokenize`, those that are not there left out: int32 [R, S]."""
+        """Return all windows of `tokenize`, those that are not there left out: int32 [R, S]."""
         flat = {name: tf.reshape(values, [-1, values.shape[-1]]) for name, values in tokenized.items()}
         is_window = flat["input_mask"][:, 0] == 1
         return {name: tf.boolean_mask(values, is_window) for name, values in flat.items()}
 
     def predict_in_batches(self, ids: Tensors, shapes: Mapping[str, Sequence[int | None]]) -> Tensors:
-        """Predicts windows, some at a time, so that a long text needs no more memory than a short one.
+        """Predict windows, some at a time, so that a long text needs no more memory than a short one.
 
         Args:
           ids: input_ids, input_mask and segment_ids, int32 [R, S].
@@ -269,7 +269,7 @@ class WindowedServable(Servable):
 
 
 def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tensors:
-    """Masks the positions with which TensorFlow Serving fills up shorter requests of a batch.
+    """Mask the positions with which TensorFlow Serving fills up shorter requests of a batch.
 
     With `pad_variable_length_inputs` it fills up each tensor with the tensor's own first element: input_ids with [CLS],
     input_mask with 1. So `[CLS] a [SEP]` becomes `[CLS] a [SEP] [CLS] [CLS]`, all of it unmasked. No text ends in
@@ -290,7 +290,7 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
 
 
 def with_dimensions(inputs: Tensors, *names: str) -> Tensors:
-    """Fails, with our words, at tensors that have more or fewer dimensions than the signature says.
+    """Fail, with our words, at tensors that have more or fewer dimensions than the signature says.
 
     Neither the server nor Python compares a request with the signature's shapes. The graph believes them: how many
     dimensions a tensor has is settled when it is traced, unless a placeholder hides what is known.
@@ -311,7 +311,7 @@ def with_dimensions(inputs: Tensors, *names: str) -> Tensors:
 
 
 def of_bounded_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Fails at texts that are longer than what is read.
+    """Fail at texts that are longer than what is read.
 
     Args:
       texts: string [B], or the words of texts, string [B, words].
@@ -330,7 +330,7 @@ def of_bounded_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def of_bounded_total(texts: tf.Tensor, name: str) -> tf.Tensor:
-    """Fails at texts, string [B], that are together longer than what is read at once; returns the texts."""
+    """Fail at texts, string [B], that are together longer than what is read at once; return the texts."""
     total = tf.reduce_sum(tf.cast(tf.strings.length(texts), tf.int64))
     message = f"{name} must have at most {MOST_BYTES} bytes in all here, but has"
     with tf.control_dependencies([tf.debugging.Assert(total <= MOST_BYTES, [message, total])]):
@@ -338,7 +338,7 @@ def of_bounded_total(texts: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def of_bounded_table(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Fails where rows of these lengths, filled up to the longest, would make a table of too many cells.
+    """Fail where rows of these lengths, filled up to the longest, would make a table of too many cells.
 
     Args:
       num_rows: int64 [].

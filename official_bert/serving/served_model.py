@@ -57,7 +57,7 @@ class Signature:
     """
 
     def __init__(self, name: str, function: Any):
-        """Takes one of the `signatures` of what `tf.saved_model.load` gives."""
+        """Take one of the `signatures` of what `tf.saved_model.load` gives."""
         self.name, self._function = name, function
         self.inputs: dict[str, tf.TensorSpec] = dict(function.structured_input_signature[1])
         self.outputs: dict[str, tf.TensorSpec] = dict(function.structured_outputs)
@@ -75,7 +75,7 @@ class Signature:
         return all(None not in spec.shape[1:].as_list() for spec in self.outputs.values())
 
     def compute(self, inputs: Arrays) -> Arrays:
-        """Calls the signature; blocks.
+        """Call the signature; blocks.
 
         Raises:
           RequestError: what should be serialized examples is something else, which TensorFlow would log as it is.
@@ -86,7 +86,7 @@ class Signature:
         return {name: outputs[name].numpy() for name in sorted(outputs)}  # a SavedModel keeps no order
 
     def check(self, inputs: Arrays, max_batch_size: int) -> None:
-        """Checks what can be checked before a request is joined with others.
+        """Check what can be checked before a request is joined with others.
 
         Raises:
           RequestError: names, types or shapes are wrong.
@@ -122,7 +122,7 @@ class ServedVersion:
         reader: ThreadPoolExecutor,
         observe: Callable[[int], None],
     ):
-        """Loads a version and replays its warm-up requests, so that no user waits for the first answers.
+        """Load a version and replay its warm-up requests, so that no user waits for the first answers.
 
         Raises:
           UserError: it is damaged, or its requests are.
@@ -144,7 +144,7 @@ class ServedVersion:
                 self.signature(name).compute(inputs)
 
     def signature(self, name: str) -> Signature:
-        """Finds a signature.
+        """Find a signature.
 
         Raises:
           RequestError: there is none of that name.
@@ -154,7 +154,7 @@ class ServedVersion:
         return self.signatures[name]
 
     async def read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
-        """Reads a request of TensorFlow Serving's REST API, and makes arrays of it.
+        """Read a request of TensorFlow Serving's REST API, and make arrays of it.
 
         Raises:
           RequestError: the request is wrong.
@@ -162,12 +162,12 @@ class ServedVersion:
         return await self.aside(len(body), lambda: self._read(body))
 
     async def write(self, outputs: Arrays, is_in_rows: bool) -> bytes:
-        """Writes the answer to such a request."""
+        """Write the answer to such a request."""
         size = sum(values.size for values in outputs.values())
         return await self.aside(size, lambda: answer_body(outputs, is_in_rows))
 
     async def aside(self, size: int, work: Callable[[], Result]) -> Result:
-        """Does what takes long where much has to be read or written in a thread, one after the other."""
+        """Do what takes long where much has to be read or written in a thread, one after the other."""
         if size <= _SMALL:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
@@ -196,7 +196,7 @@ class ServedVersion:
         }
 
     async def predict(self, name: str, inputs: Arrays) -> Arrays:
-        """Answers a request to a signature.
+        """Answer a request to a signature.
 
         Raises:
           RequestError: the request is wrong.
@@ -223,7 +223,7 @@ class ServedModel:
         observe: Callable[[int], None] = lambda num_examples: None,
         poll_seconds: float = _POLL_SECONDS,
     ):
-        """Loads the highest version.
+        """Load the highest version.
 
         Args:
           export_dir: folder of the versions.
@@ -244,11 +244,11 @@ class ServedModel:
         self.version = self._load(highest_version(export_dir))
 
     def start_watching(self) -> None:
-        """Looks for other versions from now on."""
+        """Look for other versions from now on."""
         self._watcher.start()
 
     def close(self) -> None:
-        """Ends the watching, and waits for a version that is being loaded."""
+        """End the watching, and wait for a version that is being loaded."""
         self._is_ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
@@ -274,7 +274,7 @@ class ServedModel:
                 is_away = False
 
     def _update(self) -> None:
-        """Loads the highest version, if it is another one, and lets it answer; requests that wait keep theirs."""
+        """Load the highest version, if it is another one, and let it answer; requests that wait keep theirs."""
         numbers = complete_versions(self._export_dir)
         self._refused.intersection_update(numbers)  # one that went away may come back repaired
         number = max((number for number in numbers if number not in self._refused), default=self.version.number)

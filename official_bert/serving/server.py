@@ -90,22 +90,22 @@ class ExportModel(kserve.Model):
     """An export as KServe calls it: bytes to arrays, arrays to predictions, predictions to bytes."""
 
     def __init__(self, name: str, served: ServedModel):
-        """Answers under a name with what is served."""
+        """Answer under a name with what is served."""
         super().__init__(name)
         self.served, self.ready = served, True
 
     def stop(self) -> None:
-        """Ends the look for new versions."""
+        """End the look for new versions."""
         super().stop()
         self.served.close()
 
     async def answer(self, body: bytes, version: ServedVersion) -> bytes:
-        """Answers a request to TensorFlow Serving's REST API."""
+        """Answer a request to TensorFlow Serving's REST API."""
         answer, _ = await self(_RestCall(body, version))
         return answer
 
     async def answer_open(self, request: Request) -> Response:
-        """Answers a request to the open protocol's REST API."""
+        """Answer a request to the open protocol's REST API."""
         version = find_version(self, request.path_params.get("number"))
         call = _OpenCall(await request.body(), request.headers.get(LENGTH_HEADER), version)
         answer, _ = await self(call)
@@ -115,7 +115,7 @@ class ExportModel(kserve.Model):
         return Response(answer.body, media_type="application/octet-stream", headers=headers)
 
     async def preprocess(self, payload: _RestCall | _OpenCall | kserve.InferRequest, headers: Any = None) -> _Call:
-        """Makes arrays of a request."""
+        """Make arrays of a request."""
         try:
             if isinstance(payload, _RestCall):
                 request, inputs = await payload.version.read(payload.body)
@@ -133,7 +133,7 @@ class ExportModel(kserve.Model):
         return _open_call(request, version)
 
     async def predict(self, payload: _Call, headers: Any = None, response_headers: Any = None) -> _Result:
-        """Computes."""
+        """Compute."""
         try:
             return _Result(payload, await payload.version.predict(payload.signature_name, payload.inputs))
         except RequestError as error:
@@ -144,7 +144,7 @@ class ExportModel(kserve.Model):
     async def postprocess(
         self, result: _Result, headers: Any = None, response_headers: Any = None
     ) -> bytes | _OpenAnswer | kserve.InferResponse:
-        """Makes the answer."""
+        """Make the answer."""
         call, version = result.call, result.call.version
         if isinstance(call.request, JsonRequest):
             return await version.write(result.outputs, call.request.is_in_rows)
@@ -159,7 +159,7 @@ class ExportModel(kserve.Model):
         return _OpenAnswer(answer if isinstance(answer, bytes) else json.dumps(answer).encode(), json_length)
 
     def get_input_types(self) -> list[dict[str, Any]]:
-        """The inputs of the signature that V2 requests call by default."""
+        """Return the inputs of the signature that V2 requests call by default."""
         return _tensor_types(self.served.version.signature(TEXT).inputs)
 
     def get_output_types(self) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ class _Server(kserve.ModelServer):
 def serve(
     export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int, has_page: bool = False
 ) -> None:
-    """Serves the highest version of an export until SIGTERM or Ctrl-C; requests that have begun are answered.
+    """Serve the highest version of an export until SIGTERM or Ctrl-C; requests that have begun are answered.
 
     Args:
       export_dir: folder of the versions.
@@ -230,7 +230,7 @@ def serve(
 
 
 def _on_one_line(record: logging.LogRecord) -> bool:
-    """Shortens the log of a client's mistake to one line, which holds no characters that a terminal would obey."""
+    """Shorten the log of a client's mistake to one line, which holds no characters that a terminal would obey."""
     message = record.getMessage()
     if record.exc_info and isinstance(record.exc_info[1], _REFUSALS):
         message, record.exc_info = str(record.exc_info[1]), None
@@ -240,7 +240,7 @@ def _on_one_line(record: logging.LogRecord) -> bool:
 
 
 def _add_endpoints(repository: kserve.ModelRepository) -> None:
-    """Adds the addresses of TensorFlow Serving before KServe adds its own, which come second."""
+    """Add the addresses of TensorFlow Serving before KServe adds its own, which come second."""
 
     def find(name: str) -> ExportModel:
         model = repository.get_model(name)
@@ -265,7 +265,7 @@ def _signature_name(request: kserve.InferRequest) -> str:
 
 
 def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
-    """A request of the open protocol as it is computed.
+    """Return a request of the open protocol as it is computed.
 
     Raises:
       RequestError: it does not fit its signature.

@@ -18,7 +18,7 @@ _HEADERS = {
 
 
 def add_page(app: FastAPI, model_name: str) -> None:
-    """Adds `/ui` to a server.
+    """Add `/ui` to a server.
 
     Args:
       app: the server's application.

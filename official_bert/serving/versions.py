@@ -28,7 +28,7 @@ _BYTES_AT_ONCE = 1 << 20
 
 
 def check_export_dir(export_dir: str) -> None:
-    """Checks the folder of the versions before long work begins; it need not exist yet.
+    """Check the folder of the versions before long work begins; it need not exist yet.
 
     Raises:
       UserError: it is a file or a version itself, or cannot be made or written to.
@@ -52,13 +52,13 @@ def _check_is_no_version(export_dir: str) -> None:
 
 
 def versions(export_dir: str) -> list[int]:
-    """The numbers of the versions in a folder, the lowest first."""
+    """Return the numbers of the versions in a folder, the lowest first."""
     names = [entry.rstrip("/") for entry in files.list_folder(export_dir)]  # remote folders are listed with one
     return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def complete_versions(export_dir: str) -> list[int]:
-    """The numbers of the versions that hold a model, the lowest first."""
+    """Return the numbers of the versions that hold a model, the lowest first."""
     return [
         number
         for number in versions(export_dir)
@@ -67,7 +67,7 @@ def complete_versions(export_dir: str) -> list[int]:
 
 
 def highest_version(export_dir: str) -> int:
-    """The number of the version to serve.
+    """Return the number of the version to serve.
 
     Raises:
       UserError: there is none.
@@ -84,7 +84,7 @@ def highest_version(export_dir: str) -> int:
 
 
 def load_version(folder: str) -> Any:
-    """Loads a version of an exported model.
+    """Load a version of an exported model.
 
     Args:
       folder: of the version.
@@ -115,7 +115,7 @@ def write_version(
     save: Callable[[str], None],
     add: Callable[[str], None] = lambda folder: None,
 ) -> str:
-    """Writes the next version of a model.
+    """Write the next version of a model.
 
     Args:
       export_dir: folder of the versions.
@@ -153,7 +153,7 @@ def write_version(
 
 
 def check_whole(folder: str) -> None:
-    """Compares the files of a version that TensorFlow loads with the checksums that were written with them.
+    """Compare the files of a version that TensorFlow loads with the checksums that were written with them.
 
     TensorFlow itself does not notice all damage, and some of it ends the process. Versions without that
     file, which others may have made, are not checked.
@@ -186,7 +186,7 @@ def description(folder: str) -> dict[str, Any]:
 
 
 def _write_checksums(folder: str) -> None:
-    """Writes the SHA-256 of every file that is there, by its path below the folder."""
+    """Write the SHA-256 of every file that is there, by its path below the folder."""
     checksums = {name: _checksum(os.path.join(folder, name)) for name in _files_below(folder)}
     _write_json(os.path.join(folder, CHECKSUMS_FILE), checksums)
 
@@ -219,14 +219,14 @@ def _copy(source: str, target: str) -> None:
 
 
 def made(folder: str, *names: str) -> str:
-    """A path below a folder; the folders between are made."""
+    """Return a path below a folder; the folders between are made."""
     path = os.path.join(folder, *names)
     writing.make_folders(os.path.dirname(path))
     return path
 
 
 def _publish(partial: str, export_dir: str) -> str:
-    """Gives a whole version its number, the next one that is free."""
+    """Give a whole version its number, the next one that is free."""
     while True:
         path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
         try:
@@ -238,7 +238,7 @@ def _publish(partial: str, export_dir: str) -> str:
 
 @contextlib.contextmanager
 def only_errors_logged() -> Iterator[None]:
-    """Drops what TensorFlow logs while it saves a model."""
+    """Drop what TensorFlow logs while it saves a model."""
     tensorflow_logger, verbosity = tf.get_logger(), logging.get_verbosity()
     level = tensorflow_logger.level
     tensorflow_logger.setLevel("ERROR")

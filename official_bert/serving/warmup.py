@@ -21,7 +21,7 @@ _FIRST, _SECOND, _THIRD, _SIXTH = (bytes([8 * number + 2]) for number in (1, 2, 
 
 
 def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf.Tensor]) -> bytes:
-    """Serializes a request.
+    """Serialize a request.
 
     Args:
       model_name: the name under which the server knows the model.
@@ -41,14 +41,14 @@ def prediction_log(model_name: str, signature_name: str, inputs: Mapping[str, tf
 
 
 def write_warmup(path: str, records: Iterable[bytes]) -> None:
-    """Writes `tf_serving_warmup_requests`, a TFRecord file."""
+    """Write `tf_serving_warmup_requests`, a TFRecord file."""
     with tf.io.TFRecordWriter(path) as writer:
         for record in records:
             writer.write(record)
 
 
 def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Reads the requests that `write_warmup` wrote: the signature and its inputs.
+    """Read the requests that `write_warmup` wrote: the signature and its inputs.
 
     Raises:
       UserError: the file is damaged.
@@ -68,6 +68,6 @@ def read_warmup(path: str) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
 
 
 def _only(serialized: bytes, tag: bytes) -> bytes:
-    """The payload of the one field with that tag."""
+    """Return the payload of the one field with that tag."""
     (payload,) = [payload for found, payload in fields(serialized) if found == tag]
     return payload

@@ -34,7 +34,7 @@ class EncodingWithOffsets(NamedTuple):
 def align_word(
     word: str, wordpiece_tokenizer: WordpieceTokenizer, settings: TextSettings
 ) -> tuple[list[str], list[int], list[int]]:
-    """Splits a word, which is what white space separates, into wordpieces, with the offsets of each.
+    """Split a word, which is what white space separates, into wordpieces, with the offsets of each.
 
     Args:
       word: any string.
@@ -71,7 +71,7 @@ def align_word(
 
 
 def wordpieces_in_range(encoding: EncodingWithOffsets, start: int, end: int) -> tuple[int, int] | None:
-    """Finds the wordpieces that a range of characters overlaps.
+    """Find the wordpieces that a range of characters overlaps.
 
     Args:
       encoding: the wordpieces of the text.

@@ -25,7 +25,7 @@ def check_max_seq_length(max_seq_length: int) -> None:
 def paired_texts(
     texts: Text | Iterable[TextOrPair], text_pairs: Text | Iterable[Text | None] | None
 ) -> list[tuple[Text, Text | None]]:
-    """Brings what a tokenizer is called with into one form.
+    """Bring what a tokenizer is called with into one form.
 
     Args:
       texts: a text, or several; of several each may be a tuple of two.
@@ -77,7 +77,7 @@ def _shown(value: object) -> str:
 
 
 def pad(sequences: Sequence[JoinedSequence], length: int | None) -> dict[str, np.ndarray]:
-    """Pads sequences with zeros to one length, as training does.
+    """Pad sequences with zeros to one length, as training does.
 
     Args:
       sequences: B sequences.

@@ -14,7 +14,7 @@ _CASED_FRACTION = 0.01  # of the wordpieces with Latin letters; a few upper-case
 
 
 def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpoint: str | None) -> None:
-    """Raises if lowercasing the text is certainly wrong; warns if not lowercasing it probably is.
+    """Raise if lowercasing the text is certainly wrong; warn if not lowercasing it probably is.
 
     Words that are taken as they are may have been lowercased before, so any checkpoint may be right for them.
 
@@ -50,7 +50,7 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
 
 
 def is_cased(vocabulary: Vocabulary) -> bool:
-    """Tells whether a vocabulary was made from text that kept its capital letters."""
+    """Tell whether a vocabulary was made from text that kept its capital letters."""
     num_upper, num_with_letters = _count_upper(vocabulary)
     return num_upper > _CASED_FRACTION * num_with_letters
 

@@ -28,33 +28,33 @@ _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def is_whitespace(character: str) -> bool:
-    """Tells whether the tokenizer turns a character into a space."""
+    """Tell whether the tokenizer turns a character into a space."""
     return character in " \t\n\r" or unicodedata.category(character) == "Zs"
 
 
 def is_control(character: str) -> bool:
-    """Tells whether the tokenizer deletes a character as invisible."""
+    """Tell whether the tokenizer deletes a character as invisible."""
     return character not in "\t\n\r" and unicodedata.category(character) in ("Cc", "Cf")
 
 
 def is_punctuation(character: str) -> bool:
-    """Tells whether a character is a word of its own: Unicode punctuation and every ASCII symbol (`$`, `+`, `~`)."""
+    """Tell whether a character is a word of its own: Unicode punctuation and every ASCII symbol (`$`, `+`, `~`)."""
     return character in _ASCII_PUNCTUATION or unicodedata.category(character).startswith("P")
 
 
 def is_cjk(character: str) -> bool:
-    """Tells whether a character is a CJK ideograph; Hangul, Hiragana and Katakana are not."""
+    """Tell whether a character is a CJK ideograph; Hangul, Hiragana and Katakana are not."""
     # Inside a range, an odd number of boundaries lie at or before the character.
     return bisect.bisect(_CJK_BOUNDARIES, ord(character)) % 2 == 1
 
 
 def cjk_characters() -> Iterator[str]:
-    """All characters that `is_cjk` says to be ideographs, whether they are assigned or not."""
+    """Return all characters that `is_cjk` says to be ideographs, whether they are assigned or not."""
     return (chr(code) for first, last in _CJK_RANGES for code in range(first, last + 1))
 
 
 def clean(character: str) -> str:
-    """The reference's first pass: deletes, turns into a space, or sets a CJK character between spaces."""
+    """Return the reference's first pass: deletes, turns into a space, or sets a CJK character between spaces."""
     if character in "\0\ufffd" or is_control(character):
         return ""
     if is_whitespace(character):
@@ -63,7 +63,7 @@ def clean(character: str) -> str:
 
 
 def space_punctuation(text: str) -> str:
-    """Sets every punctuation character between spaces."""
+    """Set every punctuation character between spaces."""
     return "".join(f" {character} " if is_punctuation(character) else character for character in text)
 
 
@@ -72,7 +72,7 @@ _Traced = list[tuple[str, int]]
 
 
 def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
-    """The rules one after the other over a whole text; `rewrite` gives the same, faster."""
+    """Return the rules one after the other over a whole text; `rewrite` gives the same, faster."""
     traced = [(part, index) for index, character in enumerate(text) for part in clean(character)]
     if settings.do_lower_case:
         traced = _lower(traced)
@@ -82,13 +82,13 @@ def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
 
 
 def _lower(traced: _Traced) -> _Traced:
-    """Lowercases: one character may give two (`"İ"`), but how many does not depend on its neighbours."""
+    """Lowercase: one character may give two (`"İ"`), but how many does not depend on its neighbours."""
     lowered = iter(_untraced(traced).lower())
     return [(next(lowered), index) for character, index in traced for _ in character.lower()]
 
 
 def _strip_accents(traced: _Traced) -> _Traced:
-    """Decomposes characters (Unicode's form D) and drops the combining marks: `"é"` becomes `"e"`."""
+    """Decompose characters (Unicode's form D) and drop the combining marks: `"é"` becomes `"e"`."""
     decomposed = [(part, index) for character, index in traced for part in unicodedata.normalize("NFD", character)]
     in_order: _Traced = []
     for _, run in itertools.groupby(decomposed, key=lambda pair: unicodedata.combining(pair[0]) > 0):
@@ -104,7 +104,7 @@ _NEEDS_NEIGHBOURS = "\0"  # stands in for such a character; text cannot hold it 
 
 
 def _needs_neighbours(character: str, settings: TextSettings) -> bool:
-    """Tells whether lowercasing and decomposition depend on what stands beside a character.
+    """Tell whether lowercasing and decomposition depend on what stands beside a character.
 
     A capital sigma becomes "ς" at the end of a word and "σ" elsewhere. Decomposition sorts a run of combining
     characters by class; accents (Mn) go anyway, but some spacing marks (U+302E, say) stay and may change places.
@@ -117,7 +117,7 @@ def _needs_neighbours(character: str, settings: TextSettings) -> bool:
 
 
 def _is_kept(character: str) -> bool:
-    """Tells whether this is a letter, or an ideograph, that neither lowercasing nor decomposition changes."""
+    """Tell whether this is a letter, or an ideograph, that neither lowercasing nor decomposition changes."""
     return (
         unicodedata.category(character) == "Lo"
         and character.lower() == character
@@ -126,7 +126,7 @@ def _is_kept(character: str) -> bool:
 
 
 def sorting_class(character: str) -> int:
-    """The class by which decomposition sorts a combining character that it keeps; 0 for all other characters."""
+    """Return the class by which decomposition sorts a combining character that it keeps; 0 for all other characters."""
     return unicodedata.combining(character) if unicodedata.category(character) != "Mn" else 0
 
 
@@ -143,14 +143,14 @@ class SigmaContext(enum.IntEnum):
 
 
 def sigma_context(text: str) -> SigmaContext:
-    """Asks `str.lower`, for those who must do without it, what a character beside a capital sigma makes of it."""
+    """Ask `str.lower`, for those who must do without it, what a character beside a capital sigma makes of it."""
     if f"{text}Σ".lower().endswith("ς"):
         return SigmaContext.CASED
     return SigmaContext.SKIPPED if f"Α{text}Σ".lower().endswith("ς") else SigmaContext.OTHER
 
 
 def ends_sorting(character: str) -> bool:
-    """Tells whether combining characters before and behind this one keep their order, even if it is dropped itself."""
+    """Tell whether combining characters before and behind this one keep their order, even if it is dropped itself."""
     return any(not unicodedata.combining(part) for part in unicodedata.normalize("NFD", clean(character).lower()))
 
 
@@ -180,7 +180,7 @@ _TABLES = {
 
 
 def rewrite(text: str, settings: TextSettings) -> str:
-    """Rewrites text so that its words are what `str.split` finds.
+    """Rewrite text so that its words are what `str.split` finds.
 
     Args:
       text: any string, lone surrogates included.
@@ -198,7 +198,7 @@ def rewrite(text: str, settings: TextSettings) -> str:
 
 
 def rewrite_traced(text: str, settings: TextSettings) -> tuple[str, list[int]]:
-    """Rewrites text, and finds where each character of the result came from.
+    """Rewrite text, and find where each character of the result came from.
 
     Args:
       text: any string, lone surrogates included.

@@ -22,19 +22,19 @@ _RUN_CONFIG_FILE = "run_config.json"  # `training.run_folder` writes it
 
 
 def tokenizer_kinds() -> dict[str, Any]:
-    """The classes of tokenizers that the families have, each under the name of its vocabulary's file."""
+    """Return the classes of tokenizers that the families have, each under the name of its vocabulary's file."""
     kinds = (load_class(family.tokenizer) for family in all_families())
     return {kind.vocabulary_class.file_name: kind for kind in kinds}
 
 
 def kind_of_file(vocab_file: str) -> Any:
-    """The class of tokenizers that has a vocabulary of this name; a list of wordpieces may have any."""
+    """Return the class of tokenizers that has a vocabulary of this name; a list of wordpieces may have any."""
     kinds = tokenizer_kinds()
     return kinds.get(os.path.basename(vocab_file), kinds[Vocabulary.file_name])
 
 
 def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
-    """Reads the vocabulary of a folder, for a tokenizer of a class.
+    """Read the vocabulary of a folder, for a tokenizer of a class.
 
     Raises:
       UserError: the folder is missing or holds no such vocabulary, or the file is damaged.
@@ -50,7 +50,7 @@ def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
 
 
 def find_vocabulary(folder: str) -> str:
-    """Path of the file in a model's folder that has its vocabulary.
+    """Return the path of the file in a model's folder that has its vocabulary.
 
     Raises:
       UserError: there is none.
@@ -68,12 +68,12 @@ def vocabulary_beside(folder: str) -> str | None:
 
 
 def _vocabulary_files() -> list[str]:
-    """The names that a vocabulary may have; the first that is there counts."""
+    """Return the names that a vocabulary may have; the first that is there counts."""
     return [*tokenizer_kinds(), TOKENIZER_FILE]
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
-    """Finds out what is done to text, and logs what says so.
+    """Find out what is done to text, and log what says so.
 
     Args:
       folder: its `tokenizer_config.json` decides, if there is none or it does not say, then its `run_config.json`.
@@ -100,7 +100,7 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
 
 
 def said_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
-    """The settings that the files of a folder say, and the name of the file that says each.
+    """Return the settings that the files of a folder say, and the name of the file that says each.
 
     Raises:
       UserError: a file is damaged.

@@ -47,7 +47,7 @@ class FullTokenizer(Tokenizer):
         strip_accents: bool = True,
         basic_tokenize: bool = True,
     ):
-        """Reads the vocabulary; `from_folder` finds all arguments in the folder of a model.
+        """Read the vocabulary; `from_folder` finds all arguments in the folder of a model.
 
         Args:
           vocab_file: a `vocab.txt`, or a vocabulary that has been read already.
@@ -76,7 +76,7 @@ class FullTokenizer(Tokenizer):
 
     @classmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "FullTokenizer":
-        """Makes a tokenizer; for errors see the constructor."""
+        """Make a tokenizer; for errors see the constructor."""
         return cls(vocabulary, **settings._asdict())
 
     def _their_settings(self) -> dict[str, Any]:
@@ -84,11 +84,11 @@ class FullTokenizer(Tokenizer):
         return {names.get(name, name): value for name, value in self.settings.changed.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state that is sent to another process: not the words met so far, which are many and soon found again."""
+        """Return the state that is sent to another process, without the cache of words."""
         return {**self.__dict__, "_ids_of_word": {}, "_aligned_words": {}}
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Splits a text into wordpieces and returns their ids, without [CLS] and [SEP].
+        """Split a text into wordpieces and return their ids, without [CLS] and [SEP].
 
         Raises:
           TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
@@ -114,7 +114,7 @@ class FullTokenizer(Tokenizer):
         return ids
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        r"""Splits a text into wordpieces with their offsets in the text.
+        r"""Split a text into wordpieces with their offsets in the text.
 
         Args:
           text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.

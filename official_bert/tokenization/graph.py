@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def make_graph_tokenizer(tokenizer: Tokenizer) -> "GraphTokenizer | GraphSentencePieceTokenizer":
-    """Makes the graph's tokenizer that gives every text the same ids.
+    """Make the graph's tokenizer that gives every text the same ids.
 
     Raises:
       UserError: it needs tensorflow-text, which is not installed.

@@ -36,7 +36,7 @@ def join_parts(
     is_real: tf.Tensor | bool = True,
     length: int | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Lays out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pads.
+    """Lay out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pads.
 
     Args:
       first: the first parts.
@@ -85,7 +85,7 @@ def truncate_and_join(
     cls_id: int,
     sep_id: int,
 ) -> dict[str, tf.Tensor]:
-    """Truncates, joins and pads texts or pairs of texts, as `TextJoiner` and the reader of the records do.
+    """Truncate, join and pad texts or pairs of texts, as `TextJoiner` and the reader of the records do.
 
     Args:
       first: int32 [B, (pieces)], ids of the first texts.
@@ -113,7 +113,7 @@ def truncate_and_join(
 
 
 def as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.RaggedTensor:
-    """The second texts, empty ones if there are none."""
+    """Return the second texts, empty ones if there are none."""
     if second is not None:
         return second
     nothing = tf.zeros_like(first.row_splits)

@@ -34,13 +34,13 @@ class CodePointLookup(tf.Module):
     """A `PagedTable` in the graph."""
 
     def __init__(self, table: PagedTable):
-        """Stores a table."""
+        """Store a table."""
         super().__init__()
         self._page_starts = tf.constant(table.page_of * PAGE_SIZE, tf.int32)
         self._pages = tf.constant(table.pages.ravel(), tf.int32)
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Looks up the numbers, int32, of code points, int32."""
+        """Look up the numbers, int32, of code points, int32."""
         return tf.gather(self._pages, tf.gather(self._page_starts, codes // PAGE_SIZE) + codes % PAGE_SIZE)
 
 
@@ -50,18 +50,18 @@ def shifted(values: tf.Tensor, places: int) -> tf.Tensor:
 
 
 def ended(texts: tf.Tensor) -> tf.Tensor:
-    """Ends each text with a separator, so that no rule looks from one text into the next."""
+    """End each text with a separator, so that no rule looks from one text into the next."""
     return tf.strings.join([texts, "\n"])
 
 
 def cut_out(codes: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-    """Cuts texts, string [N], out of code points, int32 [C]: each from a place on to before another one, int64 [N]."""
+    """Cut texts, string [N], out of code points, int32 [C]: each from a place on to before another one, int64 [N]."""
     places = tf.ragged.range(starts, ends)
     return tf.strings.unicode_encode(places.with_flat_values(tf.gather(codes, places.flat_values)), "UTF-8")
 
 
 def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
-    """Finds the capital sigmas at the end of a word.
+    """Find the capital sigmas at the end of a word.
 
     Args:
       contexts: int32 [C], the `SigmaContext` of each character; the last one is white space.
@@ -80,7 +80,7 @@ def final_sigmas_in(contexts: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
 def in_groups(
     function: Callable[..., dict[str, tf.Tensor]], inputs: Sequence[tf.Tensor], num_bytes: tf.Tensor
 ) -> dict[str, tf.Tensor]:
-    """Calls a function with some examples at a time, so that many long texts need little more memory than one.
+    """Call a function with some examples at a time, so that many long texts need little more memory than one.
 
     Args:
       function: takes tensors like `inputs`, and gives tensors to be joined along their first axes.
@@ -118,7 +118,7 @@ def in_groups(
 def encode_beginnings(
     encode: Callable[[tf.Tensor, tf.Tensor], tf.RaggedTensor], texts: tf.Tensor, num_pieces: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Encodes as much of texts as their first pieces need.
+    """Encode as much of texts as their first pieces need.
 
     Of a long text a part is read, up to a place where words end whatever follows. If it holds too few pieces, more is
     read, but no more than `MOST_BYTES`.
@@ -212,7 +212,7 @@ class GraphEncoder(tf.Module):
 
 
 def depending_on_the_rest(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
-    """Finds the characters of cut texts whose words depend on what was cut off: all from the last boundary on.
+    """Find the characters of cut texts whose words depend on what was cut off: all from the last boundary on.
 
     Args:
       codes: int32 [B, (characters)], code points of texts that end in white space.

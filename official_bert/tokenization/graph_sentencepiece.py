@@ -48,7 +48,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     """Produces the ids that a `SentencePieceTokenizer` produces; otherwise like `GraphTokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
-        """Makes the tables, which takes some seconds.
+        """Make the tables, which takes some seconds.
 
         Args:
           tokenizer: the tokenizer whose ids are reproduced.
@@ -69,14 +69,14 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         return self._parts.split(ids) if self._parts else ids
 
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
-        """Makes white space of what depends on what was cut off."""
+        """Make white space of what depends on what was cut off."""
         is_boundary = self._text.is_space(codes) & self._ends_at_spaces
         is_dropped = depending_on_the_rest(codes, is_cut, is_boundary)
         return codes.with_flat_values(tf.where(is_dropped, _SPACE, codes.flat_values))
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
-        """Splits texts into pieces with their offsets.
+        """Split texts into pieces with their offsets.
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
@@ -123,7 +123,7 @@ class _TextTables(NamedTuple):
 
 @functools.cache
 def _text_tables() -> _TextTables:
-    """Makes the tables, seconds of work."""
+    """Make the tables, seconds of work."""
     every = list(map(chr, range(NUM_CODE_POINTS)))
     decomposed = [None if text == character else text for character in every for text in (decompose(character),)]
     distinct = dict.fromkeys(text for text in decomposed if text is not None)
@@ -155,11 +155,11 @@ class _TextOps(tf.Module):
             self._sigma_context = CodePointLookup(tables.sigma_context)
 
     def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """Tells which characters, int32 [B, (characters)], are white space: bool [C]."""
+        """Tell which characters, int32 [B, (characters)], are white space: bool [C]."""
         return self._is_space(codes.flat_values) > 0
 
     def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
-        """Prepares texts, int32 [B, (characters)], that end in white space."""
+        """Prepare texts, int32 [B, (characters)], that end in white space."""
         code, splits = codes.flat_values, codes.row_splits
         is_space = self.is_space(codes)  # [C]
         # Behind the end of each text is white space, which the roll brings before the first.
@@ -198,7 +198,7 @@ class _TextOps(tf.Module):
         )
 
     def _with_final_sigmas(self, codes: tf.Tensor, lowered: tf.Tensor, is_sigma: tf.Tensor) -> tf.Tensor:
-        """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
+        """Give capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
         places = final_sigmas_in(self._sigma_context(codes), is_sigma)
         final_sigmas = tf.fill(tf.shape(places), ord(FINAL_SIGMA))
         return tf.tensor_scatter_nd_update(lowered, places[:, tf.newaxis], final_sigmas)
@@ -244,20 +244,20 @@ class _PartOps(tf.Module):
         self._ends = tf.constant([end for piece in parts for end in piece.ends], tf.int64)
 
     def _places(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Places in the table of the parts of wordpieces, [Q, (parts)], and their ids, [B, (parts)]."""
+        """Place in the table of the parts of wordpieces, [Q, (parts)], and their ids, [B, (parts)]."""
         places = tf.ragged.range(tf.gather(self._starts, ids.flat_values), tf.gather(self._starts, ids.flat_values + 1))
         splits = tf.gather(places.row_splits, ids.row_splits)
         split = tf.RaggedTensor.from_row_splits(tf.gather(self._ids, places.flat_values), splits, validate=False)
         return places, split
 
     def split(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Splits pieces, int32 [B, (pieces)], into their parts."""
+        """Split pieces, int32 [B, (pieces)], into their parts."""
         return self._places(ids)[1]
 
     def split_with_places(
         self, ids: tf.RaggedTensor, firsts: tf.Tensor, afters: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Splits pieces and where they stand, [Q], among the visible characters."""
+        """Split pieces and where they stand, [Q], among the visible characters."""
         places, split = self._places(ids)
         owners = places.value_rowids()
         firsts, afters = tf.gather(firsts, owners), tf.gather(afters, owners)

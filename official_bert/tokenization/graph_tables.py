@@ -66,7 +66,7 @@ class PagedTable(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
-        """Makes the table of int32 [1114112], a number for every code point."""
+        """Make the table of int32 [1114112], a number for every code point."""
         number_of_page: dict[bytes, int] = {}
         rows = np.asarray(numbers, np.int32).reshape(-1, PAGE_SIZE)
         page_of = [number_of_page.setdefault(row.tobytes(), len(number_of_page)) for row in rows]
@@ -87,7 +87,7 @@ class CharacterTable(NamedTuple):
 
 
 def make_character_table(letters: dict[str, int], settings: TextSettings) -> CharacterTable:
-    """Makes the table of all code points; seconds of work, so the last ones are kept.
+    """Make the table of all code points; seconds of work, so the last ones are kept.
 
     Args:
       letters: letters of the vocabulary's characters.
@@ -112,7 +112,7 @@ def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], setting
 
 @functools.cache
 def _characters_with_rules() -> Sequence[str]:
-    """The characters that rewriting may change, an eighth of all."""
+    """Return the characters that rewriting may change, an eighth of all."""
     without_rules = _CATEGORIES_WITHOUT_RULES
     assigned = [char for char in map(chr, range(NUM_CODE_POINTS)) if unicodedata.category(char) not in without_rules]
     return list(dict.fromkeys(itertools.chain(assigned, characters.cjk_characters())))
@@ -155,12 +155,12 @@ class PieceTable(NamedTuple):
 
 
 def letters_of(tokens: Iterable[str]) -> dict[str, int]:
-    """Numbers the characters of tokens from `FIRST_LETTER`."""
+    """Give the characters of tokens numbers from `FIRST_LETTER` on."""
     return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*tokens)))}
 
 
 def sorting_classes(letters: dict[str, int]) -> list[int]:
-    """Gives `characters.sorting_class` of each letter, from letter 0."""
+    """Return `characters.sorting_class` of each letter, from letter 0."""
     classes = [0] * (FIRST_LETTER + len(letters))
     for character, letter in letters.items():
         classes[letter] = characters.sorting_class(character)
@@ -168,7 +168,7 @@ def sorting_classes(letters: dict[str, int]) -> list[int]:
 
 
 def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool) -> PieceTable:
-    """Makes the table of a vocabulary.
+    """Make the table of a vocabulary.
 
     Args:
       token_to_id: the vocabulary.
@@ -219,7 +219,7 @@ class _Namer:
         self._blocks = dict(letters)
 
     def name_beginnings(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
-        """Goes through a piece in strides: the powers of 2 that add up to its length, the largest first."""
+        """Go through a piece in strides: the powers of 2 that add up to its length, the largest first."""
         name, start = self.starts[prefix], 0
         for bit in reversed(range(len(text).bit_length())):
             stride = 1 << bit

@@ -70,7 +70,7 @@ class GraphTokenizer(GraphEncoder):
     """
 
     def __init__(self, tokenizer: FullTokenizer):
-        """Makes the tables, which takes some seconds.
+        """Make the tables, which takes some seconds.
 
         Args:
           tokenizer: the tokenizer whose ids are reproduced.
@@ -90,7 +90,7 @@ class GraphTokenizer(GraphEncoder):
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
-        """Splits texts into wordpieces with their offsets.
+        """Split texts into wordpieces with their offsets.
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
@@ -138,7 +138,7 @@ class _CharacterOps(tf.Module):
         self._ends_sorting = tf.constant([rule.ends_sorting for rule in table.rules])
 
     def rewrite(self, codes: tf.RaggedTensor, is_cut: tf.Tensor | None = None) -> _Letters:
-        """Rewrites characters.
+        """Rewrite characters.
 
         Args:
           codes: int32 [B, (characters)], code points of texts that end in white space.
@@ -173,14 +173,14 @@ class _CharacterOps(tf.Module):
         return tf.where(is_dropped, self._rule_numbers(tf.constant([ord(" ")])), rules)
 
     def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Gives capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
+        """Give capital sigmas at the end of a word their letter; see `characters.SigmaContext`."""
         final = final_sigmas_in(tf.gather(self._sigma_contexts, rules), rules == self._sigma_rule)
         places = tf.gather(starts, final)
         final_sigmas = tf.fill(tf.shape(places), tf.constant(self._final_sigma, tf.int64))
         return tf.tensor_scatter_nd_update(letters, places[:, tf.newaxis], final_sigmas)
 
     def _canonical_order(self, classes: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
-        """Sorts the combining letters between two others by their classes; int64 [M]."""
+        """Sort the combining letters between two others by their classes; int64 [M]."""
         num_letters = tf.size(classes, tf.int64)
         dropped = tf.gather(starts, tf.where(tf.gather(self._ends_sorting, rules))[:, 0])  # the letter behind each
         num_dropped = tf.math.unsorted_segment_sum(tf.ones_like(dropped), dropped, num_letters)
@@ -189,7 +189,7 @@ class _CharacterOps(tf.Module):
         return tf.cast(tf.argsort(run * 256 + classes, stable=True), tf.int64)
 
     def places(self, letters: _Letters) -> tuple[tf.Tensor, tf.Tensor]:
-        """Tells the first character and the one after the last of each letter, accents included: int64 [M], [M]."""
+        """Tell the first character and the one after the last of each letter, accents included: int64 [M], [M]."""
         starts = letters.starts
         num_letters, num_characters = tf.size(letters.letters, tf.int64), tf.size(letters.rules, tf.int64)
         is_kept = starts[1:] > starts[:-1]  # [C]
@@ -229,7 +229,7 @@ class _PieceOps(tf.Module):
         self._keeps_long_words = tokenizer.wordpiece_tokenizer.keeps_long_words
 
     def split(self, letters: tf.Tensor, text_starts: tf.Tensor) -> _Pieces:
-        """Splits words into pieces.
+        """Split words into pieces.
 
         Args:
           letters: int64 [M].
@@ -263,7 +263,7 @@ class _PieceOps(tf.Module):
         return _Pieces(tf.gather(ids, kept), firsts, tf.gather(lasts, kept), row_splits)
 
     def _longest_pieces(self, letters: tf.Tensor, is_start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the longest piece that begins at each letter: its id, int32 [M], and length, int64 [M], 0 for none."""
+        """Find the longest piece that begins at each letter: its id, int32 [M], and length, int64 [M], 0 for none."""
         # What a roll brings around follows the separator at the end, so no block holds it.
         blocks = [letters]
         for bit in range(self._num_strides - 1):
@@ -279,7 +279,7 @@ class _PieceOps(tf.Module):
         return tf.gather(self._ids, names), tf.gather(self._lengths, names)
 
     def _reached(self, is_start: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Follows pieces from the words' starts, bool [M]: the letters at which a piece begins, or a word gets stuck.
+        """Follow pieces from the words' starts, bool [M]: the letters at which a piece begins, or a word gets stuck.
 
         Each round doubles the number of pieces followed.
         """
@@ -300,7 +300,7 @@ def _pair(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def _running_max(values: tf.Tensor) -> tf.Tensor:
-    """The greatest value up to each position, in rounds that look twice as far each."""
+    """Return the greatest value up to each position, in rounds that look twice as far each."""
     num_values = tf.size(values)
 
     def look_back(distance: tf.Tensor, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -25,7 +25,7 @@ class Windows(NamedTuple):
     num_pieces: tf.Tensor
 
     def taken(self, places: tf.Tensor) -> "Windows":
-        """Some of the windows."""
+        """Return some of the windows."""
         return Windows(*(tf.gather(column, places) for column in self))
 
     def parts(self, pieces: tf.RaggedTensor) -> Parts:
@@ -42,7 +42,7 @@ class Cuts(NamedTuple):
 
     @classmethod
     def of(cls, num_pieces: tf.Tensor, room: tf.Tensor | int, stride: int | None = None) -> "Cuts":
-        """Cuts texts; for the stride see `windows.Cut`."""
+        """Cut texts; for the stride see `windows.Cut`."""
         room += tf.zeros_like(num_pieces)
         return cls(num_pieces, room, tf.minimum(tf.cast(stride or (room + 1) // 2, tf.int64), room))
 
@@ -52,30 +52,30 @@ class Cuts(NamedTuple):
         return 1 - tf.minimum(self.room - self.num_pieces, 0) // self.stride  # rounds up
 
     def first(self, number: tf.Tensor) -> tf.Tensor:
-        """The piece with which windows of these numbers begin."""
+        """Return the piece with which windows of these numbers begin."""
         return number * self.stride
 
     def length(self, number: tf.Tensor) -> tf.Tensor:
-        """Number of wordpieces that they hold."""
+        """Return the number of wordpieces that they hold."""
         return tf.minimum(self.room, self.num_pieces - self.first(number))
 
     def taken(self, places: tf.Tensor) -> "Cuts":
-        """The cuts of some texts."""
+        """Return the cuts of some texts."""
         return Cuts(*(tf.gather(column, places) for column in self))
 
     def as_rows(self) -> "Cuts":
-        """The same as columns of a table, int64 [B, 1], for numbers and pieces that are one: [B, N]."""
+        """Return the same as columns of a table, int64 [B, 1], for numbers and pieces that are one: [B, N]."""
         return Cuts(*(column[:, tf.newaxis] for column in self))
 
     def windows(self) -> Windows:
-        """All windows."""
+        """Return all windows."""
         numbers = tf.ragged.range(self.num_windows)
         text, number = numbers.value_rowids(), numbers.flat_values
         own = self.taken(text)
         return Windows(text, number, own.first(number), own.length(number))
 
     def best_windows(self, pieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
-        """Finds the windows that show most around pieces, as `windows.Cut` does.
+        """Find the windows that show most around pieces, as `windows.Cut` does.
 
         Args:
           pieces: int64 [B], a piece of each text; those that are none may be anything, and so is their result.
@@ -109,7 +109,7 @@ def join_windows(
     cls_id: int,
     sep_id: int,
 ) -> dict[str, tf.Tensor]:
-    """Cuts texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
+    """Cut texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
 
     Args:
       first: int32 [B, (pieces)], ids of the first texts.

@@ -12,7 +12,7 @@ TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json
 
 
 def read_tokenizer_file(tokenizer_file: str) -> list[str]:
-    """Reads the vocabulary of a `tokenizer.json`.
+    """Read the vocabulary of a `tokenizer.json`.
 
     Returns:
       The lines of a `vocab.txt`: the token with id n is the n-th, from 0.
@@ -43,7 +43,7 @@ def _is_line(token: str) -> bool:
 
 
 def read_settings(folder: str) -> dict[str, bool]:
-    """Reads from `tokenizer_config.json` what is done to text; warns of settings that are not supported.
+    """Read from `tokenizer_config.json` what is done to text; warn of settings that are not supported.
 
     Returns:
       Those fields of `TextSettings` of which the file says something; none if it is missing.

@@ -28,7 +28,7 @@ class JoinedSequence(NamedTuple):
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], max_num_tokens: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Truncates two texts to a common limit, always the longer one, at its end; the second if both are equally long.
+    """Truncate two texts to a common limit, always the longer one, at its end; the second if both are equally long.
 
     Args:
       first: ids of the first text.
@@ -48,7 +48,7 @@ def truncate_pair(
 
 
 def join_texts(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:
-    """Joins two texts as `join_pair` does; if the second has no ids, there is only one: `[CLS] first [SEP]`."""
+    """Join two texts as `join_pair` does; if the second has no ids, there is only one: `[CLS] first [SEP]`."""
     if second:
         return join_pair(first, second, cls_id=cls_id, sep_id=sep_id)
     return JoinedSequence([cls_id, *first, sep_id], b"\x00" * (len(first) + 2))
@@ -57,7 +57,7 @@ def join_texts(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_
 def truncate_and_join(
     first: Sequence[int], second: Sequence[int], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> JoinedSequence:
-    """Joins one text or two after truncating them to what fits.
+    """Join one text or two after truncating them to what fits.
 
     Args:
       first: ids of the first text.
@@ -75,7 +75,7 @@ def truncate_and_join(
 
 
 def join_pair(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:
-    """Joins two texts.
+    """Join two texts.
 
     Args:
       first: ids of the first text.

@@ -18,7 +18,7 @@ class TokenizerFlags(Protocol):
 
 
 def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
-    """Reads the vocabulary that flags name.
+    """Read the vocabulary that flags name.
 
     Raises:
       UserError: the file is missing or damaged.
@@ -28,7 +28,7 @@ def read_vocabulary(flags: TokenizerFlags) -> Vocabulary:
 
 
 def read_vocabulary_file(path: str) -> Vocabulary:
-    """Reads the vocabulary file of a model's folder, a SentencePiece model or a list of wordpieces, by its name.
+    """Read the vocabulary file of a model's folder, a SentencePiece model or a list of wordpieces, by its name.
 
     Raises:
       UserError: the file is missing or damaged.
@@ -37,7 +37,7 @@ def read_vocabulary_file(path: str) -> Vocabulary:
 
 
 def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
-    """Reads the tokenizer that flags name.
+    """Read the tokenizer that flags name.
 
     Raises:
       UserError: the file is missing or damaged, or the flags contradict each other.
@@ -47,13 +47,13 @@ def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
 
 
 def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
-    """The class of tokenizers whose vocabulary flags name, and its file."""
+    """Return the class of tokenizers whose vocabulary flags name, and its file."""
     named = ((kind, getattr(flags, kind.vocabulary_class.flag)) for kind in tokenizer_kinds().values())
     return next((kind, path) for kind, path in named if path is not None)
 
 
 def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
-    """Reads the tokenizer of a model.
+    """Read the tokenizer of a model.
 
     Args:
       folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains

@@ -23,7 +23,7 @@ class TracedText(NamedTuple):
 
 
 def decompose(character: str) -> str:
-    """Decomposes a character and drops the accents of the result: `"ﬁ"` becomes `"fi"`, `"é"` `"e"`, U+0301 nothing.
+    """Decompose a character and drop the accents of the result: `"ﬁ"` becomes `"fi"`, `"é"` `"e"`, U+0301 nothing.
 
     Lone surrogates, which no text in UTF-8 has, are dropped too.
     """
@@ -47,7 +47,7 @@ _DECOMPOSED = _DecompositionTable()
 
 
 def prepare(text: str, *, do_lower_case: bool) -> str:
-    """Prepares a text, which may be any string."""
+    """Prepare a text, which may be any string."""
     text = " ".join(text.split())
     if not text.isascii():
         text = text.translate(_DECOMPOSED)
@@ -55,7 +55,7 @@ def prepare(text: str, *, do_lower_case: bool) -> str:
 
 
 def prepare_traced(text: str, *, do_lower_case: bool) -> TracedText:
-    """Prepares a text as `prepare` does, and finds where each character of the result came from."""
+    """Prepare a text as `prepare` does, and find where each character of the result came from."""
     characters: list[str] = []
     starts: list[int] = []
     ends: list[int] = []

@@ -39,7 +39,7 @@ class SentencePieceVocabulary(Vocabulary):
     flag: ClassVar[str] = "spm_model_file"
 
     def __init__(self, model: bytes, source: str):
-        """Reads a model.
+        """Read a model.
 
         Args:
           model: the content of the file.
@@ -72,7 +72,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "SentencePieceVocabulary":
-        """Reads a file; for errors see the constructor."""
+        """Read a file; for errors see the constructor."""
         if files.is_folder(vocab_file):
             raise UserError(f"{vocab_file} is a folder; give the SentencePiece model in it")
         content = text_files.read_limited(vocab_file, "SentencePiece model", text_files.MAX_VOCAB_BYTES)
@@ -84,7 +84,7 @@ class SentencePieceVocabulary(Vocabulary):
         return [hashlib.sha256(self.model).hexdigest()]
 
     def continues(self, trained: Vocabulary) -> bool:
-        """Tells whether the two are the same: any other model splits texts in other ways."""
+        """Tell whether the two are the same: any other model splits texts in other ways."""
         return self.fingerprint == trained.fingerprint
 
     @property
@@ -93,7 +93,7 @@ class SentencePieceVocabulary(Vocabulary):
         return self.model
 
     def name_of(self, special: str) -> str:
-        """Name of a special token in this vocabulary."""
+        """Return the name of a special token in this vocabulary."""
         return _NAMES.get(special, special)
 
     def continues_word(self, token: str) -> bool:
@@ -105,11 +105,11 @@ class SentencePieceVocabulary(Vocabulary):
         return not begins and set(token.lower()) <= _INSIDE_WORDS
 
     def characters_of(self, token: str) -> str:
-        """A token without the mark that says whether it begins a word."""
+        """Return a token without the mark that says whether it begins a word."""
         return token.removeprefix(SPACE)
 
     def joined(self, tokens: Iterable[str]) -> str:
-        """The text of tokens; special tokens stand between spaces."""
+        """Return the text of tokens; special tokens stand between spaces."""
         specials = {self.name_of(special) for special in (PAD, UNK, CLS, SEP)}
         marked = (SPACE + token if token in specials else token for token in tokens)
         return " ".join("".join(marked).replace(SPACE, " ").split())
@@ -150,7 +150,7 @@ class SentencePieceTokenizer(Tokenizer):
     vocabulary: SentencePieceVocabulary
 
     def __init__(self, spm_model_file: str | os.PathLike | SentencePieceVocabulary, do_lower_case: bool = True):
-        """Reads the model.
+        """Read the model.
 
         Args:
           spm_model_file: a file that `spm_train` wrote, or one that has been read already.
@@ -171,7 +171,7 @@ class SentencePieceTokenizer(Tokenizer):
     def with_settings(
         cls, vocabulary: str | SentencePieceVocabulary, settings: TextSettings
     ) -> "SentencePieceTokenizer":
-        """Makes a tokenizer.
+        """Make a tokenizer.
 
         Raises:
           UserError: as of the constructor, or a setting is given that a SentencePiece model does not leave open.
@@ -185,7 +185,7 @@ class SentencePieceTokenizer(Tokenizer):
         return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state that is sent to another process: the file, and not what was made of it."""
+        """Return the state that is sent to another process: the file, and not what was made of it."""
         return {"model": self.vocabulary.model, "source": self.vocabulary.source, "settings": self.settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ class SentencePieceTokenizer(Tokenizer):
             yield index, PieceParts(tuple(map(processor.piece_to_id, parts)), tuple(ends))
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Splits a text into pieces and returns their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
+        """Split a text into pieces and return their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
         prepared = prepare(to_unicode(text), do_lower_case=self.settings.do_lower_case)
         ids = self.vocabulary.processor.encode(prepared, out_type=int)
         if self.parts_of_piece.keys().isdisjoint(ids):
@@ -217,7 +217,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self.parts_of_piece[index].ids if index in self.parts_of_piece else (index,)
 
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        """Splits a text into pieces with their offsets in the text.
+        """Split a text into pieces with their offsets in the text.
 
         Args:
           text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.

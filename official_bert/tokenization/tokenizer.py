@@ -43,7 +43,7 @@ class Tokenizer(abc.ABC):
         strip_accents: bool | None = None,
         basic_tokenize: bool | None = None,
     ) -> "Tokenizer":
-        """Reads the tokenizer of a model; if a folder may hold one of another kind, see `load_tokenizer`.
+        """Read the tokenizer of a model; if a folder may hold one of another kind, see `load_tokenizer`.
 
         Args:
           folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains
@@ -69,10 +69,10 @@ class Tokenizer(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "Tokenizer":
-        """Makes a tokenizer from a vocabulary, or its file, and what is done to text."""
+        """Make a tokenizer from a vocabulary, or its file, and what is done to text."""
 
     def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
-        """Makes the content of a `tokenizer_config.json`.
+        """Make the content of a `tokenizer_config.json`.
 
         Args:
           family: that of the model, which may have the tokenizer of another one.
@@ -84,11 +84,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _their_settings(self) -> dict[str, Any]:
-        """Returns the keys of a `tokenizer_config.json` for what is done to text."""
+        """Return the keys of a `tokenizer_config.json` for what is done to text."""
 
     @abc.abstractmethod
     def encode(self, text: str | bytes) -> list[int]:
-        """Splits a text into pieces and returns their ids, without [CLS] and [SEP].
+        """Split a text into pieces and return their ids, without [CLS] and [SEP].
 
         Raises:
           TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
@@ -96,7 +96,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        """Splits a text into pieces with their offsets in the text.
+        """Split a text into pieces with their offsets in the text.
 
         Args:
           text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
@@ -149,7 +149,7 @@ class Tokenizer(abc.ABC):
         return self.vocabulary.require(token)[0]
 
     def __len__(self) -> int:
-        """Number of ids."""
+        """Return the number of ids."""
         return self.vocabulary.size
 
     def __call__(
@@ -160,7 +160,7 @@ class Tokenizer(abc.ABC):
         max_seq_length: int = 512,
         padding: Literal["longest", "max_length"] = "longest",
     ) -> dict[str, np.ndarray]:
-        """Turns texts and pairs of texts into the inputs of a model, exactly as for training.
+        """Turn texts and pairs of texts into the inputs of a model, exactly as for training.
 
         Args:
           texts: B texts, each a string or UTF-8 bytes; a tuple `(first, second)` among them is a pair. Or a single
@@ -190,7 +190,7 @@ class Tokenizer(abc.ABC):
         *,
         max_seq_length: int = 512,
     ) -> list[JoinedSequence]:
-        """Makes what a call makes, one by one and not padded; for arguments and errors see there."""
+        """Make what a call makes, one by one and not padded; for arguments and errors see there."""
         check_max_seq_length(max_seq_length)
         settings = {"max_seq_length": max_seq_length, "cls_id": self.cls_id, "sep_id": self.sep_id}
         return [
@@ -199,19 +199,19 @@ class Tokenizer(abc.ABC):
         ]
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits a text into wordpieces; bytes are UTF-8, undecodable ones are dropped."""
+        """Split a text into wordpieces; bytes are UTF-8, undecodable ones are dropped."""
         return self.vocabulary.tokens(self.encode(text))
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Looks up tokens; KeyError if one is not in the vocabulary."""
+        """Look up tokens; KeyError if one is not in the vocabulary."""
         return self.vocabulary.ids(tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Looks up ids; KeyError if one is not in the vocabulary."""
+        """Look up ids; KeyError if one is not in the vocabulary."""
         return self.vocabulary.tokens(ids)
 
     def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = True) -> str:
-        """Turns ids into text, though not into exactly the text that they came from.
+        """Turn ids into text, though not into exactly the text that they came from.
 
         Wordpieces of a word are joined, and words are separated by one space each: capital letters and accents that
         were dropped do not come back, and neither do missing or repeated spaces. `"Don't  stop"` becomes

@@ -8,7 +8,7 @@ _SUSPICIOUS_SHARE = 0.2  # of the wordpieces; published vocabularies leave below
 
 
 def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, num_pieces: int) -> None:
-    """Warns if too many wordpieces were [UNK] for the vocabulary to be the right one.
+    """Warn if too many wordpieces were [UNK] for the vocabulary to be the right one.
 
     Args:
       path: the file that the texts went into.

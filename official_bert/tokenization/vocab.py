@@ -17,7 +17,7 @@ _BYTES_OF_A_PIECE = 64  # the first piece of a SentencePiece model, whose score 
 
 
 def load_vocab(vocab_file: str) -> dict[str, int]:
-    r"""Reads a vocabulary file: one token per line, whose id is the number of the line, from 0.
+    r"""Read a vocabulary file: one token per line, whose id is the number of the line, from 0.
 
     As in the reference, a line ends at `\n` alone and is stripped of white space, so a line of only U+2028 (the
     released Chinese vocabulary has one) is the empty token. A Hugging Face `tokenizer.json` is read as well.
@@ -32,7 +32,7 @@ def load_vocab(vocab_file: str) -> dict[str, int]:
 
 
 def vocab_lines(vocab_file: str) -> list[str]:
-    """The lines of a vocabulary file as they are, or of the `vocab.txt` that a `tokenizer.json` stands for.
+    """Return the lines of a vocabulary file as they are, or of the `vocab.txt` that a `tokenizer.json` stands for.
 
     Raises:
       UserError: the file is missing, malformed or not UTF-8.
@@ -46,7 +46,7 @@ def vocab_lines(vocab_file: str) -> list[str]:
 
 
 def number_tokens(lines: Iterable[str], source: str) -> dict[str, int]:
-    """Numbers the lines of a vocabulary; see `load_vocab`.
+    """Return the ids of a vocabulary's lines; see `load_vocab`.
 
     Args:
       lines: a token each.
@@ -96,7 +96,7 @@ class Vocabulary:
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "Vocabulary":
-        """Reads a file; see `load_vocab`."""
+        """Read a file; see `load_vocab`."""
         return cls(load_vocab(vocab_file), vocab_file)
 
     @property
@@ -110,7 +110,7 @@ class Vocabulary:
         return hashlib.sha256(json.dumps(self.contents).encode()).hexdigest()
 
     def continues(self, trained: "Vocabulary") -> bool:
-        """Tells whether a model that was trained with another vocabulary knows what all of this one's ids mean.
+        """Tell whether a model that was trained with another vocabulary knows what all of this one's ids mean.
 
         Words in the places of `[unused...]` tokens, or behind the last token, are new to the model, and may be there.
         """
@@ -130,7 +130,7 @@ class Vocabulary:
         return "".join(f"{self.id_to_token[index]}\n" for index in range(self.size)).encode()
 
     def name_of(self, special: str) -> str:
-        """Name of a special token in this vocabulary."""
+        """Return the name of a special token in this vocabulary."""
         return special
 
     def continues_word(self, token: str) -> bool:
@@ -138,15 +138,15 @@ class Vocabulary:
         return token.startswith(CONTINUATION)
 
     def characters_of(self, token: str) -> str:
-        """A token without the mark that says whether it begins a word."""
+        """Return a token without the mark that says whether it begins a word."""
         return token.removeprefix(CONTINUATION)
 
     def joined(self, tokens: Iterable[str]) -> str:
-        """The text of tokens: wordpieces of a word are joined, words are separated by one space each."""
+        """Return the text of tokens: wordpieces of a word are joined, words are separated by one space each."""
         return " ".join(tokens).replace(f" {CONTINUATION}", "")
 
     def require(self, *specials: str) -> list[int]:
-        """Looks up special tokens.
+        """Look up special tokens.
 
         Returns:
           Their ids, in order.
@@ -167,7 +167,7 @@ class Vocabulary:
         return "is this a BERT vocabulary?"
 
     def ids(self, tokens: Iterable[str]) -> list[int]:
-        """Looks up tokens.
+        """Look up tokens.
 
         Raises:
           KeyError: a token is not in the vocabulary.
@@ -175,7 +175,7 @@ class Vocabulary:
         return self._look_up(self.token_to_id, tokens)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Looks up ids.
+        """Look up ids.
 
         Raises:
           KeyError: an id is not in the vocabulary.

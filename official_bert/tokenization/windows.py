@@ -19,7 +19,7 @@ class Cut(NamedTuple):
 
     @classmethod
     def of(cls, num_pieces: int, room: int, stride: int | None = None) -> "Cut":
-        """Cuts a text; a stride of None is half a window, and one that is larger than a window is a window."""
+        """Cut a text; a stride of None is half a window, and one that is larger than a window is a window."""
         return cls(num_pieces, room, min(stride or (room + 1) // 2, room))
 
     @property
@@ -28,20 +28,20 @@ class Cut(NamedTuple):
         return 1 + max(0, -(-(self.num_pieces - self.room) // self.stride))  # rounds up
 
     def first(self, number: int | np.ndarray) -> int | np.ndarray:
-        """The piece with which a window begins."""
+        """Return the piece with which a window begins."""
         return number * self.stride
 
     def length(self, number: int | np.ndarray) -> int | np.ndarray:
-        """Number of wordpieces that a window holds."""
+        """Return the number of wordpieces that a window holds."""
         return np.minimum(self.room, self.num_pieces - self.first(number))
 
     def windows(self) -> list[range]:
-        """The pieces of each window."""
+        """Return the pieces of each window."""
         starts = range(0, self.num_windows * self.stride, self.stride)
         return [range(start, min(start + self.room, self.num_pieces)) for start in starts]
 
     def best_windows(self, pieces: Sequence[int] | np.ndarray, length_weight: float = 0.0) -> np.ndarray:
-        """Finds the windows that show most around pieces: on the poorer side of each; of equal windows the first.
+        """Find the windows that show most around pieces: on the poorer side of each; of equal windows the first.
 
         Args:
           pieces: int [P], of the text.
@@ -62,7 +62,7 @@ class Cut(NamedTuple):
 def split_windows(
     num_first: int, num_second: int, max_num_tokens: int, stride: int | None = None
 ) -> list[tuple[range, range]]:
-    """Cuts the longer of two texts into windows, each beside the whole other one, or the half that fits.
+    """Cut the longer of two texts into windows, each beside the whole other one, or the half that fits.
 
     Args:
       num_first: number of ids of the first text.

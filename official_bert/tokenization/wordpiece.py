@@ -27,7 +27,7 @@ class BasicTokenizer:
         self._settings = TextSettings(self.do_lower_case, self.strip_accents).check()
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits a text into words.
+        """Split a text into words.
 
         Args:
           text: a string, or UTF-8 bytes, whose undecodable bytes are dropped.
@@ -42,12 +42,12 @@ class WhitespaceTokenizer:
     """Splits text that was tokenized before into its words, and changes nothing."""
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits a text, a string or UTF-8 bytes, at white space, as `str.split` does."""
+        """Split a text, a string or UTF-8 bytes, at white space, as `str.split` does."""
         return to_unicode(text).split()
 
 
 def word_tokenizer(settings: TextSettings) -> BasicTokenizer | WhitespaceTokenizer:
-    """Makes what splits text into words under these settings."""
+    """Make what splits text into words under these settings."""
     if settings.basic_tokenize:
         return BasicTokenizer(settings.do_lower_case, settings.strip_accents)
     return WhitespaceTokenizer()
@@ -73,7 +73,7 @@ class WordpieceTokenizer:
         self._max_wordpiece_length = max(map(len, self.vocab), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits words that are separated by white space.
+        """Split words that are separated by white space.
 
         Args:
           text: the words, as `BasicTokenizer` leaves them.
@@ -85,7 +85,7 @@ class WordpieceTokenizer:
         return [token for word in to_unicode(text).split() for token in self.split_word(word)]
 
     def split_word(self, word: str, *, is_continuation: bool = False) -> list[str]:
-        """Splits a single word, or what follows the first wordpiece of one; see `tokenize`."""
+        """Split a single word, or what follows the first wordpiece of one; see `tokenize`."""
         if len(word) > self.max_input_chars_per_word:
             return [word if self.keeps_long_words and word in self.vocab else self.unk_token]
         tokens = []
@@ -103,7 +103,7 @@ class WordpieceTokenizer:
 
 
 def to_unicode(text: str | bytes) -> str:
-    """Decodes bytes as UTF-8, without those that cannot be decoded; returns a string as it is."""
+    """Decode bytes as UTF-8, without those that cannot be decoded; return a string as it is."""
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
     if isinstance(text, str):
@@ -113,7 +113,7 @@ def to_unicode(text: str | bytes) -> str:
 
 
 def refuse_symbolic(texts: object) -> None:
-    """Raises for what stands for texts in a graph, where there are none to read yet."""
+    """Raise for what stands for texts in a graph, where there are none to read yet."""
     if type(texts).__name__ == "SymbolicTensor":
         raise UserError(
             "in dataset.map and tf.function there are no texts yet, which this tokenizer could read; use the one for "

@@ -267,7 +267,7 @@ def _check_same_examples(config: FinetuningOptions, path: str, made_from: Mappin
 
 
 def _num_steps(job: FinetuningJob, trainer: Trainer, file: RecordFile, batch_size: int | TokenBudget) -> int:
-    """Steps of all epochs; the reference counts the examples before long ones become several records."""
+    """Return the steps of all epochs; the reference counts the examples before long ones become several records."""
     config, num_examples = job.config, job.num_training_examples
     if isinstance(batch_size, TokenBudget):
         num_steps = _num_steps_within(batch_size, job, trainer, file)

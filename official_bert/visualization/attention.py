@@ -48,7 +48,7 @@ class AttentionView:
 
 
 def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarray:
-    """Turns the attention between wordpieces into attention between words, whose rows sum to 1 again.
+    """Turn the attention between wordpieces into attention between words, whose rows sum to 1 again.
 
     The attention to a word is the sum over its wordpieces, the attention from a word the mean over them: with the words
     `the` and `har ##bour`, rows `[.6 .3 .1]`, `[0 .5 .5]` and `[.2 .6 .2]` become `[.6 .4]` and `[.1 .9]`.
@@ -68,12 +68,12 @@ def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarra
 
 
 def _first_pieces(word_indices: Sequence[int]) -> np.ndarray:
-    """The number of the first wordpiece of each word, int [W]."""
+    """Return the number of the first wordpiece of each word, int [W]."""
     return np.flatnonzero(np.diff(word_indices, prepend=-1))
 
 
 def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
-    """Gives everything as values that JSON holds; numbers are the exact float32 ones.
+    """Return everything as values that JSON holds; numbers are the exact float32 ones.
 
     Args:
       view: the attention of a text.
@@ -94,7 +94,7 @@ def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
 
 
 def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> str:
-    """Makes a page for the browser, which needs no other file and no network.
+    """Make a page for the browser, which needs no other file and no network.
 
     Attention is rounded to steps of 1/65535, of which the page shows three decimals. What comes from the text is data
     in the page, which its script alone turns into text: it cannot become markup.

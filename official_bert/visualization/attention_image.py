@@ -18,7 +18,7 @@ _COLORS = "Blues"
 
 
 def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, merges_words: bool) -> None:
-    """Draws the attention of one head as a table of shades, as PNG.
+    """Draw the attention of one head as a table of shades, as PNG.
 
     Args:
       view: the attention of a text.
@@ -44,7 +44,7 @@ def draw_head(view: AttentionView, sink: IO[bytes], *, layer: int, head: int, me
 
 
 def draw_overview(view: AttentionView, sink: IO[bytes], *, merges_words: bool) -> None:
-    """Draws all heads, a row for each layer, as PNG; as in the page, shades are those of the square roots.
+    """Draw all heads, a row for each layer, as PNG; as in the page, shades are those of the square roots.
 
     Args:
       view: the attention of a text.
@@ -70,7 +70,7 @@ def draw_overview(view: AttentionView, sink: IO[bytes], *, merges_words: bool) -
 
 
 def _figure(width: float, height: float):
-    """A figure, in inches, and its axes."""
+    """Return a figure, in inches, and its axes."""
     require("matplotlib", extra="plots")
     from matplotlib.figure import Figure
 

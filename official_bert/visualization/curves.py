@@ -89,7 +89,7 @@ class Panel(NamedTuple):
 
 
 def check_comparable(runs: Sequence[Run]) -> None:
-    """Raises if two runs have nothing in common but what runs of all tasks have.
+    """Raise if two runs have nothing in common but what runs of all tasks have.
 
     Raises:
       UserError: their losses, or their scores, are those of different tasks.
@@ -109,7 +109,7 @@ def _own_names(run: Run, split: str) -> set[str]:
 
 
 def panels(runs: Sequence[Run]) -> list[Panel]:
-    """The metrics of runs in the order in which they are shown: losses, scores, learning rate and the rest.
+    """Return the metrics of runs in the order in which they are shown: losses, scores, learning rate and the rest.
 
     A loss that is the sum of one alone is left out, and so is the evaluation's `loss` beside `eval_loss`, which are the
     same but for the weights of the last batch.
@@ -143,7 +143,7 @@ def _position(panel: Panel) -> int:
 
 
 def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
-    """Averages over the past with weights that fall off exponentially, without a bias towards 0 at the start.
+    """Average over the past with weights that fall off exponentially, without a bias towards 0 at the start.
 
     With `smoothing=.5` the values `4, 1, 1` become `4, (2 * 1 + 4) / 3 = 2, (4 * 1 + 2 * 1 + 4) / 7 = 1.43`.
 
@@ -165,7 +165,7 @@ def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
 
 
 def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) -> str:
-    """Makes a page for the browser, which needs no other file and no network.
+    """Make a page for the browser, which needs no other file and no network.
 
     It has all points in float32. Of very many, neighbouring ones are averaged and a note says so.
 
@@ -210,13 +210,13 @@ def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) ->
 
 
 def _averaged(series: Series, num_averaged: int) -> tuple[np.ndarray, np.ndarray]:
-    """The means of so many neighbouring points at a time, at the step of the last of them, as in a log line."""
+    """Return the means of so many neighbouring points at a time, at the step of the last of them, as in a log line."""
     starts = np.arange(0, len(series.steps), num_averaged)
     ends = np.append(starts[1:], len(series.steps))
     return np.array(series.steps)[ends - 1], np.add.reduceat(np.array(series.values), starts) / (ends - starts)
 
 
 def _base64(numbers: np.ndarray, kind: str) -> str:
-    """Floats as little-endian bytes; one that is too large for the kind becomes the largest."""
+    """Float as little-endian bytes; one that is too large for the kind becomes the largest."""
     largest = np.finfo(kind).max
     return base64.b64encode(np.clip(numbers, -largest, largest).astype(kind).tobytes()).decode("ascii")

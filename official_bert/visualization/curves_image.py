@@ -20,7 +20,7 @@ _DASHES = ("-", (0, (7, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)))
 
 
 def draw(runs: Sequence[Run], sink: IO[bytes], *, smoothing: float) -> None:
-    """Draws all metrics of runs, smoothed and faintly as they are, as PNG.
+    """Draw all metrics of runs, smoothed and faintly as they are, as PNG.
 
     Args:
       runs: what to draw.

@@ -12,7 +12,7 @@ _SHARED = ("page.css", "page.js")
 
 
 def filled(template: str, data: Mapping[str, Any]) -> str:
-    """Makes a page of a template and data.
+    """Make a page of a template and data.
 
     A template is an HTML file of this folder with one `<style>` and one `<script>` element, in which `{{page.css}}` and
     `{{page.js}}` stand for what all pages share, with `{{policy}}` in its Content-Security-Policy and with `{{data}}`

@@ -189,7 +189,7 @@ class Span(NamedTuple):
 
 
 def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
-    """Writes a report as one HTML file, which loads nothing from other places, and logs its name.
+    """Write a report as one HTML file, which loads nothing from other places, and log its name.
 
     Args:
       path: the file.
@@ -203,7 +203,7 @@ def write_report(path: str, title: str, sections: Sequence[Section]) -> None:
 
 
 def report_page(title: str, sections: Sequence[Section]) -> str:
-    """Makes the HTML of a report; for the arguments see `write_report`.
+    """Make the HTML of a report; for the arguments see `write_report`.
 
     Long texts are shortened, so that a page is of at most a few megabytes: what is left out is said in the text.
     """
@@ -227,7 +227,7 @@ def _fields(section: Section) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The same value of what JSON holds, with its long texts shortened."""
+    """Return the same value of what JSON holds, with its long texts shortened."""
     if isinstance(value, Text):
         return [_plain(value.name), _shortened_parts(value.parts)]
     if isinstance(value, str):
@@ -250,12 +250,12 @@ def _cell(value: str | int | float, decimals: int) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text of at most some characters and a mark where it was longer."""
+    """Return a text of at most some characters and a mark where it was longer."""
     return text if len(text) <= _MOST_IN_A_CELL else text[: _MOST_IN_A_CELL - 1] + "…"
 
 
 def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
-    """Leaves out the middle of what is long and not marked (the end, where nothing is), and the end of the rest."""
+    """Leave out the middle of what is long and not marked (the end, where nothing is), and the end of the rest."""
     kept, room = [], _MOST_CHARACTERS
     for part in parts:
         text = part.text
@@ -272,7 +272,7 @@ def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
 
 
 def marked(text: str, spans: Sequence[Span]) -> list[Part]:
-    """Cuts a text where spans begin and end; where some overlap, a part has the marks of all of them.
+    """Cut a text where spans begin and end; where some overlap, a part has the marks of all of them.
 
     Args:
       text: the text.
@@ -291,7 +291,7 @@ def marked(text: str, spans: Sequence[Span]) -> list[Part]:
 def scores_by_name(
     title: str, kind: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, correct: npt.ArrayLike
 ) -> Table:
-    """Makes a table of precision, recall and F1; of many names, it shows those with the most mistakes.
+    """Make a table of precision, recall and F1; of many names, it shows those with the most mistakes.
 
     Args:
       title: the headline.
@@ -312,7 +312,7 @@ def scores_by_name(
 
 
 def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray, str]:
-    """The names to show, all or those with the most mistakes, in their order; and a note that says so."""
+    """Return the names to show, all or those with the most mistakes, in their order; and a note that says so."""
     if len(num_mistakes) <= most:
         return np.arange(len(num_mistakes)), ""
     shown = np.sort(np.argsort(-num_mistakes, kind="stable")[:most])
@@ -322,7 +322,7 @@ def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray
 def confusion_section(
     title: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, *, note: str = ""
 ) -> Matrix:
-    """Counts how often each name was predicted as each other; of many names, shows those with the most mistakes.
+    """Count how often each name was predicted as each other; of many names, shows those with the most mistakes.
 
     Args:
       title: the headline.
@@ -346,7 +346,7 @@ def confusion_section(
 
 
 def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
-    """Sorts lengths into at most 12 intervals of equal width, the last of them without end if a few are far beyond.
+    """Sort lengths into at most 12 intervals of equal width, the last of them without end if a few are far beyond.
 
     Args:
       lengths: int [N], N > 0.
@@ -368,7 +368,7 @@ def length_bins(lengths: npt.ArrayLike) -> tuple[np.ndarray, list[str]]:
 
 
 def scatter_points(gold: np.ndarray, predicted: np.ndarray) -> tuple[list[tuple[float, float]], str]:
-    """The points of a scatter plot, evenly chosen if they are many, and a note that says so.
+    """Return the points of a scatter plot, evenly chosen if they are many, and a note that says so.
 
     Args:
       gold: float [N].
@@ -383,5 +383,5 @@ def scatter_points(gold: np.ndarray, predicted: np.ndarray) -> tuple[list[tuple[
 
 
 def percent(fraction: float) -> str:
-    """A fraction in percents with one decimal; "" for NaN."""
+    """Return a fraction in percents with one decimal; "" for NaN."""
     return "" if math.isnan(fraction) else f"{100 * fraction:.1f}%"

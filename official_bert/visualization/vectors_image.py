@@ -9,7 +9,7 @@ _SHOWN_CHARACTERS = 50  # of a text
 
 
 def draw(points: np.ndarray, shares: np.ndarray, texts: Sequence[str], title: str, sink: IO[bytes]) -> None:
-    """Draws a point for each text, with its number and its beginning, as PNG.
+    """Draw a point for each text, with its number and its beginning, as PNG.
 
     Args:
       points: float [N, 2], the first two principal components.

@@ -113,7 +113,7 @@ class Dataset:
         return collect(self.parse_label, examples)
 
     def with_labels_of(self, examples: Iterable[TextExample]) -> "Dataset":
-        """This set with the labels that occur in the examples, sorted.
+        """Return this set with the labels that occur in the examples, sorted.
 
         Raises:
           UserError: fewer than two labels occur, or two that differ only in case.

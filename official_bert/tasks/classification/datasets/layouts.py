@@ -111,7 +111,7 @@ class Split:
         return max(column + 1 if column >= 0 else -column for column in self._columns.values())
 
     def _numbered(self, header: Row) -> "Split":
-        """This layout, with a number for each name of a column."""
+        """Return this layout with a number for each name of a column."""
         numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
         for field, column in self._columns.items():
             if isinstance(column, str):

@@ -34,8 +34,6 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
       complete: adds to flags that name a checkpoint what is beside that; see `from_flags`.
     """
     with orderly_end(command.config_class):
-        terminal = os.dup(2)  # standard error, also while file descriptor 2 is held back
-        may_interrupt = _interruptible_at_once(terminal)
         define_flags(command.config_class, flags.FLAGS)
         for field in dataclasses.fields(command.config_class):  # for --helpxml, whichever file was started
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
@@ -62,8 +60,6 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
                     command.check(config)
             if command.uses_tensorflow or _is_any(files.is_remote, config):
                 _import_tensorflow()
-            if may_interrupt:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
             command.run(config)
 
         app.run(main, flags_parser=_parse)
@@ -163,12 +159,8 @@ def _out_of_memory(config_class: type | None) -> str:
 
 def _exit_with(message: str, status: int = 1) -> NoReturn:
     with contextlib.suppress(OSError):  # nobody may be listening
-        sys.stderr.write(_error_line(message))
+        sys.stderr.write(f"{os.path.basename(sys.argv[0])}: error: {printable(message)}\n")
     sys.exit(status)
-
-
-def _error_line(message: str) -> str:
-    return f"{os.path.basename(sys.argv[0])}: error: {printable(message)}\n"
 
 
 def _open_closed_streams() -> None:
@@ -202,29 +194,6 @@ def _is_tensorflow_out_of_memory(error: Exception) -> bool:
     """Tells it from other exhausted resources, without an import of TensorFlow."""
     words = ("OOM when allocating", "Out of memory")
     return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
-
-
-def _interruptible_at_once(terminal: int) -> bool:
-    """Lets Ctrl-C end the process at once, as long as there is nothing to clean up.
-
-    A KeyboardInterrupt inside the import of a large library ends in a traceback, or is swallowed.
-
-    Args:
-      terminal: file descriptor to write the message to.
-
-    Returns:
-      Whether there was anything to do; a process in the background ignores Ctrl-C, and still does.
-    """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return False
-
-    def end(*_: Any) -> None:
-        with contextlib.suppress(OSError):
-            os.write(terminal, _error_line("interrupted").encode())
-        os._exit(130)
-
-    signal.signal(signal.SIGINT, end)
-    return True
 
 
 def _can_be_checked_early(config: Any) -> bool:

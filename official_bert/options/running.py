@@ -5,7 +5,6 @@ import dataclasses
 import logging as standard_logging
 import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn

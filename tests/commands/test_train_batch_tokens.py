@@ -108,7 +108,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(whole, settings, tmp_path):
     def run(output_dir):  # with several steps in a compiled call
         run_classifier.run(ClassifierConfig(**{**settings, "save_checkpoints_steps": 100}, output_dir=output_dir))
 
-    assert_resumes_exactly(whole, tmp_path, (1, 6, last_step(whole) - 2), run)
+    assert_resumes_exactly(whole, tmp_path, (6,), run)
 
 
 @pytest.mark.slow
@@ -123,17 +123,15 @@ def test_parts_of_a_batch_are_computed_one_after_another(settings, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_masked_while_training", [False, True])
 def test_pretraining_within_a_budget_resumes_exactly(
-    is_masked_while_training, one_layer_config_file, records_file, unmasked_records_file, vocab_file, tmp_path
+    one_layer_config_file, unmasked_records_file, vocab_file, tmp_path
 ):
     flags = {
-        "bert_config_file": one_layer_config_file, "input_file": records_file, "do_train": True, "max_seq_length": 64,
+        "bert_config_file": one_layer_config_file, "input_file": unmasked_records_file, "do_train": True,
+        "dynamic_masking": True, "vocab_file": vocab_file, "max_seq_length": 64,
         "max_predictions_per_seq": 10, "train_batch_tokens": 1024, "num_train_steps": 20, "num_warmup_steps": 2,
         "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "log_steps": 4, "learning_rate": 1e-3,
     }  # fmt: skip
-    if is_masked_while_training:
-        flags.update(input_file=unmasked_records_file, dynamic_masking=True, vocab_file=vocab_file)
 
     def run(output_dir):
         run_pretraining.run(PretrainingConfig(**flags, output_dir=output_dir))

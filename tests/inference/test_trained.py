@@ -48,12 +48,13 @@ def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_pat
                 }  # fmt: skip
                 sink.write(json.dumps(row) + "\n")
     flags = {
-        **files_of_model, "bert_config_file": one_layer_config_file, "task_name": "custom", "data_dir": str(tmp_path),
-        "text_a_column": "text",
+        **files_of_model, "task_name": "custom", "data_dir": str(tmp_path), "text_a_column": "text",
         "text_b_column": "other", "label_column": "label", "train_file": "train.jsonl", "predict_file": "test.jsonl",
         "output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "serving"), "max_seq_length": 32,
         "train_batch_size": 8, "learning_rate": 1e-3, "num_train_epochs": 1.0, **KINDS[kind],
     }  # fmt: skip
+    if "feature_layers" not in flags:
+        flags["bert_config_file"] = one_layer_config_file
     run_classifier.run(ClassifierConfig(**flags, do_train=True, do_predict=True, do_export=True))
     expected = predicted(flags["output_dir"])
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").read_text().splitlines()]

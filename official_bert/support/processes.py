@@ -118,7 +118,7 @@ class Workers:
         """Starts a process and sends it the settings."""
         # It would be started with the first process, and its start lets Ctrl-C come in spite of `blocked_interrupt`.
         multiprocessing.resource_tracker.ensure_running()
-        with signals.blocked_interrupt():
+        with signals.blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows what Python would print
             worker = _start_worker()
         with self._told_if_lost(worker):
             worker.connection.send(self._settings)

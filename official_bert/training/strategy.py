@@ -138,7 +138,8 @@ def _ended_by_ctrl_c() -> Iterator[None]:
     """Lets Ctrl-C end the process at once in the block.
 
     For native code that waits without a limit: Python would handle the signal afterwards. SIGTERM cannot be had so:
-    TensorFlow sets a handler of its own for it, which does nothing here.
+    TensorFlow sets a handler of its own for it, which does nothing here. Without this "ctrl_c_stops" of
+    `training/test_multi_worker.py` waits in vain.
     """
     if threading.current_thread() is not threading.main_thread():  # no other can set handlers
         yield

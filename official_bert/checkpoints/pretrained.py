@@ -30,9 +30,7 @@ def open_pretrained(
     """Finds the weights and the architecture of a model; nothing of the weights is read yet.
 
     Args:
-      path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`) or as ALBERT was
-        (`albert_config.json`), the output folder of a run or `best` in it, the prefix of a checkpoint in one of these
-        (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`).
+      path: see `BertEncoder.from_checkpoint`.
       bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
       parameter: what the caller calls `path`, for messages.
 

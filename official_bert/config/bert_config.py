@@ -157,7 +157,8 @@ class BertConfig:
         feed_forward = width * inner + inner + inner * width + width
         layer = 4 * dense + feed_forward + 2 * (2 * width)
         projection = embedding_width * width + width if embedding_width != width else 0
-        return (rows + 2) * embedding_width + projection + self.num_distinct_layers * layer + dense
+        num_own_layers = math.prod(getattr(self, key) for key in self.family.layer_keys)
+        return (rows + 2) * embedding_width + projection + num_own_layers * layer + dense
 
     @property
     def embedding_width(self) -> int:
@@ -168,11 +169,6 @@ class BertConfig:
     def num_layers(self) -> int:
         """The number of layers that are computed one after the other, L."""
         return self.num_hidden_layers
-
-    @property
-    def num_distinct_layers(self) -> int:
-        """The number of layers with weights of their own."""
-        return math.prod(getattr(self, key) for key in self.family.layer_keys)
 
     @property
     def layer_numbers(self) -> list[tuple[int, ...]]:

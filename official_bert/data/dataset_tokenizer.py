@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, load_tokenizer
-from official_bert.tokenization.graph import make_graph_tokenizer
 from official_bert.tokenization.graph_joining import truncate_and_join
 
 
@@ -47,7 +46,7 @@ class DatasetTokenizer:
         tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # refuses other values of these
         self._max_seq_length, self._padding = max_seq_length, padding
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
-        self._graph_tokenizer = make_graph_tokenizer(tokenizer)
+        self._graph_tokenizer = tokenizer.in_graph()
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Mapping[str, tf.Tensor]:

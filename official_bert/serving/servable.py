@@ -10,7 +10,6 @@ from official_bert.data.schema import ENCODER_FIELDS, RecordSchema
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.serving.export_stack import ExportStack
 from official_bert.tokenization import Tokenizer, vocab
-from official_bert.tokenization.graph import make_graph_tokenizer
 from official_bert.tokenization.graph_operations import MOST_BYTES
 
 Tensors = dict[str, tf.Tensor]
@@ -61,7 +60,7 @@ class Servable(tf.Module):
         self.tokenizer, self.vocabulary = tokenizer, tokenizer.vocabulary
         ids = dict.fromkeys(IDS_SCHEMA.names, tf.TensorSpec([None, None], tf.int32))
         predict = tf.function(self.predict, input_signature=[ids], autograph=False)  # traced once for all signatures
-        graph_tokenizer = make_graph_tokenizer(tokenizer)
+        graph_tokenizer = tokenizer.in_graph()
         # Behind lambdas: saving would trace and save each function of an attribute again, whether a signature calls it
         # or not. What the signatures call is saved with them, but for the variables and tables.
         self._run_model = lambda inputs: model(inputs, training=False)

@@ -39,6 +39,8 @@ class FullTokenizer(Tokenizer):
     is cached for when it comes again, which makes it fast.
     """
 
+    graph_class = "official_bert.tokenization.graph_tokenizer.GraphTokenizer"
+
     def __init__(
         self,
         vocab_file: str | os.PathLike | Vocabulary,

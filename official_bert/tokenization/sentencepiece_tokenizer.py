@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.support.extras import install_command, require
+from official_bert.support.extras import folder_of_tensorflow_text, install_command, require
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.sentencepiece_text import prepare, prepare_traced
 from official_bert.tokenization.tokenizer import Tokenizer
@@ -147,6 +147,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     vocabulary_class = SentencePieceVocabulary
+    graph_class = "official_bert.tokenization.graph_sentencepiece.GraphSentencePieceTokenizer"
     vocabulary: SentencePieceVocabulary
 
     def __init__(self, spm_model_file: str | os.PathLike | SentencePieceVocabulary, do_lower_case: bool = True):
@@ -180,6 +181,15 @@ class SentencePieceTokenizer(Tokenizer):
             if name != "do_lower_case":
                 raise UserError(f"{name}=false cannot be used with a SentencePiece model")
         return cls(vocabulary, settings.do_lower_case)
+
+    def in_graph(self) -> Any:
+        """Make the TensorFlow operations that do what the tokenizer does.
+
+        Raises:
+          UserError: they need tensorflow-text, which is not installed.
+        """
+        folder_of_tensorflow_text("the graph of a SentencePiece model")
+        return super().in_graph()
 
     def _their_settings(self) -> dict[str, Any]:
         return {"do_lower_case": self.settings.do_lower_case, "keep_accents": False, "remove_space": True}

@@ -26,11 +26,13 @@ class Tokenizer(abc.ABC):
 
     Attributes:
       vocabulary_class: the kind of its vocabulary.
+      graph_class: the TensorFlow operations that give every text the same ids, as a dotted path.
       vocabulary: its pieces and their ids.
       settings: what is done to text.
     """
 
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
+    graph_class: ClassVar[str]
     vocabulary: Vocabulary
     settings: TextSettings
 
@@ -70,6 +72,10 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def with_settings(cls, vocabulary: str | Vocabulary, settings: TextSettings) -> "Tokenizer":
         """Make a tokenizer from a vocabulary, or its file, and what is done to text."""
+
+    def in_graph(self) -> Any:
+        """Make the TensorFlow operations that do what the tokenizer does."""
+        return load_class(self.graph_class)(self)
 
     def to_hugging_face(self, family: Family, max_length: int) -> dict[str, Any]:
         """Make the content of a `tokenizer_config.json`.

@@ -25,6 +25,7 @@ from official_bert.support.manifest import Manifest
 from official_bert.training.cluster import Cluster
 from official_bert.training.distillation import DistilledTask, HiddenStateTask, matched_layers
 from official_bert.training.job import FinetuningJob
+from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.model_files import read_model_files
 from official_bert.training.plan import TrainingPlan
@@ -99,7 +100,8 @@ def _checked_teacher(job: FinetuningJob) -> Teacher:
         whose = f"teacher={teacher.folder} was trained with"
         raise UserError(other_vocabulary(job.tokenizer.vocabulary, teacher.folder, whose))
     _check_flags_of(teacher.folder, job, advice, has_same_head=False)
-    job.check_teacher(teacher.folder)
+    if job.labels is not None:
+        check_same_labels(teacher.folder, job.labels, noun=job.label_noun, other="another teacher")
     if job.config.hidden_state_weight:
         _teacher_layers(job, teacher)  # raises if they do not fit
     return teacher
@@ -165,7 +167,9 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
 
 
 def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
-    """Writes the records to train on; returns how many there are once all workers can read them."""
+    """Writes the records to train on and the labels; returns how many records there are once all can read them."""
+    if job.labels is not None and job.folder(trainer).is_written:
+        write_labels(job.config.output_dir, job.labels)
     num_records = job.write_training_records(trainer)
     trainer.cluster.wait()
     return num_records

@@ -1,16 +1,18 @@
 """`FinetuningJob`: what a task brings to a fine-tuning run; `finetuning.finetune` runs it."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.training.distillation import DistillableTask
+from official_bert.training.labels_file import check_same_labels
 from official_bert.training.loop import Trainer
-from official_bert.training.run_folder import RunFolder
+from official_bert.training.run_folder import RunFolder, checkpoint_folder
 
 
 class FinetuningJob(abc.ABC):
@@ -24,6 +26,8 @@ class FinetuningJob(abc.ABC):
       primary_metric: the score that decides which checkpoint is best; more is better.
       ensemble: checkpoints to predict with instead of the output folder's; none as a rule.
       num_training_examples: how many there are; None if nothing is trained.
+      labels: names of the model's outputs in their order, which are kept in the output folder; None if they have none.
+      label_noun: what messages call them.
     """
 
     config: FinetuningOptions
@@ -33,6 +37,8 @@ class FinetuningJob(abc.ABC):
     primary_metric: str
     ensemble: tuple[str, ...] = ()
     num_training_examples: int | None = None
+    labels: Sequence[str] | None = None
+    label_noun: str = "labels"
 
     def __init__(self, config: FinetuningOptions, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads and checks all files of the task, before anything is computed.
@@ -49,12 +55,14 @@ class FinetuningJob(abc.ABC):
         self.bert_config = bert_config
         self.tokenizer = tokenizer
 
-    def check_output_folder(self) -> None:  # noqa: B027 - most tasks have nothing to add
-        """Raises if the output folder holds what does not go with this run; the choreography checks the model's files.
+    def check_output_folder(self) -> None:
+        """Raise if the checkpoints of the output folder have other labels; the choreography checks the model's files.
 
         Raises:
           UserError: the message names the file.
         """
+        if self.labels is not None and latest_checkpoint(checkpoint_folder(self.config)):
+            check_same_labels(self.config.output_dir, self.labels, noun=self.label_noun)
 
     def folder(self, trainer: Trainer) -> RunFolder:
         """The output folder of the run, which one of the workers of a trainer writes to."""
@@ -63,13 +71,6 @@ class FinetuningJob(abc.ABC):
     @abc.abstractmethod
     def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:
         """The task of this run with the model of other flags and another architecture, those of a teacher."""
-
-    def check_teacher(self, folder: str) -> None:  # noqa: B027 - most tasks have nothing to add
-        """Raises if the model in a folder did not learn what this run learns; flags and vocabulary are checked before.
-
-        Raises:
-          UserError: the message names the folder.
-        """
 
     @abc.abstractmethod
     def training_source(self) -> tuple[str, dict[str, Any]]:
@@ -81,7 +82,7 @@ class FinetuningJob(abc.ABC):
 
     @abc.abstractmethod
     def write_training_records(self, trainer: Trainer) -> int:
-        """Writes that file, unless it is there already, and the other files that belong to a trained model.
+        """Writes that file, unless it is there already.
 
         Args:
           trainer: its model has the weights that training begins with.

@@ -8,7 +8,6 @@ import numpy as np
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
 from official_bert.serving.run_export import export_run
@@ -33,10 +32,8 @@ from official_bert.tasks.classification.servable import servable_of_run
 from official_bert.tasks.classification.task import ClassificationTask
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
-from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
-from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
@@ -84,6 +81,7 @@ class ClassificationJob(FinetuningJob):
         """
         super().__init__(config, bert_config, tokenizer)
         self._dataset = dataset = configured_dataset(config)
+        self.labels = dataset.labels
         if config.glue_submission:
             check_submission(dataset)
         self._train, self._dev, self._test = _read_splits(config, dataset)
@@ -100,12 +98,6 @@ class ClassificationJob(FinetuningJob):
         self.num_training_examples = len(self._train.examples) if self._train else None
         self._records = SplitRecords(config, self.task, self._joiner.padded_lengths())
 
-    def check_output_folder(self) -> None:
-        """Raises if the checkpoints of the output folder were trained with other labels."""
-        config = self.config
-        if latest_checkpoint(checkpoint_folder(config)):
-            check_same_labels(config.output_dir, self._dataset.labels)
-
     def create_task(self, config: ClassifierConfig, bert_config: BertConfig) -> ClassificationTask:
         """See `FinetuningJob`."""
         dataset = self._dataset
@@ -121,10 +113,6 @@ class ClassificationJob(FinetuningJob):
             **config.model_options,
         )
 
-    def check_teacher(self, folder: str) -> None:
-        """See `FinetuningJob`."""
-        check_same_labels(folder, self._dataset.labels, other="another teacher")
-
     def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
         return self._records.ids_file("train").path, self._writer(self._train).made_from(self.task.schema)
@@ -134,9 +122,7 @@ class ClassificationJob(FinetuningJob):
         return self._records.file(trainer, "train")
 
     def write_training_records(self, trainer: Trainer) -> int:
-        """Writes the records to train on and the names of the labels."""
-        if self.folder(trainer).is_written:
-            write_labels(self.config.output_dir, self._dataset.labels)
+        """See `FinetuningJob`."""
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
@@ -154,10 +140,10 @@ class ClassificationJob(FinetuningJob):
         for split, predictions, _ in evaluated:
             of_classes |= class_scores(self._dataset, predictions, split.suffix)
         path = os.path.join(self.config.output_dir, RESULTS_FILE)
-        are_many = len(self._dataset.labels) > _MOST_LABELS_OF_A_LOG
+        are_many = len(self.labels) > _MOST_LABELS_OF_A_LOG
         write_results(path, {**results, **of_classes}, unlogged=of_classes if are_many else ())
         if are_many:
-            logging.info("precision, recall and F1 of each of the %d labels are in %s", len(self._dataset.labels), path)
+            logging.info("precision, recall and F1 of each of the %d labels are in %s", len(self.labels), path)
         if results["loss"] != results["eval_loss"]:
             logging.info(
                 "eval_loss is the mean over all examples; loss, as in Google's BERT, is the mean of the means over "

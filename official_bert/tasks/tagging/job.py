@@ -38,7 +38,6 @@ from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS
 from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import Tokenizer
 from official_bert.training.job import FinetuningJob
-from official_bert.training.labels_file import check_same_labels, write_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder, read_run_config
@@ -75,6 +74,7 @@ class TaggingJob(FinetuningJob):
     """Sentences and tags in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
 
     config: TaggingConfig
+    label_noun = "tags"
 
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
         """Reads all files and checks all tags, before anything is computed.
@@ -85,8 +85,8 @@ class TaggingJob(FinetuningJob):
         super().__init__(config, bert_config, tokenizer)
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
-        self._tags = tags_of(train) if train else trained_tags(config.output_dir)
-        self._has_entities = has_entities(self._tags)
+        self.labels = tags_of(train) if train else trained_tags(config.output_dir)
+        self._has_entities = has_entities(self.labels)
         num_vectors(config.feature_layers, bert_config.num_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (
             self._split(name, read[flag]) if flag in read else None
@@ -95,17 +95,16 @@ class TaggingJob(FinetuningJob):
         if config.do_export:
             check_export_dir(config.export_dir)
         self.task = self.create_task(config, bert_config)
-        self.primary_metric = f"eval_{primary_metric(self._tags)}"
+        self.primary_metric = f"eval_{primary_metric(self.labels)}"
         self.num_training_examples = sum(1 for _ in self._windows(self._train)) if self._train else None
         lengths = padded_lengths(config.max_seq_length)
         self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
 
     def check_output_folder(self) -> None:
-        """Raises if the checkpoints of the output folder were trained with other tags."""
+        """See `FinetuningJob`; warns if the checkpoints were trained on other contexts."""
+        super().check_output_folder()
         config = self.config
-        if not latest_checkpoint(checkpoint_folder(config)):
-            return
-        run = read_run_config(config.output_dir)
+        run = read_run_config(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
         trained = run.flags.get("document_context") if run else None
         if trained not in (None, config.document_context):
             logging.warning(
@@ -115,22 +114,17 @@ class TaggingJob(FinetuningJob):
                 config.output_dir,
                 trained,
             )
-        check_same_labels(config.output_dir, self._tags, noun="tags")
 
     def create_task(self, config: TaggingConfig, bert_config: BertConfig) -> TaggingTask:
         """See `FinetuningJob`."""
         return TaggingTask(
             bert_config,
-            num_tags=len(self._tags),
+            num_tags=len(self.labels),
             max_seq_length=config.max_seq_length,
             trainable_encoder=config.trainable_encoder,
             encoder_options=encoder_options(config),
             **config.model_options,
         )
-
-    def check_teacher(self, folder: str) -> None:
-        """See `FinetuningJob`."""
-        check_same_labels(folder, self._tags, noun="tags", other="another teacher")
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
@@ -141,9 +135,7 @@ class TaggingJob(FinetuningJob):
         return self._records.file(trainer, "train")
 
     def write_training_records(self, trainer: Trainer) -> int:
-        """Writes the records to train on and the names of the tags."""
-        if self.folder(trainer).is_written:
-            write_labels(self.config.output_dir, self._tags)
+        """See `FinetuningJob`."""
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
@@ -186,7 +178,7 @@ class TaggingJob(FinetuningJob):
         """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""
         how = ", one per line" if file.layout == "sentences" else ""
         logging.info("%s: %s%s", file.path, counted(len(file.sentences), "sentence"), how)
-        numbers = {tag: number for number, tag in enumerate(self._tags, start=1)}
+        numbers = {tag: number for number, tag in enumerate(self.labels, start=1)}
         labels, unknown = [], []
         for sentence in file.sentences:
             tags = sentence.tags or [None] * len(sentence.words)
@@ -195,7 +187,7 @@ class TaggingJob(FinetuningJob):
         if unknown and len(unknown) == sum(map(len, labels)):
             names = listed(sorted({tag for tag, _ in unknown}))
             message = (
-                f"{file.path}: none of its tags ({names}) is among those of the training file ({listed(self._tags)})"
+                f"{file.path}: none of its tags ({names}) is among those of the training file ({listed(self.labels)})"
             )
             if name == "eval":
                 raise UserError(f"{message}; check tag_column={self.config.tag_column}")
@@ -234,7 +226,7 @@ class TaggingJob(FinetuningJob):
             "max_seq_length": self.config.max_seq_length,
             "document_context": fingerprint(documents) if self.config.document_context else None,
             "words": fingerprint(split.words),
-            "labels": fingerprint(split.labels, self._tags),
+            "labels": fingerprint(split.labels, self.labels),
         }
 
     def _evaluate(self, trainer: Trainer, step: int) -> tuple[list[list[str]], dict[str, float], TaggingScores]:
@@ -250,7 +242,7 @@ class TaggingJob(FinetuningJob):
         tags = [[""] * len(words) for words in split.words]
         for window, numbers in zip(self._windows(split), outputs[TAG_NUMBERS], strict=True):
             for word, position in zip(window.words, window.positions, strict=True):
-                tags[window.sentence][word] = self._tags[numbers[position + 1]]  # behind [CLS]
+                tags[window.sentence][word] = self.labels[numbers[position + 1]]  # behind [CLS]
         num_labelled = float(outputs[NUM_LABELLED].sum(dtype=np.float64))
         return tags, float(outputs[LOSS_SUM].sum(dtype=np.float64)) / max(num_labelled, 1.0)
 

@@ -29,7 +29,8 @@ SHAPES = {  # layers, hidden size, heads
     "xlarge": (24, 2048, 16),
     "xxlarge": (12, 4096, 64),
 }
-SHARING = {"embedding_size": EMBEDDING_SIZE, "num_hidden_groups": 1}
+DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1)  # as BERT has it
+SHARING = {"embedding_size": EMBEDDING_SIZE, "num_hidden_groups": 1, **DROPOUT}
 BYTES_TO_TRAIN = 12  # of a parameter: itself, and the two means that Adam keeps
 
 

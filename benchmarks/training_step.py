@@ -45,7 +45,7 @@ def our_step(architecture=ARCHITECTURE, batch=None, **options):
     batch = make_batch() if batch is None else batch
     batch_size, length = batch["input_ids"].shape
     task = PretrainingTask(
-        BertConfig(vocab_size=VOCABULARY, type_vocab_size=2, **architecture),
+        BertConfig.from_dict({"vocab_size": VOCABULARY, "type_vocab_size": 2, **architecture}),
         max_seq_length=length,
         max_predictions_per_seq=PREDICTIONS,
         eval_batch_size=batch_size,

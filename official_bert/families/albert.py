@@ -68,7 +68,7 @@ _PROJECTION = "bert/encoder/embedding_hidden_mapping_in"
 
 
 def _identity(config: AlbertConfig) -> Constants:
-    """The projection that `transformers` has of embeddings as wide as the layers, too, which are not projected here."""
+    """Return the projection of embeddings as wide as the layers, which `transformers` has and this package has not."""
     import numpy as np
 
     width = config.hidden_size

@@ -46,30 +46,30 @@ class Rule(NamedTuple):
     is_transposed: bool = False
 
     def mirrored(self) -> "Rule":
-        """The same rule from the other side."""
+        """Return the same rule from the other side."""
         shape = self.shape[::-1] if self.is_transposed else self.shape
         return Rule(self.target, self.source, shape, self.is_transposed)
 
     def of_each_layer(self, layers: Iterable[tuple[int, ...]]) -> list["Rule"]:
-        """The rule for each layer of these numbers; the rule itself if it is of no layer."""
+        """Return the rule for each layer of these numbers; the rule itself if it is of no layer."""
         if "{}" not in self.source:
             return [self]
         return [self._replace(source=self.source.format(*layer), target=self.target.format(*layer)) for layer in layers]
 
 
 def dense(name: str, hf_name: str, shape: str) -> tuple[Rule, ...]:
-    """The two variables of a linear layer."""
+    """Return the two variables of a linear layer."""
     kernel = Rule(f"{name}/kernel", f"{hf_name}.weight", shape, is_transposed=True)
     return kernel, Rule(f"{name}/bias", f"{hf_name}.bias", shape[1])
 
 
 def layer_norm(name: str, hf_name: str, shape: str = "D") -> tuple[Rule, ...]:
-    """The two variables of a layer normalization."""
+    """Return the two variables of a layer normalization."""
     return Rule(f"{name}/gamma", f"{hf_name}.weight", shape), Rule(f"{name}/beta", f"{hf_name}.bias", shape)
 
 
 def output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
-    """The two variables of a head that gives logits; ours are stored transposed, as in the reference."""
+    """Return the two variables of a head that gives logits; ours are stored transposed, as in the reference."""
     weights = Rule(f"{folder}output_weights", f"{hf_name}.weight", f"{classes}D")
     return weights, Rule(f"{folder}output_bias", f"{hf_name}.bias", classes)
 
@@ -113,7 +113,7 @@ class HuggingFace:
     constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
 
     def our_keys(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-        """Translates the keys of a `config.json`; those that have nothing to do with the architecture are left out.
+        """Translate the keys of a `config.json`; those that have nothing to do with the architecture are left out.
 
         Args:
           values: what the file holds.
@@ -135,7 +135,7 @@ class HuggingFace:
         return found | {"hidden_act": ACTIVATIONS[activation]}
 
     def their_keys(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Translates the keys of our config file.
+        """Translate the keys of our config file.
 
         Raises:
           UserError: `transformers` cannot compute it.
@@ -147,14 +147,14 @@ class HuggingFace:
         return {**self.fixed, **{self.keys.get(name, name): value for name, value in values.items()}}
 
     def full_name(self, name: str) -> str:
-        """Adds the prefix to the name of a tensor of a model that is an encoder alone."""
+        """Add the prefix to the name of a tensor of a model that is an encoder alone."""
         encoder = [rule.target for part in ("encoder", "pooler") for rule in self.parts.get(part, ())]
         stems = {name.removeprefix(self.prefix).partition(".")[0] for name in encoder}
         return self.prefix + name if name.partition(".")[0] in stems else name
 
 
 def is_config(values: Mapping[str, Any], path: str) -> bool:
-    """Tells whether a config file with these keys is of Hugging Face.
+    """Tell whether a config file with these keys is of Hugging Face.
 
     Raises:
       UserError: it is of Keras.

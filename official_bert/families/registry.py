@@ -20,7 +20,7 @@ FAMILY_KEY = "family"  # of our config files, where no other key tells the famil
 
 
 def load_family(name: Any, key: str = "model_type") -> Family:
-    """Imports the module of a family.
+    """Import the module of a family.
 
     Args:
       name: as in the table.
@@ -38,18 +38,18 @@ def load_family(name: Any, key: str = "model_type") -> Family:
 
 
 def load_class(path: str) -> type:
-    """Imports a class, given its dotted path."""
+    """Import a class, given its dotted path."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
 def all_families() -> list[Family]:
-    """Imports all families."""
+    """Import all families."""
     return [load_family(name) for name in FAMILIES]
 
 
 def our_name(name: str) -> str:
-    """What a variable of a released checkpoint is called here."""
+    """Return what a variable of a released checkpoint is called here."""
     for family in all_families():
         for theirs, ours in family.released_names.items():
             if name.startswith(theirs):
@@ -58,7 +58,7 @@ def our_name(name: str) -> str:
 
 
 def family_of_keys(values: Mapping[str, Any]) -> Family:
-    """The family that a config file of ours, or of a released archive, describes; BERT's has no sign."""
+    """Return the family that a config file of ours, or of a released archive, describes; BERT's has no sign."""
     if FAMILY_KEY in values:
         return load_family(values[FAMILY_KEY], FAMILY_KEY)
     signs = {family.own_key: family.name for family in all_families()}

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from official_bert.options.flag_names import with_dashes
+from official_bert.options.running import UNUSED_PEERS
 from official_bert.support.errors import UserError
+from official_bert.support.extras import left_out
 from tests import warm_start
 
 pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
@@ -89,10 +91,9 @@ def _set_up_tensorflow():
         for peer in ("torch", "triton"):
             importlib.import_module(peer)
     with _dropped_standard_error():
-        sys.modules["jax"] = None  # TensorFlow imports it where it finds it: a second, and none of these tests uses it
-        import tensorflow as tf
-
-        del sys.modules["jax"]
+        with left_out(*UNUSED_PEERS):
+            import keras  # noqa: F401
+            import tensorflow as tf
         # Two devices for the tests of tf.distribute; what knows of one device uses the first.
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -162,7 +163,7 @@ def run_script(script, *arguments, piped=None, **flags):
 
 
 def run_cold(script, *arguments, piped=None, **flags):
-    """As `run_script()`, in a new Python: for tests of how a script starts, and one whole run of every script."""
+    """As `run_script()`, in a new Python: for tests of how a script starts; the pages' tests have whole runs."""
     command = [*script_command(script, flags), *arguments]
     options = {"capture_output": True, "text": True, "env": script_environment(), "timeout": 300}
     with _input_of(piped) as stdin:
@@ -182,12 +183,6 @@ def _input_of(piped):
         yield read_end
     finally:
         os.close(read_end)
-
-
-# Whole runs of scripts: in every test run by the quick way, with the slow tests also as a user starts them.
-WARM_AND_COLD = pytest.mark.parametrize(
-    "start", [run_script, pytest.param(run_cold, marks=pytest.mark.slow)], ids=["warm", "cold"]
-)
 
 
 def assert_fails(result, *parts):

@@ -22,7 +22,6 @@ from official_bert.commands.build_vocab import VocabConfig
 from tests.conftest import (
     GOLDEN,
     ROOT,
-    WARM_AND_COLD,
     assert_fails,
     assert_refused,
     prints_error,
@@ -160,9 +159,8 @@ class TestExtractFeatures:
         flags = {"input_file": "-", "output_file": "-", "layers": "-1", "max_seq_length": 64, "pooling": "cls"}
         return {**files_of_model, **flags}
 
-    @WARM_AND_COLD
-    def test_a_pipe_carries_features_and_nothing_else(self, flags, start):
-        result = start("extract_features.py", piped=b"the town\nthe harbour ||| woke\n", **flags)
+    def test_a_pipe_carries_features_and_nothing_else(self, flags):
+        result = run_script("extract_features.py", piped=b"the town\nthe harbour ||| woke\n", **flags)
         assert result.code == 0, result
         lines = [json.loads(line) for line in result.output.splitlines()]
         assert [line["linex_index"] for line in lines] == [0, 1]
@@ -194,10 +192,9 @@ class TestRunPretraining:
             "log_steps": 4,
         }
 
-    @WARM_AND_COLD
-    def test_train_and_evaluate(self, flags, tmp_path, model_dir, start):
+    def test_train_and_evaluate(self, flags, tmp_path, model_dir):
         out = tmp_path / "out"
-        result = start(
+        result = run_script(
             "run_pretraining.py",
             "--do_train",
             "--do_eval",
@@ -309,12 +306,11 @@ class TestTools:
         assert_refused(build_vocab.run, VocabConfig, flags, "--vocab_size=20 is too small")
         assert os.listdir(tmp_path) == []
 
-    @WARM_AND_COLD
-    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file, tmp_path, start):
+    def test_fill_mask_prints_the_best_words(self, model_dir, vocab_file, tmp_path):
         for path in (*model_dir.glob("trained_model.ckpt-12.*"), model_dir / "bert_config.json"):
             shutil.copy(path, tmp_path)
         shutil.copy(vocab_file, tmp_path / "vocab.txt")
-        result = start(
+        result = run_script(
             "fill_mask",
             init_checkpoint=tmp_path,  # the folder has all the rest
             text="The [MASK] woke before the town.",
@@ -326,9 +322,8 @@ class TestTools:
         assert len(lines) == 4
         assert all(0 < float(line.split()[-1]) < 1 for line in lines[1:])
 
-    @WARM_AND_COLD
-    def test_view_attention_writes_a_page(self, model_dir, vocab_file, tmp_path, start):
-        result = start(
+    def test_view_attention_writes_a_page(self, model_dir, vocab_file, tmp_path):
+        result = run_script(
             "view_attention",
             bert_config_file=model_dir / "bert_config.json",
             vocab_file=vocab_file,
@@ -340,18 +335,16 @@ class TestTools:
         assert result.last_error_line.endswith("page.html: 6 wordpieces, 3 layers of 4 heads")
         assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
-    @WARM_AND_COLD
-    def test_plot_metrics_writes_a_page(self, tmp_path, start):
+    def test_plot_metrics_writes_a_page(self, tmp_path):
         (tmp_path / "metrics.jsonl").write_text('{"split": "train", "step": 10, "loss": 0.5}\n')
-        result = start("plot_metrics", output_dirs=tmp_path, output_file=tmp_path / "page.html")
+        result = run_script("plot_metrics", output_dirs=tmp_path, output_file=tmp_path / "page.html")
         assert result.code == 0, result
         assert result.last_error_line.endswith("page.html: 1 metrics of 1 run(s)")
         assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
 
-    @WARM_AND_COLD
-    def test_edit_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path, start):
+    def test_edit_checkpoint_leaves_the_weights_alone(self, model_dir, tmp_path):
         source, target = str(model_dir / "trained_model.ckpt-12"), str(tmp_path / "bert_model.ckpt")
-        result = start("edit_checkpoint", init_checkpoint=source, output_dir=tmp_path)
+        result = run_script("edit_checkpoint", init_checkpoint=source, output_dir=tmp_path)
         assert result.code == 0, result
         before, after = CheckpointReader(source), CheckpointReader(target)
         assert len(after.shapes) == 62
@@ -359,8 +352,7 @@ class TestTools:
         for name in after.shapes:
             np.testing.assert_array_equal(after.read(name), before.read(name))
 
-    @WARM_AND_COLD
-    def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path, start):
+    def test_convert_hf_checkpoint_both_ways(self, model_dir, vocab_file, tmp_path):
         result = run_script(
             "convert_hf_checkpoint",
             "--to_hf",
@@ -372,7 +364,7 @@ class TestTools:
         assert result.code == 0, result
         assert "a BertForPreTraining with 62 tensors" in result.errors
         flags = {"hf_dir": tmp_path / "hf", "output_dir": tmp_path / "out"}
-        result = start("convert_hf_checkpoint", **flags)
+        result = run_script("convert_hf_checkpoint", **flags)
         assert result.code == 0, result
         assert len(CheckpointReader(str(tmp_path / "out" / "bert_model.ckpt")).shapes) == 62
 
@@ -395,8 +387,7 @@ class TestAnswer:
             "doc_stride": 24,
         }
 
-    @WARM_AND_COLD
-    def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path, start):
+    def test_answers_to_lines_of_input_are_those_of_run_squad(self, flags, tmp_path):
         shared = {name: value for name, value in flags.items() if name != "context_file"}
         result = run_script(
             "run_squad.py",
@@ -412,7 +403,7 @@ class TestAnswer:
         content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
         questions = content["data"][1]["paragraphs"][0]["qas"]
         piped = "".join(f"{question['question']}\n\n" for question in questions).encode()
-        result = start("answer", piped=piped, **flags, top_k=20)
+        result = run_script("answer", piped=piped, **flags, top_k=20)
         assert result.code == 0, result
         assert result.errors.count("\n") == result.errors.count("truncated to --max_query_length=16\n") == 1
         lines = iter(result.output.splitlines())

@@ -14,7 +14,7 @@ from absl import app, flags, logging
 from official_bert.options.binding import Complete, define_flags, flags_help, from_flags, parse_flags
 from official_bert.options.command import Command
 from official_bert.options.flag_names import with_dashes
-from official_bert.support import files, signals
+from official_bert.support import extras, files, signals
 from official_bert.support.errors import UserError, printable
 from official_bert.support.standard_error import notes_left_out
 
@@ -22,6 +22,8 @@ flags.disclaim_key_flags()  # as in binding: the flags belong to the command
 
 _COMMAND = "command"  # the flag that what comes after "--" is the value of, for a script that starts another one
 _CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies others that are not given
+# TensorFlow and Keras import these where they find them, which takes two seconds and serves no command.
+UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 
@@ -218,8 +220,11 @@ def _only_errors_logged() -> Iterator[None]:
 def _import_tensorflow() -> None:
     """Imports TensorFlow and drops its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever a user has set for work of another kind
     with notes_left_out(_is_startup_note):
-        import tensorflow as tf
+        with extras.left_out(*UNUSED_PEERS):
+            import keras  # noqa: F401
+            import tensorflow as tf
 
         tf.config.list_physical_devices()  # looks for GPUs now, while its notes are filtered
 

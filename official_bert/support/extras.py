@@ -1,10 +1,13 @@
 """Packages that only some parts of the project need, which the extras of `pyproject.toml` install."""
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
 import json
 import logging
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -51,6 +54,18 @@ def folder_of_tensorflow_text(use: str) -> str:
     if package is None:
         raise UserError(f"{use} needs tensorflow-text, which has no version for Windows; use Linux, macOS or WSL")
     return package.submodule_search_locations[0]
+
+
+@contextlib.contextmanager
+def left_out(*packages: str) -> Iterator[None]:
+    """Have imports in the block take packages for not installed, those aside that are imported already."""
+    absent = [package for package in packages if package not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))
+    try:
+        yield
+    finally:
+        for package in absent:
+            del sys.modules[package]
 
 
 def _not_installed(package: str, extra: str) -> UserError:

@@ -18,7 +18,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.published import DATASETS
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import FullTokenizer
-from tests.conftest import WARM_AND_COLD, assert_fails, prints_error, run_script
+from tests.conftest import assert_fails, prints_error, run_script
 from tests.exports import TOLERANCE, ask
 from tests.reports import scores_of, sections_of
 from tests.sentences import BAD, GOOD, sentence
@@ -94,11 +94,10 @@ def probabilities(settings, name="test_results.tsv"):
     return np.array(table(settings, name), np.float64)
 
 
-@WARM_AND_COLD
-def test_training_evaluation_and_prediction(settings, data_dir, files_of_model, start):
+def test_training_evaluation_and_prediction(settings, data_dir, files_of_model):
     settings |= files_of_model
     settings["num_train_epochs"] = 6.0
-    result = start("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
+    result = run_script("run_classifier.py", "--do_train", "--do_eval", "--do_predict", "--glue_submission", **settings)
     assert result.code == 0, result
     assert "96 training examples, 72 steps" in result.errors
     assert "55 variables loaded, 2 newly initialized, 7 unused" in result.errors

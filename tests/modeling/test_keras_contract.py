@@ -76,7 +76,7 @@ for name in sys.argv[2:]:
 
 @pytest.mark.slow
 def test_the_contract_holds_on_jax(tmp_path):
-    names = list(CASES)
+    names = ["BertEncoder, ALBERT", "TaggingModel, BiLSTM on a weighted sum", "PretrainingModel"]
     process = subprocess.run(
         [sys.executable, "-c", JAX_PROGRAM, str(tmp_path), *names],
         env={**script_environment(), "KERAS_BACKEND": "jax"},

@@ -315,17 +315,7 @@ def deep_model(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "feature_layers",
-    [
-        "concat_last_four",
-        "embeddings",
-        "last",
-        "second_to_last",
-        "weighted_sum",
-        "weighted_sum_last_four",
-    ],
-)
+@pytest.mark.parametrize("feature_layers", ["concat_last_four", "weighted_sum", "embeddings"])
 def test_a_frozen_encoder_is_run_once(settings, deep_model, corpus, caplog, feature_layers):
     frozen = {
         **settings, **deep_model, "trainable_encoder": False, "feature_layers": feature_layers, "head": "bilstm",

@@ -76,10 +76,10 @@ for name in sys.argv[2:]:
 
 @pytest.mark.slow
 def test_the_contract_holds_on_jax(tmp_path):
-    names = ["BertEncoder, ALBERT", "TaggingModel, BiLSTM on a weighted sum", "PretrainingModel"]
+    names = ["SharedStack", "TaggingModel, BiLSTM on a weighted sum", "PretrainingModel"]  # every operation once
     process = subprocess.run(
         [sys.executable, "-c", JAX_PROGRAM, str(tmp_path), *names],
-        env={**script_environment(), "KERAS_BACKEND": "jax"},
+        env={**script_environment(), "KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
         capture_output=True,
         text=True,
     )
@@ -243,8 +243,8 @@ def test_every_model_is_fitted_with_losses_of_keras(batch, labels, model_class):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", layer_cases.MIXED_POLICIES)
-def test_a_model_is_trained_and_loaded_under_a_mixed_policy(policy, batch, labels, tmp_path):
+def test_a_model_is_trained_and_loaded_under_a_mixed_policy(batch, labels, tmp_path):
+    policy = "mixed_float16"
     model = ClassificationModel(BertEncoder(CONFIG, dtype=policy), num_outputs=CLASSES, dtype=policy)
     model.compile("adam", LOGITS_LOSS, jit_compile=False)
     losses = model.fit(batch, labels, epochs=3, verbose=0).history["loss"]

@@ -54,6 +54,11 @@ class PlainFiller:
 
 
 @pytest.fixture(scope="module")
+def files_of_model(files_of_model, one_layer_config_file):
+    return {**files_of_model, "bert_config_file": one_layer_config_file}
+
+
+@pytest.fixture(scope="module")
 def plain(files_of_model):
     model = PretrainingModel(BertEncoder(BertConfig.from_json_file(files_of_model["bert_config_file"])))
     load(CheckpointReader(files_of_model["init_checkpoint"]), model.trainable_variables)

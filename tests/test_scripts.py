@@ -373,12 +373,12 @@ class TestAnswer:
     """Questions about a text; the answers themselves are in tests/tasks."""
 
     @pytest.fixture
-    def flags(self, model_dir, vocab_file, tmp_path):
+    def flags(self, one_layer_config_file, vocab_file, tmp_path):
         content = json.loads((GOLDEN / "inputs" / "squad_v1.json").read_text())
         context = tmp_path / "context.txt"
         context.write_text(content["data"][1]["paragraphs"][0]["context"])
         return {
-            "bert_config_file": model_dir / "bert_config.json",
+            "bert_config_file": one_layer_config_file,
             "vocab_file": vocab_file,
             "init_checkpoint": GOLDEN / "squad" / "model.ckpt",
             "context_file": context,

@@ -16,11 +16,11 @@ CONTEXT = "The bridge\nopened in 2009.\r\nZoë came by train."
 
 
 @pytest.fixture
-def flags(model_dir, vocab_file, tmp_path):
+def flags(one_layer_config_file, vocab_file, tmp_path):
     context = tmp_path / "context.txt"
     context.write_bytes(CONTEXT.encode())
     return {
-        "bert_config_file": str(model_dir / "bert_config.json"),
+        "bert_config_file": one_layer_config_file,
         "vocab_file": vocab_file,
         "init_checkpoint": str(GOLDEN / "squad" / "model.ckpt"),
         "context_file": str(context),
@@ -127,9 +127,9 @@ def test_files_that_do_not_belong_together_are_mistakes(flags, model_dir, tmp_pa
         run(**{**flags, "init_checkpoint": str(model_dir / "bert_model.ckpt")})
 
     reader = CheckpointReader(flags["init_checkpoint"])
-    arrays = {name: reader.read(name) for name in reader.shapes if "layer_1/output/dense/kernel" not in name}
+    arrays = {name: reader.read(name) for name in reader.shapes if "layer_0/output/dense/kernel" not in name}
     write_checkpoint(str(tmp_path / "cut.ckpt"), arrays)
-    with pytest.raises(UserError, match="cut.ckpt lacks bert/encoder/layer_1/output/dense/kernel: it is of another"):
+    with pytest.raises(UserError, match="cut.ckpt lacks bert/encoder/layer_0/output/dense/kernel: it is of another"):
         run(**{**flags, "init_checkpoint": str(tmp_path / "cut.ckpt")})
 
     larger = tmp_path / "vocab.txt"

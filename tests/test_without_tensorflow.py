@@ -49,9 +49,9 @@ words = tagging.LabelledWindows(windows, [[0, 1]], tokenizer, "these")
 assert words.write_ids(RecordFile(folder + "/words", schema)) == 1
 squad = read_squad(squad_file, for_training=True, version_2=False)
 options = WindowOptions(max_seq_length=64, doc_stride=32, max_query_length=16)
-assert write_training_records(folder + "/train", squad, tokenizer, options, version_2=False)
+assert write_training_records(RecordFile(folder + "/train", schema), squad, tokenizer, options, version_2=False)
 tokenized = TokenizedSquad(squad, tokenizer, options)
-assert write_prediction_records(folder + "/eval", tokenized, tokenized.prediction_windows())
+assert write_prediction_records(RecordFile(folder + "/eval", schema), tokenized, tokenized.prediction_windows())
 """
 
 

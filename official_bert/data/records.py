@@ -133,36 +133,29 @@ def manifest_path(path: str) -> str:
     return f"{path}.json"
 
 
-def write_cached(
-    path: str,
-    made_from: Mapping[str, Any],
-    records: Callable[[], Iterable[bytes]],
-    compression: str = "none",
-    *,
-    is_written: bool = True,
-) -> int:
+def write_cached(file: RecordFile, made_from: Mapping[str, Any], records: Callable[[], Iterable[bytes]]) -> int:
     """Writes a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
 
+    A process that does not write it only makes the records, as all workers of a run do.
+
     Args:
-      path: the file.
+      file: the file; an existing one may be compressed otherwise.
       made_from: all that decides its content.
       records: makes the records; called only if they are needed.
-      compression: "none" or "gzip"; an existing file may have another one.
-      is_written: whether this process writes it; if not, it only makes the records, as all workers of a run do.
 
     Returns:
       The number of records.
     """
-    note = manifest_path(path)
+    path, note = file.path, manifest_path(file.path)
     known = Manifest.usable(note, made_from, path)
     if known and known.num_records:
         logging.info("%s is up to date: %d records", path, known.num_records)
         return known.num_records
-    if not is_written:
+    if not file.is_written:
         return sum(1 for _ in records())
     writing.remove(note)
     num_records = 0
-    with RecordWriter([path], compression) as writer:
+    with RecordWriter([path], file.compression) as writer:
         for record in records():
             writer.write(record)
             num_records += 1

@@ -111,7 +111,7 @@ def write_teacher_records(
         "head of the teacher": head,
         "mixed_precision": config.mixed_precision,
     }
-    write_cached(target.path, made_from, records, file.compression, is_written=file.is_written)
+    write_cached(target, made_from, records)
 
 
 def _logits(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from official_bert.data.damage import explained_damage
 from official_bert.data.records import (
+    RecordFile,
     RecordSpool,
     RecordWriter,
     check_first_record,
@@ -152,12 +153,12 @@ def test_a_damaged_record_is_found_in_the_right_file(tmp_path):
 def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position):
     path = tmp_path / "train.tf_record"
     records = [SCHEMA.encode({"ids": [1, 2, 3, 4]})] * 3
-    write_cached(str(path), SETTINGS, lambda: records)
+    write_cached(RecordFile(str(path), SCHEMA), SETTINGS, lambda: records)
     whole = path.read_bytes()
     data = bytearray(whole)
     data[position] ^= 0xFF
     path.write_bytes(data)
-    assert write_cached(str(path), SETTINGS, lambda: records) == 3  # its size does not tell
+    assert write_cached(RecordFile(str(path), SCHEMA), SETTINGS, lambda: records) == 3  # its size does not tell
     with (
         pytest.raises(
             UserError, match=r"train\.tf_record: record [02] .* is damaged or truncated; delete it; it will be"
@@ -166,7 +167,7 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
     ):
         read(path)
     path.unlink()
-    write_cached(str(path), SETTINGS, lambda: records)
+    write_cached(RecordFile(str(path), SCHEMA), SETTINGS, lambda: records)
     assert path.read_bytes() == whole
 
 
@@ -192,13 +193,13 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
 def test_records_with_a_damaged_note_are_made_again(tmp_path, sidecar):
     path, note = str(tmp_path / "a"), tmp_path / "a.json"
     records = [b"one", b"two", b"three"]
-    assert write_cached(path, SETTINGS, lambda: records) == 3
+    assert write_cached(RecordFile(path, SCHEMA), SETTINGS, lambda: records) == 3
     good = note.read_bytes()
     size = str(os.path.getsize(path))
     note.write_bytes(sidecar.replace("%s", json.dumps(SETTINGS)).replace("1", size).encode("latin-1"))
-    assert write_cached(path, SETTINGS, lambda: records) == 3
+    assert write_cached(RecordFile(path, SCHEMA), SETTINGS, lambda: records) == 3
     assert note.read_bytes() == good
-    assert write_cached(path, SETTINGS, lambda: pytest.fail("made again")) == 3
+    assert write_cached(RecordFile(path, SCHEMA), SETTINGS, lambda: pytest.fail("made again")) == 3
 
 
 def test_a_file_that_is_gone_is_named(tmp_path):
@@ -234,10 +235,10 @@ def test_the_first_record_tells_other_flags(tmp_path):
 def test_a_compressed_file_is_reused_like_any_other(tmp_path):
     path = str(tmp_path / "train.tf_record")
     records = [SCHEMA.encode({"ids": [number]}) for number in range(50)]
-    assert write_cached(path, SETTINGS, lambda: records, "gzip") == 50
+    assert write_cached(RecordFile(path, SCHEMA, compression="gzip"), SETTINGS, lambda: records) == 50
     assert compression_type(path) == "GZIP"
     assert os.path.getsize(path) < sum(map(len, records))
-    assert write_cached(path, SETTINGS, lambda: pytest.fail("made again")) == 50
+    assert write_cached(RecordFile(path, SCHEMA), SETTINGS, lambda: pytest.fail("made again")) == 50
     check_first_record(path, SCHEMA)
     data = bytearray(open(path, "rb").read())
     data[-20] ^= 0xFF

@@ -185,9 +185,7 @@ class LabelledTexts(NamedTuple):
             unknown = {name: counts[name] for name in ("num_unknown", "num_pieces")}
             warn_of_unknown(file.path, joiner.tokenizer, **unknown)
 
-        return write_cached(
-            file.path, self.made_from(file.schema), records, file.compression, is_written=file.is_written
-        )
+        return write_cached(file, self.made_from(file.schema), records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
         """Writes what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
@@ -196,8 +194,7 @@ class LabelledTexts(NamedTuple):
             for row, label in zip(features(), self.labels, strict=True):
                 yield file.schema.encode({FEATURES: row.ravel(), **_label_values(label)})
 
-        made_from = {**self.made_from(file.schema), "encoder": encoder}
-        write_cached(file.path, made_from, records, file.compression, is_written=file.is_written)
+        write_cached(file, {**self.made_from(file.schema), "encoder": encoder}, records)
 
 
 class _Batch(NamedTuple):

@@ -15,6 +15,7 @@ from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile
+from official_bert.data.schema import RecordSchema
 from official_bert.metrics.span import (
     NORMALIZATIONS,
     best_null_thresholds,
@@ -102,21 +103,21 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`."""
-        is_written = self.folder(trainer).is_written
-        return RecordFile(self._training_path, self.task.schema, self._lengths, is_written=is_written)
+        return self._record_file(trainer, self._training_path, self.task.schema)
 
     def write_training_records(self, trainer: Trainer) -> int:
         """Writes the windows to train on."""
         return write_training_records(
-            self._training_path,
+            self.training_file(trainer),
             self._train,
             self.tokenizer,
             self._options,
             version_2=self._version_2,
             num_processes=self.config.num_processes or None,
-            compression=self.config.compression,
-            is_written=self.folder(trainer).is_written,
         )
+
+    def _record_file(self, trainer: Trainer, path: str, schema: RecordSchema) -> RecordFile:
+        return RecordFile(path, schema, self._lengths, self.config.compression, self.folder(trainer).is_written)
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
         """Scores the answers to all questions."""
@@ -244,16 +245,10 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def _logits(self, trainer: Trainer, label: str) -> dict[str, np.ndarray]:
         """Start and end logits of every window; float32 [N, S]."""
-        schema = self.task.sized(PREDICTION_SCHEMA)
-        file = RecordFile(os.path.join(self.config.output_dir, "eval.tf_record"), schema, self._lengths)
+        path = os.path.join(self.config.output_dir, "eval.tf_record")
+        file = self._record_file(trainer, path, self.task.sized(PREDICTION_SCHEMA))
         if self._num_prediction_records is None:
-            self._num_prediction_records = write_prediction_records(
-                file.path,
-                self._tokenized,
-                self._windows,
-                compression=self.config.compression,
-                is_written=self.folder(trainer).is_written,
-            )
+            self._num_prediction_records = write_prediction_records(file, self._tokenized, self._windows)
         batch_size = self.config.predict_batch_size
         logits = predictions(trainer, file, self._num_prediction_records, batch_size=batch_size, label=label)
         for name, values in logits.items():

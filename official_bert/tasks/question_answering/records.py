@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from official_bert.data.records import write_cached
+from official_bert.data.records import RecordFile, write_cached
 from official_bert.data.schema import ENCODER_FIELDS, Field, RecordSchema
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import fingerprint
@@ -32,15 +32,13 @@ TRAINING_SCHEMA = RecordSchema(
 
 
 def write_training_records(
-    path: str,
+    file: RecordFile,
     squad: SquadSet,
     tokenizer: Tokenizer,
     options: WindowOptions,
     *,
     version_2: bool,
     num_processes: int | None = None,
-    compression: str = "none",
-    is_written: bool = True,
 ) -> int:
     """Writes the records to train on, in the reference's order, unless an existing file is up to date.
 
@@ -58,9 +56,9 @@ def write_training_records(
         return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
 
     made_from = training_made_from(squad, tokenizer, options, version_2=version_2)
-    num_records = write_cached(path, made_from, records, compression, is_written=is_written)
+    num_records = write_cached(file, made_from, records)
     if not num_records:
-        raise UserError(f"{path}: no window of any question is left to train on; are the contexts empty?")
+        raise UserError(f"{file.path}: no window of any question is left to train on; are the contexts empty?")
     return num_records
 
 
@@ -71,25 +69,14 @@ def training_made_from(
     return {**_made_from(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
 
 
-def write_prediction_records(
-    path: str,
-    tokenized: TokenizedSquad,
-    windows: Sequence[Window],
-    *,
-    compression: str = "none",
-    is_written: bool = True,
-) -> int:
+def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
     """Writes the records to predict on, one per window, unless an existing file is up to date.
 
     Returns:
       The number of records.
     """
     made_from = _made_from(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
-
-    def records() -> Iterator[bytes]:
-        return _records(tokenized, windows, PREDICTION_SCHEMA)
-
-    return write_cached(path, made_from, records, compression, is_written=is_written)
+    return write_cached(file, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
 
 
 def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:

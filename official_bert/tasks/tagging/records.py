@@ -60,7 +60,7 @@ class LabelledWindows(NamedTuple):
                 yield file.schema.encode(values)
             warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_pieces=num_pieces)
 
-        return write_cached(file.path, self.made_from, records, file.compression, is_written=file.is_written)
+        return write_cached(file, self.made_from, records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
         """Writes what a frozen encoder computes of them, float32 [S, W] each, unless an existing file is up to date."""
@@ -75,8 +75,7 @@ class LabelledWindows(NamedTuple):
                 }
                 yield file.schema.encode(values)
 
-        made_from = {**self.made_from, "encoder": encoder}
-        write_cached(file.path, made_from, records, file.compression, is_written=file.is_written)
+        write_cached(file, {**self.made_from, "encoder": encoder}, records)
 
     def _labels_by_position(self, window: Window) -> list[int]:
         by_position = [0] * (len(window.ids) + 2)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_bert.data.records import RecordFile
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import contexts
 from official_bert.tasks.question_answering.contexts import tokenize_contexts
@@ -38,6 +39,10 @@ OPTIONS = WindowOptions(max_seq_length=24, doc_stride=6, max_query_length=8)
 @pytest.fixture(scope="module")
 def tokenizer(vocab_file):
     return FullTokenizer(vocab_file=vocab_file)
+
+
+def at(path):
+    return RecordFile(str(path), TRAINING_SCHEMA)
 
 
 def as_feature(tokenized, window):
@@ -114,7 +119,7 @@ def test_training_records_come_in_the_order_in_which_the_reference_shuffles_ques
     case, options, path = golden(name)
     version_2 = name == "squad_v2"
     squad = read_squad(path, for_training=True, version_2=version_2)
-    num_records = write_training_records(str(tmp_path / "t"), squad, tokenizer, options, version_2=version_2)
+    num_records = write_training_records(at(tmp_path / "t"), squad, tokenizer, options, version_2=version_2)
     order = list(range(len(squad.questions)))
     random.Random(12345).shuffle(order)
     assert order != sorted(order)
@@ -133,7 +138,7 @@ def test_prediction_records_come_in_the_order_of_the_file(tokenizer, tmp_path):
     case, options, path = golden("squad_v1")
     squad = read_squad(path, for_training=False, version_2=False)
     tokenized = TokenizedSquad(squad, tokenizer, options)
-    assert write_prediction_records(str(tmp_path / "p"), tokenized, tokenized.prediction_windows()) == 60
+    assert write_prediction_records(at(tmp_path / "p"), tokenized, tokenized.prediction_windows()) == 60
     expected = expected_records(case["features"]["predict"], options.max_seq_length)
     assert_same_arrays(read_records(tmp_path / "p"), expected)
 
@@ -249,7 +254,7 @@ def test_unique_ids_have_no_gaps_when_windows_are_left_out(tokenizer, tmp_path):
     squad = make_squad(("who", "nine", 40), ("what", "nine", 40))
     assert squad.contexts[0].startswith("nine", 40)
     options = WindowOptions(24, 6, 8, drop_out_of_window=True)
-    num_records = write_training_records(str(tmp_path / "t"), squad, tokenizer, options, version_2=False)
+    num_records = write_training_records(at(tmp_path / "t"), squad, tokenizer, options, version_2=False)
     ids = read_records(tmp_path / "t")["unique_ids"][:, 0].tolist()
     assert ids == [FIRST_UNIQUE_ID + number for number in range(num_records)]
 
@@ -262,9 +267,9 @@ def test_an_empty_context_and_a_question_without_pieces_make_a_window(tokenizer,
         (window,) = tokenized.prediction_windows()
         assert tokenized.join(window).input_ids == [cls_id, sep_id, sep_id]
         assert tokenized.has_max_context(window).shape == (0,)
-        assert write_prediction_records(str(tmp_path / "p"), tokenized, [window]) == 1
+        assert write_prediction_records(at(tmp_path / "p"), tokenized, [window]) == 1
         with pytest.raises(UserError, match="left to train on"):
-            write_training_records(str(tmp_path / "t"), squad, tokenizer, OPTIONS, version_2=True)
+            write_training_records(at(tmp_path / "t"), squad, tokenizer, OPTIONS, version_2=True)
 
 
 def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
@@ -275,7 +280,7 @@ def test_records_are_made_again_when_anything_changes(tokenizer, tmp_path):
         if os.path.exists(path):
             os.utime(path, ns=(1, 1))
         options = WindowOptions(**{"max_seq_length": 24, "doc_stride": 6, "max_query_length": 8, **options})
-        write_training_records(path, squad, tokenizer, options, version_2=version_2)
+        write_training_records(at(path), squad, tokenizer, options, version_2=version_2)
         return os.stat(path).st_mtime_ns != 1
 
     assert is_rewritten()

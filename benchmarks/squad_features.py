@@ -109,12 +109,13 @@ def tokenize(squad_file: str, vocab_file: str):
 
 
 def write_records(squad_file: str, vocab_file: str, path: str) -> int:
-    from official_bert.tasks.question_answering.records import write_prediction_records
+    from official_bert.data.records import RecordFile
+    from official_bert.tasks.question_answering.records import PREDICTION_SCHEMA, write_prediction_records
 
     with contextlib.suppress(FileNotFoundError):
         os.remove(path)  # or it would be found to hold the same
     tokenized = tokenize(squad_file, vocab_file)
-    return write_prediction_records(path, tokenized, tokenized.prediction_windows())
+    return write_prediction_records(RecordFile(path, PREDICTION_SCHEMA), tokenized, tokenized.prediction_windows())
 
 
 def write_plain_records(content: dict, vocab_file: str, path: str) -> None:

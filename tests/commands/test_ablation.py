@@ -160,6 +160,7 @@ def test_runs_with_other_settings_are_not_mixed(finished, changes, message):
         ({"random_seed": "1,x"}, "--random_seed=1,x: must be a list of different whole numbers, at most 4294967295"),
         ({"random_seed": "1,1"}, "--random_seed=1,1: must be a list of different whole numbers"),
         ({"task_name": "sst"}, "sst"),
+        ({"task_name": "custom"}, "task_name=custom: needs further flags of run_classifier; choose one of cola"),
     ],
 )
 def test_settings_that_there_are_not(make_config, changes, message):

@@ -154,4 +154,6 @@ def named_dataset(name: str) -> Dataset:
       UserError: there is no such row.
     """
     check_task_name(name)
+    if name.lower() not in DATASETS:
+        raise UserError(f"task_name={name}: needs further flags of run_classifier; choose one of {', '.join(DATASETS)}")
     return DATASETS[name.lower()]

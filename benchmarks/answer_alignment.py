@@ -1,4 +1,4 @@
-"""How often an answer comes out as it stands in the context, if the model finds the right wordpieces.
+"""Counts the answers that come out exactly as in the context, if the model finds the right wordpieces.
 
   python benchmarks/answer_alignment.py --set "SQuAD 1.1 dev" dev-v1.1.json vocab.txt uncased squad \
       --articles data/many_scripts/questions.json multi_cased/vocab.txt cased squad
@@ -83,7 +83,7 @@ def has_its_answer(question: Question, context: str) -> bool:
 
 
 def titles_of_contexts(path: str) -> list[str]:
-    """Of each context, the title of its article."""
+    """Return the title of the article of each context."""
     articles = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["data"]
     return [article.get("title", "untitled") for article in articles for _ in article["paragraphs"]]
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: alternating rounds of two sides, and the line that reports them."""
+"""Code shared by the benchmarks: alternating rounds of two sides, and the line that reports them."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-r"""What a teacher is worth to a small student: scores with and without it over several seeds, and texts per second.
+r"""Measures what a small student gains from a teacher: scores with and without it, and texts per second.
 
   python benchmarks/distillation.py --task_name=MRPC --data_dir=glue/MRPC --model_dir=small_bert --num_layers=3 \
       --output_dir=out/distillation

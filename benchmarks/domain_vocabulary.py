@@ -1,4 +1,4 @@
-r"""What the wordpieces of a domain are worth: a model trained further on a domain's text with and without them.
+r"""Measures the gain from wordpieces of a domain: a model trained further on a domain's text with and without them.
 
   python benchmarks/domain_vocabulary.py --text=domain.txt --heldout=domain_heldout.txt --model_dir=out/pretrained \
       --vocab_file=vocab.txt --output_dir=out/domain

@@ -1,4 +1,4 @@
-"""What it costs that a saved checkpoint is read back, and on the disk before its name is: parts of the time of a save.
+"""Measures the cost of durable checkpoints: reading back, and waiting for the disk, as fractions of a save.
 
   python benchmarks/durable_saves.py
 

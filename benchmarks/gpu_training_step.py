@@ -80,7 +80,7 @@ CHECK_TOLERANCES = {"float32": 2e-3, "bfloat16": 2e-2}  # relative, of a loss; G
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is trained: the model's name, the task, positions of a sequence and predictions in it."""
+    """A case to measure: the model's name, the task, positions of a sequence and predictions in it."""
 
     model: str
     task: str
@@ -89,7 +89,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As the table shows it."""
+        """Return the name in the table."""
         return f"{self.model}, {self.task}, {self.length}"
 
 
@@ -105,7 +105,7 @@ CASES = {
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """What depends on the chip: positions in a batch, steps in a round, and the width of the matrices multiplied."""
+    """Sizes for a chip: positions in a batch, steps in a round, and the width of the matrices multiplied."""
 
     positions: int
     num_steps: int
@@ -124,7 +124,7 @@ def model_config(case: Case, variant: str) -> BertConfig:
 
 
 def sequence_lengths(case: Case, batch_size: int, padding: float) -> np.ndarray:
-    """Length that are spread evenly around their mean, which leaves the share `padding` of the positions over."""
+    """Return lengths spread evenly around their mean, so that the fraction `padding` of the positions is padding."""
     shares = 1 - 2 * padding * (np.arange(batch_size) + 0.5) / batch_size
     return np.round(case.length * shares).astype(int)
 

@@ -1,4 +1,4 @@
-"""How near the CPU's own rate of matrix products a training step and a forward pass come.
+"""Compares training steps and forward passes with the CPU's own rate of matrix products.
 
   python benchmarks/roofline.py --shapes 4x256 6x384 12x768
 

@@ -1,4 +1,4 @@
-"""How PyTorch and `transformers` fine-tune: what the peers of `transformers_*.py` share."""
+"""Fine-tuning with PyTorch and `transformers`, shared by `transformers_*.py`."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

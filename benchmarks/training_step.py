@@ -105,7 +105,7 @@ def measure(side: str) -> None:
 
 
 def per_second(step, num_steps: int = NUM_STEPS) -> float:
-    """How often a step is taken in a second, after two that compile and warm the caches."""
+    """Return the number of steps per second, after two that compile and warm the caches."""
     for _ in range(2):
         step()
     times = []

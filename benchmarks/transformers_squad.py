@@ -1,4 +1,4 @@
-r"""What PyTorch and `transformers` reach on SQuAD 1.1: the peer of `run_squad.py`.
+r"""Fine-tunes on SQuAD 1.1 with PyTorch and `transformers`: the peer of `run_squad.py`.
 
   python benchmarks/transformers_squad.py --hf_dir encoder_hf --train_file train-v1.1.json --predict_file dev-v1.1.json
 

@@ -80,6 +80,23 @@ def test_commands_print_what_the_page_shows(page, clone):
         assert git(clone, "ls-files", "--others", "--modified", "--exclude-standard") == []
 
 
+def test_no_docstring_begins_with_a_question():
+    paths = [
+        *ROOT.glob("official_bert/**/*.py"),
+        *ROOT.glob("tools/*.py"),
+        *ROOT.glob("benchmarks/*.py"),
+        *ROOT.glob("*.py"),
+    ]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    documented = [
+        node for node in nodes if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    docstrings = [ast.get_docstring(node) for node in documented]
+    firsts = [docstring.split()[0] for docstring in docstrings if docstring]
+    assert len(firsts) > 2000
+    assert not {"What", "How", "Which", "Whether", "Where", "When", "Why", "Who", "Whose", "Of", "As"} & set(firsts)
+
+
 def test_every_cited_test_exists():
     text = (ROOT / "docs" / "differences.md").read_text()
     cited = re.findall(r"`([\w/]*test_\w+(?:\.py)?(?:::\w+)*)`", text)

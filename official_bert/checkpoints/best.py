@@ -24,7 +24,7 @@ class BestCheckpoint:
     """
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
-        """Reads what an earlier part of the run left, and forgets what lies beyond its last checkpoint.
+        """Read what an earlier part of the run left, and forgets what lies beyond its last checkpoint.
 
         Args:
           output_dir: of the run.
@@ -53,11 +53,11 @@ class BestCheckpoint:
         return CheckpointFolder(self._folder, keep_max=1, is_new=is_new, is_written=self._is_written)
 
     def has(self, step: int) -> bool:
-        """Tells whether the evaluation of a step is remembered."""
+        """Tell whether the evaluation of a step is remembered."""
         return any(other == step for other, _ in self._history)
 
     def add(self, step: int, score: float, save: Callable[[], str]) -> str | None:
-        """Remembers an evaluation.
+        """Remember an evaluation.
 
         Args:
           step: steps taken, more than in those before.

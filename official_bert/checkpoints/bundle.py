@@ -38,7 +38,7 @@ class CheckpointReader:
     """
 
     def __init__(self, path: str, what: str = _RESUMED):
-        """Opens a checkpoint.
+        """Open a checkpoint.
 
         Args:
           path: see `find_checkpoint`.
@@ -74,7 +74,7 @@ class CheckpointReader:
         return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
-        """Reads one array.
+        """Read one array.
 
         Raises:
           UserError: its bytes are damaged or cut off.
@@ -101,7 +101,7 @@ class CheckpointReader:
 
 
 def _last_whole(folder: str, before: int) -> str | None:
-    """Finds the last checkpoint of a folder from before a step that can be read, by reading all of it."""
+    """Find the last checkpoint of a folder from before a step that can be read, by reading all of it."""
     names = (entry.removesuffix(".index") for entry in files.list_folder(folder or ".") if entry.endswith(".index"))
     steps = [int(match[1]) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
     for step in sorted(steps, reverse=True):
@@ -124,14 +124,14 @@ def is_whole(prefix: str) -> bool:
 
 
 def _check_files(prefix: str) -> None:
-    """Raises if a checkpoint cannot have this name, or one of its files is not a regular file."""
+    """Raise if a checkpoint cannot have this name, or one of its files is not a regular file."""
     for suffix in (".index", DATA_SUFFIX):
         files.check_name(prefix + suffix)
         files.check_regular(prefix + suffix)
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-    """Writes a checkpoint that exists only when it is whole and on the disk: data first, index last, each by renaming.
+    """Write a checkpoint that exists only when it is whole and on the disk: data first, index last, each by renaming.
 
     Args:
       prefix: its name, without suffix.
@@ -171,7 +171,7 @@ def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-    """Tells whether an array only serves to resume training: an optimizer slot, the step, a loss scale, unlogged steps.
+    """Tell whether an array only serves to resume training: an optimizer slot, the step, a loss scale, unlogged steps.
 
     Args:
       name: the array's.

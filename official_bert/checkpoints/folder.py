@@ -23,7 +23,7 @@ class CheckpointFolder:
     """Saves checkpoints of a run and keeps the last few."""
 
     def __init__(self, folder: str, *, keep_max: int, is_new: bool = False, is_written: bool = True):
-        """Looks at what the folder holds.
+        """Look at what the folder holds.
 
         Args:
           folder: output folder of the run; it must exist.
@@ -45,7 +45,7 @@ class CheckpointFolder:
         return self._kept[-1] if self._kept else None
 
     def drop_damaged(self) -> None:
-        """Makes the last intact checkpoint the last one, if there is one, and warns of those after it.
+        """Make the last intact checkpoint the last one, if there is one, and warn of those after it.
 
         All of the last checkpoint is read. The files of a damaged one stay until a checkpoint of its step is saved.
         """
@@ -57,7 +57,7 @@ class CheckpointFolder:
         self._write_state(kept)
 
     def _check_alone(self) -> None:
-        """Raises if somebody else has saved checkpoints here: locks may be missing, or lost with a network.
+        """Raise if somebody else has saved checkpoints here: locks may be missing, or lost with a network.
 
         Nothing of theirs is changed then.
         """
@@ -69,7 +69,7 @@ class CheckpointFolder:
             )
 
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
-        """Writes the checkpoint of a step, names it the last one, and deletes those beyond `keep_max`.
+        """Write the checkpoint of a step, names it the last one, and delete those beyond `keep_max`.
 
         Args:
           step: steps taken so far; part of the name.
@@ -94,14 +94,14 @@ class CheckpointFolder:
         return prefix
 
     def tidy(self) -> None:
-        """Deletes what a run that was killed while it saved left: half-written files, and checkpoints too many."""
+        """Delete what a run that was killed while it saved left: half-written files, and checkpoints too many."""
         if self._is_written:
             self._remove_partials()
             writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
             self._prune()
 
     def _prune(self) -> None:
-        """Deletes the checkpoints beyond `keep_max`, which the state file names until they are gone."""
+        """Delete the checkpoints beyond `keep_max`, which the state file names until they are gone."""
         surplus = self._kept[: -self._keep_max] if self._keep_max else []
         if surplus:
             for old in surplus:
@@ -116,14 +116,14 @@ class CheckpointFolder:
         self._kept = kept
 
     def _delete(self, prefix: str) -> None:
-        """Deletes a checkpoint; one of the reference has a `.meta` file too."""
+        """Delete a checkpoint; one of the reference has a `.meta` file too."""
         name = os.path.basename(prefix)
         for entry in files.list_folder(self._folder):
             if re.fullmatch(re.escape(name) + r"\.(index|meta|data-\d+-of-\d+)", entry):
                 writing.remove(os.path.join(self._folder, entry))
 
     def _remove_partials(self) -> None:
-        """Deletes what a killed run left half-written."""
+        """Delete what a killed run left half-written."""
         for entry in files.list_folder(self._folder):
             if entry.startswith(".model.ckpt-") and ".partial-" in entry:
                 writing.remove(os.path.join(self._folder, entry))

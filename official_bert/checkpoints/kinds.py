@@ -8,7 +8,7 @@ from official_bert.support.errors import UserError
 
 
 def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
-    """Raises if the variables of one family are wanted of a checkpoint of another.
+    """Raise if the variables of one family are wanted of a checkpoint of another.
 
     Args:
       source: the checkpoint, for messages.
@@ -28,5 +28,5 @@ def check_kind(source: str, missing: Collection[str], there: Collection[str]) ->
 
 
 def _family_of_names(names: Collection[str]) -> Family | None:
-    """The first family whose layers have such names; None if there is none."""
+    """Return the first family whose layers have such names; None if there is none."""
     return next((family for family in all_families() if any(f"/{family.layer_scope}" in name for name in names)), None)

@@ -19,7 +19,7 @@ Variables = Iterable[keras.Variable] | Mapping[str, keras.Variable | tf.Variable
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What came of a checkpoint.
+    """Result of loading a checkpoint.
 
     Attributes:
       source: the checkpoint.
@@ -34,7 +34,7 @@ class LoadReport:
     unused: list[str]
 
     def log(self, *, is_trained_next: bool = True) -> None:
-        """Logs the counts and the names that want a look; each variable that was set with `--verbosity=1`.
+        """Log the counts and the names that want a look; each variable that was set with `--verbosity=1`.
 
         Args:
           is_trained_next: training follows; otherwise, what is newly initialized is worth a warning.
@@ -58,7 +58,7 @@ class LoadReport:
 
 
 def load(reader: CheckpointReader, *groups: Variables, required: Callable[[str], bool] | None = None) -> LoadReport:
-    """Sets variables from the arrays of their names; the arguments and errors are those of `check_fits`."""
+    """Set variables from the arrays of their names; the arguments and errors are those of `check_fits`."""
     named = _by_name(groups)
     report = check_fits(reader, named, required=required)
     for name in report.matched:
@@ -69,7 +69,7 @@ def load(reader: CheckpointReader, *groups: Variables, required: Callable[[str],
 def check_fits(
     reader: CheckpointReader, *groups: Variables, required: Callable[[str], bool] | None = None
 ) -> LoadReport:
-    """Raises unless variables can be set from a checkpoint; nothing is set.
+    """Raise unless variables can be set from a checkpoint; nothing is set.
 
     Args:
       reader: the checkpoint.
@@ -113,7 +113,7 @@ def _by_name(groups: Iterable[Variables]) -> dict[str, keras.Variable | tf.Varia
 
 
 def _advice(missing: Sequence[str], names: Container[str], there: Collection[str]) -> str:
-    """The advice about a checkpoint that lacks some of the wanted names; `there` are those that it has."""
+    """Return the advice about a checkpoint that lacks some of the wanted names; `there` are those that it has."""
     if not all(is_training_state(name, names) for name in missing):
         if any(name.startswith("bert/") for name in missing):
             return "it is of another model; use the bert_config.json that belongs to it, or another output_dir"

@@ -11,7 +11,7 @@ CHECKPOINT_NAME = re.compile(r"model\.ckpt-(\d+)")
 
 
 def delete_checkpoints(folder: str) -> None:
-    """Deletes all checkpoints of a run, its best one included; everything else stays, other folders it links to too."""
+    """Delete all checkpoints of a run, its best one included; everything else stays, other folders it links to too."""
     for entry in files.list_folder(folder):
         path = os.path.join(folder, entry)
         if files.is_folder(path):

@@ -12,7 +12,7 @@ from official_bert.config.bert_config import BertConfig
 
 
 def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:
-    """Opens weights to begin with; of a Hugging Face model nothing is read yet.
+    """Open weights to begin with; of a Hugging Face model nothing is read yet.
 
     Args:
       path: see `find_checkpoint`.
@@ -47,5 +47,5 @@ class _HfReader(CheckpointReader):
         return {name: array.shape for name, array in self._arrays.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Gives one array."""
+        """Return one array."""
         return self._arrays[name]

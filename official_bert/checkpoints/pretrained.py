@@ -27,7 +27,7 @@ def open_pretrained(
     *,
     parameter: str = "path",
 ) -> tuple[CheckpointReader, BertConfig]:
-    """Finds the weights and the architecture of a model; nothing of the weights is read yet.
+    """Find the weights and the architecture of a model; nothing of the weights is read yet.
 
     Args:
       path: see `BertEncoder.from_checkpoint`.
@@ -55,7 +55,7 @@ def open_pretrained(
 
 
 def _config_file(prefix: str, advice: str) -> str:
-    """The file with the architecture beside a checkpoint, or beside the folder `best` that holds it; else advises."""
+    """Return the `bert_config.json` beside a checkpoint, or beside the folder `best` that holds it."""
     path = config_beside(prefix)
     if path is not None:
         return path
@@ -63,7 +63,7 @@ def _config_file(prefix: str, advice: str) -> str:
 
 
 def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Variable], config: BertConfig) -> str:
-    """Writes a checkpoint, and `bert_config.json` beside it, as `open_pretrained` reads them.
+    """Write a checkpoint, and `bert_config.json` beside it, as `open_pretrained` reads them.
 
     Args:
       path: a folder, in which the checkpoint will be called `bert_model.ckpt`; or a prefix, whose last part holds

@@ -61,7 +61,7 @@ class HfWeights(NamedTuple):
 
 
 def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> Weights:
-    """Gives Hugging Face's arrays our names and layout.
+    """Give Hugging Face's arrays our names and layout.
 
     A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
 
@@ -101,7 +101,7 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
 
 
 def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> HfWeights:
-    """Gives our arrays Hugging Face's names and layout; optimizer state is left out.
+    """Give our arrays Hugging Face's names and layout; optimizer state is left out.
 
     Args:
       arrays: those of a checkpoint.
@@ -169,7 +169,7 @@ def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]
 
 
 def _sizes(config: BertConfig) -> dict[str, int]:
-    """The meanings of the letters of a shape; C, the number of classes, is what the first array that has it says."""
+    """Return the sizes that a shape's letters mean; C, the number of classes, is read from the first array with it."""
     return {
         "V": config.vocab_size,
         "T": config.type_vocab_size,
@@ -193,7 +193,7 @@ def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> 
 
 
 def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Reads the weights of a Hugging Face folder: one safetensors file or several with an index.
+    """Read the weights of a Hugging Face folder: one safetensors file or several with an index.
 
     Args:
       folder: the folder.
@@ -238,7 +238,7 @@ def _weight_files(folder: str) -> list[str]:
 
 
 def _shard_names(index: str) -> list[str]:
-    """The files that an index of shards names, all of them beside it."""
+    """Return the files that an index of shards names, all of them beside it."""
     names = text_files.read_json(index, "safetensors index").get("weight_map")
     if not isinstance(names, dict) or not names:
         raise UserError(f"{index} has no weight_map, from name to file")
@@ -287,7 +287,7 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a safetensors file, which exists only when complete.
+    """Write a safetensors file, which exists only when complete.
 
     Args:
       path: the file.

@@ -52,7 +52,7 @@ class CheckpointState(NamedTuple):
 
 
 def read_state(folder: str) -> CheckpointState | None:
-    """Reads the file `checkpoint` of a folder; None if it is missing or damaged. Paths in it may be relative to it."""
+    """Read the file `checkpoint` of a folder; None if it is missing or damaged. Paths in it may be relative to it."""
     path = os.path.join(folder, STATE_FILE)
     if not files.exists(path):
         return None
@@ -67,7 +67,7 @@ def read_state(folder: str) -> CheckpointState | None:
 
 
 def kept_checkpoints(folder: str) -> list[str]:
-    """Prefixes of the checkpoints of an existing folder, the last one last; empty if there are none yet.
+    """Prefix of the checkpoints of an existing folder, the last one last; empty if there are none yet.
 
     Raises:
       UserError: the folder holds checkpoints, but its state file is missing or damaged, or names one that is not there.
@@ -107,13 +107,13 @@ def latest_checkpoint(folder: str) -> str | None:
 
 
 def step_of(prefix: str) -> int | None:
-    """The step in the name of a run's checkpoint; None if it is named otherwise."""
+    """Return the step in the name of a run's checkpoint; None if it is named otherwise."""
     match = CHECKPOINT_NAME.fullmatch(os.path.basename(prefix))
     return int(match[1]) if match else None
 
 
 def check_path(prefix: str) -> None:
-    r"""Raises if TensorFlow would take a path for a pattern: it could write the checkpoint but not read it.
+    r"""Raise if TensorFlow would take a path for a pattern: it could write the checkpoint but not read it.
 
     Raises:
       UserError: it holds one of `[ ] * ? \`.
@@ -125,7 +125,7 @@ def check_path(prefix: str) -> None:
 
 
 def find_checkpoint(path: str, what: str) -> str:
-    """Finds the checkpoint that a path means.
+    """Find the checkpoint that a path means.
 
     Args:
       path: a prefix, one of a checkpoint's files, or a folder with a state file; or without one, as models were
@@ -152,7 +152,7 @@ def find_checkpoint(path: str, what: str) -> str:
 
 
 def hf_folder(path: str) -> str | None:
-    """The folder of a Hugging Face model, given it or its file with weights; None if a path is neither."""
+    """Return the folder of a Hugging Face model, given it or its file with weights; None if a path is neither."""
     folder = path if files.is_folder(path) else os.path.dirname(path)
     names = HF_WEIGHTS if folder == path else [name for name in HF_WEIGHTS if name == os.path.basename(path)]
     return folder or "." if any(files.exists(os.path.join(folder, name)) for name in names) else None
@@ -170,14 +170,14 @@ def folders_of(path: str) -> list[str]:
 
 
 def config_beside(path: str) -> str | None:
-    """Path of the file with the architecture in one of `folders_of`; None if there is none."""
+    """Return the path of the file with the architecture in one of `folders_of`; None if there is none."""
     names = dict.fromkeys((*(family.config_file for family in all_families()), "config.json"))  # the last: Hugging Face
     paths = (os.path.join(folder, name) for folder in folders_of(path) for name in names)
     return next((path for path in paths if files.exists(path)), None)
 
 
 def _only_or_latest(folder: str, what: str) -> str:
-    """The prefix that the state file of a folder names; without such a file that of the only checkpoint there."""
+    """Return the prefix that a folder's state file names; without such a file, that of the only checkpoint there."""
     state = read_state(folder)
     if state is not None:
         return state.latest
@@ -199,7 +199,7 @@ def _only_or_latest(folder: str, what: str) -> str:
 
 
 def _parse(line: str) -> tuple[str, str]:
-    """A line's key and text; the timestamps that TensorFlow writes have none."""
+    """Return a line's key and text; the timestamps that TensorFlow writes have none."""
     match = _ENTRY.fullmatch(line)
     if match is None:
         raise ValueError(line)
@@ -221,6 +221,6 @@ def _unescaped(match: re.Match) -> bytes:
 
 
 def quoted(text: str) -> str:
-    """Quotes a string for the text form of protocol buffers."""
+    """Quote a string for the text form of protocol buffers."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -14,12 +14,12 @@ _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
 
 
 def read_model(reader: CheckpointReader) -> dict[str, np.ndarray]:
-    """Reads the arrays of a checkpoint, without what only serves to resume training."""
+    """Read the arrays of a checkpoint, without what only serves to resume training."""
     return {name: reader.read(name) for name in sorted(reader.shapes) if not is_training_state(name, reader.shapes)}
 
 
 def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
-    """Averages the arrays of several checkpoints of one architecture.
+    """Average the arrays of several checkpoints of one architecture.
 
     Args:
       readers: the checkpoints, at least one.
@@ -48,12 +48,12 @@ def averaged(readers: Sequence[CheckpointReader]) -> dict[str, np.ndarray]:
 
 
 def num_layers(arrays: Iterable[str]) -> int:
-    """The number of layers of the encoder whose arrays have these names."""
+    """Return the number of layers of the encoder whose arrays have these names."""
     return max((int(match[2]) + 1 for name in arrays if (match := _LAYER.fullmatch(name))), default=0)
 
 
 def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict[str, np.ndarray]:
-    """Makes a model whose encoder has some of another's layers, in any order, repeated or not.
+    """Make a model whose encoder has some of another's layers, in any order, repeated or not.
 
     `[0, 2, 4]` of six layers is the start of a student (DistilBERT, section 3); `[0, 1, 0, 1]` of two is that of a
     deeper model, which learns faster than from random layers ("Efficient Training of BERT by Progressively Stacking").
@@ -75,7 +75,7 @@ def with_layers(arrays: Mapping[str, np.ndarray], layers: Sequence[int]) -> dict
 
 
 def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """Makes a model for another vocabulary.
+    """Make a model for another vocabulary.
 
     Args:
       arrays: the old one's, by name.

@@ -147,7 +147,7 @@ _LEFT_TO_RIGHT = {**_NO_NEXT_SENTENCE, "attention_direction": "left_to_right"}
 
 
 def _task_variants(config: BertConfig) -> list[_Variant]:
-    """The variants of the paper's table 5."""
+    """Return the variants of the paper's table 5."""
     del config
     return [
         _Variant("bert", ("BERT",)),
@@ -163,7 +163,7 @@ def _task_variants(config: BertConfig) -> list[_Variant]:
 
 
 def _masking_variants(config: BertConfig) -> list[_Variant]:
-    """The variants of the paper's table 8: percentages of [MASK], the same and a random wordpiece."""
+    """Return the variants of the paper's table 8: percentages of [MASK], the same and a random wordpiece."""
     del config
     variants = []
     for mask, same, random in ((80, 10, 10), (100, 0, 0), (80, 0, 20), (80, 20, 0), (0, 20, 80), (0, 0, 100)):
@@ -175,7 +175,7 @@ def _masking_variants(config: BertConfig) -> list[_Variant]:
 
 
 def _size_variants(config: BertConfig) -> list[_Variant]:
-    """The models of the paper's table 6: other depths and widths than those of the given model."""
+    """Return the models of the paper's table 6: other depths and widths than those of the given model."""
     depth, width, heads = config.num_hidden_layers, config.hidden_size, config.num_attention_heads
     inner = config.intermediate_size
     changes: list[dict[str, int]] = [{}, {"num_hidden_layers": 2 * depth}]
@@ -226,7 +226,7 @@ class _Trials(NamedTuple):
 
 
 def run(config: AblationConfig) -> None:
-    """Makes the runs that are not finished, then prints the tables.
+    """Make the runs that are not finished, then print the tables.
 
     Raises:
       UserError: a setting is wrong, a folder holds runs with other settings, or a run fails.
@@ -262,7 +262,7 @@ def run(config: AblationConfig) -> None:
 
 
 def _run_all(config: AblationConfig, trials: "Sequence[Trial]") -> None:
-    """Makes the runs that are not finished, after the records that they read."""
+    """Make the runs that are not finished, after the records that they read."""
     pending = [trial for trial in trials if trial.score is None]
     logging.info("%d runs, %d of them finished already", len(trials), len(trials) - len(pending))
     for has_pairs, seed in itertools.product((True, False), config.seeds):
@@ -355,7 +355,7 @@ def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> 
 
 
 def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
-    """Makes the records that are not there: those to train on with a seed, and the held-out ones of the first seed."""
+    """Make the records that are not there: those to train on with a seed, and the held-out ones of the first seed."""
     from official_bert.training.trials import advice, run_script
 
     texts = (("train", config.input_file, seed), ("heldout", config.heldout_file, config.seeds[0]))
@@ -395,7 +395,7 @@ def _write_architecture(config: AblationConfig, bert_config: BertConfig, variant
 
 
 def _checked_settings(config: AblationConfig) -> dict[str, Any]:
-    """The settings that records and models are made with; raises if the folder was made with others.
+    """Return the settings that records and models are made with; raises if the folder was made with others.
 
     More tables and seeds may be asked for later. What the runs themselves are told is compared with each run's flags.
     """
@@ -425,7 +425,7 @@ def _rows(
     config: AblationConfig,
     metric: str,
 ) -> list[list[str]]:
-    """The header of a table, and a row of means over the seeds for each variant."""
+    """Return the header of a table, and a row of means over the seeds for each variant."""
     perplexity = ("masked_lm_perplexity", "std") if table.has_perplexity else ()
     rows = [[*table.columns, *perplexity, metric, "std"]]
     for variant in variants:
@@ -438,7 +438,7 @@ def _rows(
 
 
 def _all_scores(runs: Mapping[tuple[str, int], _Trials], metric: str) -> list[list[str]]:
-    """The scores of every single run."""
+    """Return the scores of every single run."""
     rows = [["variant", "seed", f"heldout_{_MASKED_LM_LOSS}", metric]]
     for (name, seed), trials in runs.items():
         scores = (trials.heldout.score, trials.finetuned.score)

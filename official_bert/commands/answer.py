@@ -48,7 +48,7 @@ _STANDARD_INPUT = "standard input"
 
 
 def run(config: AnswerConfig) -> None:
-    """Prints the best answers to one question, or to each that standard input brings, as soon as it comes.
+    """Print the best answers to one question, or to each that standard input brings, as soon as it comes.
 
     Raises:
       UserError: a file does not fit the others, or the text or a question is empty.
@@ -90,7 +90,7 @@ def run(config: AnswerConfig) -> None:
 
 
 def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
-    """Gives windows that are too short for the usual stride one with which they overlap, if the flag is not given."""
+    """Give windows that are too short for the usual stride one with which they overlap, if the flag is not given."""
     from official_bert.tasks.question_answering.windows import half_stride
 
     if config.doc_stride is not None:
@@ -109,7 +109,7 @@ def _with_fitting_stride(config: AnswerConfig) -> AnswerConfig:
 
 
 def _questions_from_input() -> Iterator[str]:
-    """The lines of standard input that are not blank, each as soon as it is there.
+    """Return the lines of standard input that are not blank, each as soon as it is there.
 
     Raises:
       UserError: there is none.

@@ -106,7 +106,7 @@ def check(config: BeamPredictionConfig) -> None:
 
 
 def run(config: BeamPredictionConfig) -> None:
-    """Predicts all texts.
+    """Predict all texts.
 
     Raises:
       UserError: an input or the model is missing or damaged, an option is unknown, a worker ended, or nothing can be

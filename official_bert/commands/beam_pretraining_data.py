@@ -32,7 +32,7 @@ def check(config: BeamPretrainingDataConfig) -> None:
 
 
 def run(config: BeamPretrainingDataConfig) -> None:
-    """Makes the records.
+    """Make the records.
 
     Raises:
       UserError: an input is missing or unreadable, an option is unknown, a worker ended, or an output cannot be

@@ -26,7 +26,7 @@ class VocabConfig(CorpusOptions, TextOptions):
 
 
 def run(config: VocabConfig) -> None:
-    """Learns a vocabulary and writes it.
+    """Learn a vocabulary and write it.
 
     Raises:
       UserError: an input is missing, or the output cannot be written.

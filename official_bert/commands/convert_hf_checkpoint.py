@@ -90,7 +90,7 @@ _HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
 
 
 def run(config: HfConversionConfig) -> None:
-    """Converts in the direction that the flags ask for.
+    """Convert in the direction that the flags ask for.
 
     Raises:
       UserError: a file is missing, damaged or does not fit the others, or would be overwritten.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(config: PretrainingDataConfig) -> None:
-    """Makes the records.
+    """Make the records.
 
     Raises:
       UserError: an input is missing, unreadable or changes meanwhile, or an output cannot be written.

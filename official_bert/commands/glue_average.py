@@ -41,7 +41,7 @@ _DECIMALS = 2
 
 
 def run(config: GlueAverageConfig) -> None:
-    """Prints the table.
+    """Print the table.
 
     Raises:
       UserError: a folder does not hold the results of a task of GLUE.
@@ -107,7 +107,7 @@ class _Run(NamedTuple):
         return [split_suffix(split) for split in self.dataset.eval_splits]
 
     def percent(self, metric: str, suffixes: Sequence[str]) -> float:
-        """The mean of a metric over parts, times 100."""
+        """Return the mean of a metric over parts, times 100."""
         return 100 * statistics.mean(self.results[f"eval_{metric}{suffix}"] for suffix in suffixes)
 
 
@@ -134,7 +134,7 @@ def _rows(runs: dict[str, list[_Run]], uncounted: Sequence[str]) -> list[tuple[s
 
 
 def _metrics(runs: list[_Run]) -> str:
-    """The metrics behind a score: "accuracy 81.35 (std 0.42), f1 86.70 (std 0.31)"."""
+    """Return the metrics behind a score: "accuracy 81.35 (std 0.42), f1 86.70 (std 0.31)"."""
     if not runs:
         return ""
     cells = []

@@ -67,7 +67,7 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def run(config: LaunchConfig) -> None:
-    """Starts workers on this machine, or the one of this machine, or prints the TF_CONFIG of all.
+    """Start workers on this machine, or the one of this machine, or print the TF_CONFIG of all.
 
     Raises:
       UserError: the command cannot be started, or a worker failed.
@@ -92,7 +92,7 @@ def tf_config(hosts: Sequence[str], index: int) -> str:
 
 
 def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
-    """Runs a command as all workers, with their output line by line behind their numbers, until the last has ended."""
+    """Run a command as all workers, with their output line by line behind their numbers, until the last has ended."""
     workers = []
     with _passed_on(workers):
         for index in range(len(hosts)):
@@ -121,7 +121,7 @@ def _run_here(command: Sequence[str], hosts: Sequence[str]) -> None:
 
 
 def _wait(workers: Sequence[subprocess.Popen]) -> int | None:
-    """Waits for all; returns the number of the first that failed, after which the others have a limited time."""
+    """Wait for all; return the number of the first that failed, after which the others have a limited time."""
     failed, deadline = None, None
     while any(worker.poll() is None for worker in workers):
         if failed is None:
@@ -145,7 +145,7 @@ def _print_lines(source: IO[bytes], prefix: bytes) -> None:
 
 @contextlib.contextmanager
 def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
-    """Passes SIGTERM on to the workers, which then save a checkpoint; ends them if the block ends before they do.
+    """Pass SIGTERM on to the workers, which then save a checkpoint; ends them if the block ends before they do.
 
     Ctrl-C reaches them by itself.
     """
@@ -166,7 +166,7 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nothing listens at."""
+    """Port of this machine that nothing listens at."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

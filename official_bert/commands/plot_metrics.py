@@ -49,7 +49,7 @@ _EVALUATION_FOLDER = "eval"  # where evaluation alone writes its flags
 
 
 def run(config: CurvesConfig) -> None:
-    """Writes the page and the image.
+    """Write the page and the image.
 
     Raises:
       UserError: a pattern matches no run with metrics, the runs are of different tasks, or nothing can be written.
@@ -77,7 +77,7 @@ def run(config: CurvesConfig) -> None:
 
 
 def _read(patterns: Sequence[str]) -> tuple[dict[str, Metrics], list[str]]:
-    """The metrics of each folder that the patterns match, and what the reader should know about those without."""
+    """Return the metrics of each folder that the patterns match, and a note on those without metrics."""
     from official_bert.training.run_folder import RUN_CONFIG_FILE
 
     metrics: dict[str, Metrics] = {}

@@ -38,7 +38,7 @@ def check(config: ClassifierConfig) -> None:
 
 
 def run(config: ClassifierConfig) -> None:
-    """Trains, evaluates, predicts, and exports, as its flags say.
+    """Train, evaluate, predicts, and export, as its flags say.
 
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.

@@ -36,7 +36,7 @@ class AnswerScoringConfig(Options):
 
 
 def run(config: AnswerScoringConfig) -> None:
-    """Prints the scores, as `eval_results.txt` has them.
+    """Print the scores, as `eval_results.txt` has them.
 
     Raises:
       UserError: a file has the wrong format, or a question has no correct answers.

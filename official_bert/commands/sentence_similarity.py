@@ -113,7 +113,7 @@ _STS_COLUMNS = ("layer", "pooling", "spearman", "pearson")
 
 
 def run(config: SimilarityConfig) -> None:
-    """Prints the best candidates of each query, or the table of layers and poolings.
+    """Print the best candidates of each query, or the table of layers and poolings.
 
     Raises:
       UserError: a file is missing or damaged, they do not fit each other, or there is nothing to compare.
@@ -188,7 +188,7 @@ def _check_words(query: "Sentence", tokenizer: "Tokenizer") -> None:
 
 
 def _queries(config: SimilarityConfig) -> "Iterator[list[Sentence]]":
-    """The queries, some at a time."""
+    """Return the queries, some at a time."""
     from official_bert.data.text_inputs import STANDARD_STREAM, TextOrPair
     from official_bert.inference.sentence_index import Sentence, read_sentences
 

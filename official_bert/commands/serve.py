@@ -80,7 +80,7 @@ class ServeConfig(Options):
         return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
 
     def check_ports(self) -> None:
-        """Checks that no other process has the ports.
+        """Check that no other process has the ports.
 
         Raises:
           UserError: one has.
@@ -98,7 +98,7 @@ def check(config: ServeConfig) -> None:
 
 
 def run(config: ServeConfig) -> None:
-    """Serves until SIGTERM or Ctrl-C.
+    """Serve until SIGTERM or Ctrl-C.
 
     Raises:
       UserError: there is no version in the folder, it is damaged, a port is in use, or the extra is not installed.

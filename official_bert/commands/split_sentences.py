@@ -44,7 +44,7 @@ class SplitSentencesConfig(CorpusOptions):
 
 
 def run(config: SplitSentencesConfig) -> None:
-    """Splits the text.
+    """Split the text.
 
     Raises:
       UserError: an input is missing or unreadable, or has no text, the output cannot be written, or

@@ -63,7 +63,7 @@ _DECIMALS = 4
 
 
 def run(config: SweepConfig) -> None:
-    """Makes the runs that are not finished, then prints the table and the winner.
+    """Make the runs that are not finished, then print the table and the winner.
 
     Raises:
       UserError: a setting is wrong, a folder holds a run with other settings, or a run fails.
@@ -225,7 +225,7 @@ class _Clock:
 
 
 def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
-    """Writes `sweep.tsv`; if asked to, deletes the checkpoints of combinations that can no longer win."""
+    """Write `sweep.tsv`; if asked to, delete the checkpoints of combinations that can no longer win."""
     from official_bert.checkpoints.names import delete_checkpoints
 
     with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
@@ -251,7 +251,7 @@ def _rows(combinations: Sequence[_Combination]) -> list[list[str]]:
 
 
 def _best(combinations: Sequence[_Combination]) -> _Combination:
-    """The one with the highest mean, the first of equals."""
+    """Return the one with the highest mean, the first of equals."""
     return max(combinations, key=lambda combination: statistics.mean(combination.scores))
 
 

@@ -71,7 +71,7 @@ def check(config: AttentionConfig) -> None:
 
 
 def run(config: AttentionConfig) -> None:
-    """Writes the file.
+    """Write the file.
 
     Raises:
       UserError: a file does not fit the others, there is no such head, the text is empty, or nothing can be written.

@@ -116,7 +116,7 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "BertConfig":
-        """Builds a config from the keys of a `bert_config.json`, or of another family's file; they tell the family.
+        """Build a config from the keys of a `bert_config.json`, or of another family's file; they tell the family.
 
         Raises:
           UserError: a key is unknown or `vocab_size` is missing, beside the checks of the class.
@@ -126,7 +126,7 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, path: str, *, attention_direction: str | None = None) -> "BertConfig":
-        """Reads a `bert_config.json`.
+        """Read a `bert_config.json`.
 
         Args:
           path: the file; that of another family or the `config.json` of a Hugging Face folder is read as well.
@@ -181,7 +181,7 @@ class BertConfig:
         return self.attention_direction == LEFT_TO_RIGHT
 
     def to_dict(self) -> dict:
-        """The keys of `bert_config.json`; those that the reference has no need of appear only where they differ."""
+        """Return the keys of `bert_config.json`; those unknown to the reference only where they are no default."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         if not self.is_left_to_right:
             del values["attention_direction"]
@@ -190,16 +190,16 @@ class BertConfig:
         return values
 
     def decisive_values(self) -> dict[str, Any]:
-        """The keys that decide what the weights compute, the family included, and their values."""
+        """Return the keys that decide what the weights compute, the family included, and their values."""
         values = {FAMILY_KEY: self.family_name, **dataclasses.asdict(self)}
         return {name: value for name, value in values.items() if name not in _NOT_DECISIVE}
 
     def to_json_string(self) -> str:
-        """The text of `bert_config.json`."""
+        """Return the text of `bert_config.json`."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_hugging_face(self, architecture: str, num_classes: int | None) -> dict[str, Any]:
-        """Makes the content of a `config.json`.
+        """Make the content of a `config.json`.
 
         Args:
           architecture: the class in `transformers` that the weights belong to.
@@ -218,7 +218,7 @@ class BertConfig:
         return made
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:
-        """Raises unless the position table is long enough.
+        """Raise unless the position table is long enough.
 
         Raises:
           UserError: `max_seq_length` exceeds `max_position_embeddings`; the message holds both.
@@ -230,7 +230,7 @@ class BertConfig:
             )
 
     def check_layers(self, layers: Sequence[int], config_file: str) -> None:
-        """Raises unless the model has these layers.
+        """Raise unless the model has these layers.
 
         Args:
           layers: indices, 0 for the first layer, or -1 for the last.
@@ -246,7 +246,7 @@ class BertConfig:
             raise UserError(f"layers={given}: {_no_such('layer', wrong[0], count, config_file)}")
 
     def check_has_own_layers(self, config_file: str) -> None:
-        """Raises if layers cannot be taken out of the model.
+        """Raise if layers cannot be taken out of the model.
 
         Raises:
           UserError: they share their weights, as in ALBERT; the message says what to do instead.
@@ -258,7 +258,7 @@ class BertConfig:
             )
 
     def check_head(self, layer: int, head: int, config_file: str) -> None:
-        """Checks that there is an attention head.
+        """Check that there is an attention head.
 
         Args:
           layer: index of its layer, 0 for the first, or -1 for the last.
@@ -274,7 +274,7 @@ class BertConfig:
                 raise UserError(f"{name}={index}: {_no_such(name, index, count, config_file)}")
 
     def check_vocab_size(self, num_tokens: int, vocab_file: str, config_file: str, *, is_of_model: bool = True) -> None:
-        """Raises unless the model has an embedding for each wordpiece and few that no wordpiece has.
+        """Raise unless the model has an embedding for each wordpiece and few that no wordpiece has.
 
         Rows to spare are common: sizes are rounded up, and places kept for later.
 
@@ -302,7 +302,7 @@ class BertConfig:
 
 
 def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
-    """Builds the config of a family from the keys of its files."""
+    """Build the config of a family from the keys of its files."""
     for name, constant in family.constant_keys.items():
         if values.get(name, constant) != constant:
             raise UserError(f"{name} is {_shown(values[name])}; only {constant!r} is supported")
@@ -326,7 +326,7 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
 
 
 def _of_hugging_face(values: Mapping[str, Any]) -> BertConfig:
-    """Builds the config that a `config.json` describes; early ones name no family."""
+    """Build the config that a `config.json` describes; early ones name no family."""
     name = values.get(hugging_face.MODEL_TYPE)
     family = family_of_keys(values) if name is None else load_family(name)
     return _made(family, family.hugging_face.our_keys(values, _keys(family)))
@@ -344,7 +344,7 @@ def _no_such(name: str, index: int, count: int, config_file: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as a message shows it: as Python writes it, cut off where it is very long."""
+    """Return a value as a message shows it: as Python writes it, cut off where it is very long."""
     return f"{value!r:.80}"
 
 

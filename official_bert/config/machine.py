@@ -12,7 +12,7 @@ _ADAM_MULTIPLE = 3  # each parameter, and the two means that Adam keeps of its g
 
 
 def check_memory(config: BertConfig, config_file: str, *, for_training: bool) -> None:
-    """Raises if a model can never fit into this machine, before anything tries to allocate it.
+    """Raise if a model can never fit into this machine, before anything tries to allocate it.
 
     Raises:
       UserError: the parameters, when training also Adam's state, need more than the physical memory and the swap

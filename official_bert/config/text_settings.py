@@ -25,7 +25,7 @@ class TextSettings(NamedTuple):
     basic_tokenize: bool = True
 
     def check(self) -> "TextSettings":
-        """Returns these settings, if each has an effect.
+        """Return these settings, if each has an effect.
 
         Raises:
           UserError: two contradict each other, or one would be ignored.
@@ -37,7 +37,7 @@ class TextSettings(NamedTuple):
         return self
 
     def updated(self, **values: bool) -> "TextSettings":
-        """Gives some settings other values, and those that then have no effect the value that says so.
+        """Give some settings other values, and those that then have no effect the value that says so.
 
         Args:
           values: names and values. They are kept: contradictions among them are left for `check`.

@@ -52,12 +52,12 @@ _NAMESPACE = "official_bert"
 
 
 def counter(name: str) -> Any:
-    """A number that workers add to; see `run_job`."""
+    """Return a number that workers add to; see `run_job`."""
     return beam.metrics.Metrics.counter(_NAMESPACE, name)
 
 
 def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
-    """Parses options of a pipeline.
+    """Parse options of a pipeline.
 
     Raises:
       UserError: one is unknown or has an invalid value.
@@ -77,7 +77,7 @@ def pipeline_options(arguments: Sequence[str]) -> PipelineOptions:
 
 
 def remove_earlier(outputs: Sequence[str]) -> None:
-    """Deletes files that an earlier job has written, so that none is left among those of a job that fails.
+    """Delete files that an earlier job has written, so that none is left among those of a job that fails.
 
     A single file may stay: it is replaced when the new one is complete.
     """
@@ -87,7 +87,7 @@ def remove_earlier(outputs: Sequence[str]) -> None:
 
 
 def run_job(steps: beam.PTransform, options: PipelineOptions) -> collections.Counter[str]:
-    """Runs a pipeline to its end.
+    """Run a pipeline to its end.
 
     Args:
       steps: the pipeline.
@@ -135,7 +135,7 @@ def _is_local(options: PipelineOptions) -> bool:
 
 
 def _local_runner(options: PipelineOptions) -> FnApiRunner:
-    """The runner that Beam's DirectRunner chooses for pipelines like ours; it would first look for a program on GitHub.
+    """Return the runner that Beam's DirectRunner chooses for pipelines like ours, without its download from GitHub.
 
     It also notices when a worker process ends that has not begun to compute, or does not at the moment.
     """
@@ -149,13 +149,13 @@ class _WatchedWorkerHandler(SubprocessSdkWorkerHandler):
     """A worker process of a local job; what waits for its answers fails when it ends before the job does."""
 
     def start_worker(self) -> None:
-        """Starts the process."""
+        """Start the process."""
         self._is_closed = threading.Event()
         super().start_worker()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def close(self) -> None:
-        """Ends it."""
+        """End it."""
         self._is_closed.set()
         self.control_conn.push(BeamFnControlServicer._DONE_MARKER)  # ends a process that will connect only now, too
         super().close()
@@ -178,7 +178,7 @@ def _unknown_options(options: PipelineOptions, arguments: Sequence[str]) -> list
 
 @contextlib.contextmanager
 def _quiet_parser() -> Iterator[Callable[[], str]]:
-    """Keeps what argparse prints in the block; gives a function that returns the last line of it."""
+    """Keep what argparse prints in the block; give a function that returns the last line of it."""
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed):
         yield lambda: (printed.getvalue().strip().splitlines() or ["invalid options"])[-1].rpartition("error: ")[2]
@@ -196,7 +196,7 @@ def _last_line(text: str) -> str:
 
 @contextlib.contextmanager
 def _quiet_beam() -> Iterator[None]:
-    """Drops what Beam logs in the block, and the errors of its threads: what fails is an exception as well."""
+    """Drop what Beam logs in the block, and the errors of its threads: what fails is an exception as well."""
     logger, root, show = standard_logging.getLogger("apache_beam"), standard_logging.getLogger(), threading.excepthook
     level = logger.level
 

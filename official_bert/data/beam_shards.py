@@ -22,7 +22,7 @@ class WriteShards(beam.PTransform):
     """
 
     def __init__(self, paths: Sequence[str], write: Callable[[str, Iterable[bytes]], None]):
-        """Says what to write.
+        """Say what to write.
 
         Args:
           paths: of the shards, in the order of their numbers.
@@ -32,7 +32,7 @@ class WriteShards(beam.PTransform):
         self._paths, self._write = list(paths), write
 
     def expand(self, items):
-        """Adds the steps."""
+        """Add the steps."""
         every_shard = items.pipeline | "list the shards" >> beam.Create([(n, []) for n in range(len(self._paths))])
         return (
             (items, every_shard)
@@ -54,7 +54,7 @@ class _WriteShard(beam.DoFn):
 
 
 def shard_paths(path: str, num_shards: int) -> list[str]:
-    """The names of shards: of `out.jsonl` with 8 the first is `out-00000-of-00008.jsonl`; a single one is the path."""
+    """Return the names of shards: `out-00000-of-00008.jsonl`, ... for `out.jsonl` and 8; the path itself for 1."""
     if num_shards == 1:
         return [path]
     stem, ending = os.path.splitext(path)
@@ -62,7 +62,7 @@ def shard_paths(path: str, num_shards: int) -> list[str]:
 
 
 def write_lines(path: str, lines: Iterable[bytes]) -> None:
-    """Writes a text file of lines, which have no line ends."""
+    """Write a text file of lines, which have no line ends."""
     with writing.atomic_write(path, "wb") as sink:
         for line in lines:
             sink.write(line + b"\n")

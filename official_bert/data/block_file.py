@@ -37,7 +37,7 @@ class BlockWriter:
         self.facts: dict[str, Any] = {}
 
     def append(self, name: str, array: Any) -> None:
-        """Adds the numbers of an array to the block under way, or begins a new one of this name."""
+        """Add the numbers of an array to the block under way, or begin a new one of this name."""
         array = np.ascontiguousarray(array)
         start = self._sink.tell()
         if name not in self._blocks:
@@ -50,7 +50,7 @@ class BlockWriter:
         self._blocks[name] = (dtype, first, self._sink.tell())
 
     def close(self) -> None:
-        """Writes the table."""
+        """Write the table."""
         table = json.dumps({"blocks": self._blocks, "facts": self.facts}).encode()
         self._write(table)
         self._sink.write(_FOOTER.pack(self._checksum, len(table), _MAGIC))
@@ -62,7 +62,7 @@ class BlockWriter:
 
 @contextlib.contextmanager
 def block_writer(path: str) -> Iterator[BlockWriter]:
-    """Opens a local file of blocks for writing; it has its name once the block of code has ended without an error."""
+    """Open a local file of blocks for writing; it has its name once the block of code has ended without an error."""
     with writing.atomic_write(path, "wb") as sink:
         writer = BlockWriter(sink)
         yield writer
@@ -92,7 +92,7 @@ class BlockFile:
     """
 
     def __init__(self, path: str):
-        """Opens a local file.
+        """Open a local file.
 
         Raises:
           UserError: it is no complete file of blocks.
@@ -126,7 +126,7 @@ class BlockFile:
         return os.pread(self._file.fileno(), length, position)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Reads numbers of a block, those from `start` to `stop`; all of one that was never written are none."""
+        """Read numbers of a block, those from `start` to `stop`; all of one that was never written are none."""
         if name not in self._blocks:
             return np.empty(0)
         dtype, first, end = self._blocks[name]
@@ -136,7 +136,7 @@ class BlockFile:
 
     @contextlib.contextmanager
     def mapped(self, name: str) -> Iterator[np.ndarray]:
-        """Maps a block into memory, for a search that needs few of its numbers."""
+        """Map a block into memory, for a search that needs few of its numbers."""
         if name not in self._blocks:
             yield np.empty(0)
             return

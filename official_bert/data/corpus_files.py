@@ -53,7 +53,7 @@ def corpus_parts(
     text_field: str = DEFAULT_TEXT_FIELD,
     part_bytes: int | None = None,
 ) -> list[CorpusPart]:
-    """Divides the files of a corpus into parts, and checks as much as the starts of the files tell.
+    """Divide the files of a corpus into parts, and check as much as the starts of the files tell.
 
     Args:
       paths: the files; those of one corpus may differ in format.
@@ -104,7 +104,7 @@ class CorpusReader:
     """
 
     def __init__(self, part: CorpusPart):
-        """Takes the part; the file is opened when the reader is iterated."""
+        """Take the part; the file is opened when the reader is iterated."""
         self._part = part
         self._reader: LineReader | None = None
         self._parquet_bytes = 0
@@ -134,7 +134,7 @@ class CorpusReader:
                 return
 
     def _lines_of_documents(self) -> Iterator[tuple[int, str]]:
-        """The lines of the texts of objects or rows, with a blank line before the first and after each."""
+        """Return the lines of the texts of objects or rows, with a blank line before the first and after each."""
         texts = {"lines": self._lines, "jsonl": self._jsonl_texts, "parquet": self._parquet_texts}
         is_first = True
         for position, text in texts[self._part.file_format]():
@@ -147,7 +147,7 @@ class CorpusReader:
             yield position, ""
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """The lines that are not blank and begin in the part."""
+        """Return the lines that are not blank and begin in the part."""
         for position, line in self._file_lines():
             if position >= self._stop:
                 return
@@ -185,7 +185,7 @@ class CorpusReader:
         return math.inf if self._part.stop is None else self._part.stop
 
     def _file_lines(self) -> Iterator[tuple[int, str]]:
-        """The lines from the part's start to the end of the file, each with its position."""
+        """Return the lines from the part's start to the end of the file, each with its position."""
         self._reader = reader = LineReader(self._part.path, start=self._part.start)
         end = None
         for line in reader:
@@ -197,7 +197,7 @@ class CorpusReader:
 def read_lines(
     parts: Sequence[CorpusPart], details: Callable[[float], Sequence[str]] = lambda seconds: ()
 ) -> Iterator[tuple[int, str]]:
-    """Reads whole files one after the other, and shows the progress of that.
+    """Read whole files one after the other, and show the progress of that.
 
     Args:
       parts: one for each file.
@@ -219,7 +219,7 @@ def read_lines(
 
 
 def _format(path: str) -> str:
-    """The format of a file, by the ending of its name or its content."""
+    """Return the format of a file, by the ending of its name or its content."""
     file_format = format_of(path)
     if file_format in KEYED_FORMATS:
         return file_format
@@ -232,7 +232,7 @@ def _format(path: str) -> str:
 
 
 def _group_starts(part: CorpusPart, part_bytes: int | None) -> list[int]:
-    """The first row groups of the parts of a Parquet file; checks its column."""
+    """Return the first row groups of the parts of a Parquet file; checks its column."""
     with parquet.open_parquet(part.path) as table:
         table.check_columns([part.text_field])
         group_bytes = table.group_bytes

@@ -14,7 +14,7 @@ from official_bert.support.manifest import Manifest
 
 @contextlib.contextmanager
 def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
-    """Turns TensorFlow's errors about unreadable records into a message with file and record number.
+    """Turn TensorFlow's errors about unreadable records into a message with file and record number.
 
     Args:
       paths: the files that are read inside the block.

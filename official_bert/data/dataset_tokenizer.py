@@ -29,7 +29,7 @@ class DatasetTokenizer:
         max_seq_length: int = 512,
         padding: Literal["longest", "max_length"] = "longest",
     ):
-        """Makes the tables, which takes some seconds.
+        """Make the tables, which takes some seconds.
 
         Args:
           tokenizer: whose ids are wanted; or the folder of a model, see `load_tokenizer`.
@@ -50,7 +50,7 @@ class DatasetTokenizer:
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Mapping[str, tf.Tensor]:
-        """Turns texts, or pairs of texts, into the inputs of a model.
+        """Turn texts, or pairs of texts, into the inputs of a model.
 
         Args:
           texts: string [B], UTF-8; or [], one text.

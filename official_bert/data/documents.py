@@ -50,19 +50,19 @@ class DocumentTable(NamedTuple):
 
     @classmethod
     def empty(cls, num_documents: int) -> "DocumentTable":
-        """A table to fill."""
+        """Return a table to fill."""
         dtypes = ("int32", "int32", "int64", "int64", "int32", "int32")
         return cls(*(np.empty(num_documents, dtype) for dtype in dtypes))
 
     def rows(self, index: np.ndarray | slice) -> "DocumentTable":
-        """The documents that an index of NumPy selects."""
+        """Return the documents that an index of NumPy selects."""
         return DocumentTable(*(column[index] for column in self))
 
 
 def tokenized_documents(
     lines: Iterable[tuple[int, str]], tokenizer: Tokenizer, file_number: int = 0
 ) -> Iterator[Document]:
-    """Tokenizes lines, each with its position; a blank one ends a document.
+    """Tokenize lines, each with its position; a blank one ends a document.
 
     Sentences and documents without wordpieces are left out.
 
@@ -85,7 +85,7 @@ def tokenized_documents(
 
 
 def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
-    """Tokenizes a part of a corpus into a file; errors are those of `CorpusReader`."""
+    """Tokenize a part of a corpus into a file; errors are those of `CorpusReader`."""
     table = array("q")
     offset = num_unknown = 0
     with block_writer(path) as writer:
@@ -110,7 +110,7 @@ class DocumentSpools:
     """
 
     def __init__(self, paths: list[str]):
-        """Reads the tables; 32 bytes of memory for each document.
+        """Read the tables; 32 bytes of memory for each document.
 
         Raises:
           UserError: a file is damaged.
@@ -136,7 +136,7 @@ def _facts(path: str) -> dict[str, int]:
 
 
 def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:
-    """Reads documents.
+    """Read documents.
 
     Args:
       paths: the spools, see `DocumentSpools.paths`.

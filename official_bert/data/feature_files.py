@@ -65,7 +65,7 @@ Write = Callable[[TextFeatures], None]
 def feature_writer(
     path: str, output_format: str, layout: FeatureLayout, tokens_of: Callable[[Sequence[int]], list[str]]
 ) -> Iterator[Write]:
-    """Opens a file of features, which gets its name when the block ends without an error.
+    """Open a file of features, which gets its name when the block ends without an error.
 
     Args:
       path: the file; "-" is standard output, for "jsonl".
@@ -85,7 +85,7 @@ def feature_writer(
 
 @contextlib.contextmanager
 def _jsonl_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """A JSON object a line, with the reference's keys; pooled features have `layers` in the place of `features`."""
+    """Return one JSON object per text, with the reference's keys; pooled ones have `layers` instead of `features`."""
     is_standard = path == STANDARD_STREAM
     with contextlib.nullcontext(sys.stdout.buffer) if is_standard else writing.atomic_write(path, "wb") as sink:
 
@@ -126,7 +126,7 @@ def _npy_writer(path, layout, tokens_of) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """Several arrays, uncompressed.
+    """Return several arrays, uncompressed.
 
     linex_index: int64 [N]; layers: int32 [K]; vectors: float [N, K, D], or, if they are not pooled, [T, K, D] with
     token_ids, int32 [T], and offsets, int64 [N + 1]: text n has the wordpieces from offsets[n] to offsets[n + 1].
@@ -166,7 +166,7 @@ def _npz_writer(path, layout, tokens_of) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def _tfrecord_writer(path, layout, tokens_of) -> Iterator[Write]:
-    """A `tf.train.Example` a text: linex_index, vectors (flat), their shape, and, if they are not pooled, token_ids."""
+    """Return one `tf.train.Example` per text: linex_index, flat vectors, their shape and, unless pooled, token_ids."""
     del tokens_of
     with RecordWriter([path]) as writer:
 
@@ -192,7 +192,7 @@ class _Spool:
     """Rows of an array in a nameless file, until it is known how many there are."""
 
     def __init__(self, path: str, row_shape: tuple[int, ...], dtype: str):
-        """Puts the file in the folder of `path`, on whose disk there must be room anyway."""
+        """Put the file in the folder of `path`, on whose disk there must be room anyway."""
         folder = None if files.is_remote(path) else os.path.dirname(os.path.realpath(path))
         self._row_shape, self._dtype, self._length = row_shape, np.dtype(dtype), 0
         self._folder = folder
@@ -209,13 +209,13 @@ class _Spool:
         return self._length
 
     def append(self, rows: Sequence | np.ndarray) -> None:
-        """Adds rows, [any, *row_shape]."""
+        """Add rows, [any, *row_shape]."""
         rows = np.asarray(rows, self._dtype)
         self._file.write(rows.tobytes())
         self._length += len(rows)
 
     def write_npy(self, sink: IO[bytes]) -> None:
-        """Writes the whole array as NumPy stores it."""
+        """Write the whole array as NumPy stores it."""
         description = np.lib.format.dtype_to_descr(self._dtype)
         header = {"descr": description, "fortran_order": False, "shape": (self._length, *self._row_shape)}
         np.lib.format.write_array_header_1_0(sink, header)

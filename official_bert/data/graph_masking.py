@@ -37,7 +37,7 @@ class GraphMasker:
         purpose: str,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Prepares tables.
+        """Prepare tables.
 
         Args:
           vocabulary: its [CLS] and [SEP] are never masked.
@@ -70,7 +70,7 @@ class GraphMasker:
         self._numbers = np.array(numbers, np.int32)  # [S + 1]
 
     def mask(self, batch: Mapping[str, tf.Tensor], visits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Masks a batch of records.
+        """Mask a batch of records.
 
         Args:
           batch: input_ids, each in the vocabulary, and input_mask, int32 [B, S]; others are passed through.
@@ -138,7 +138,7 @@ def _uint64(number: int) -> tf.Tensor:
 
 
 def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int) -> tf.Tensor:
-    """Chooses the first wordpieces in a random order.
+    """Choose the first wordpieces in a random order.
 
     Args:
       is_candidate: bool [B, S].
@@ -158,7 +158,7 @@ def _choose_pieces(is_candidate: tf.Tensor, num_to_predict: tf.Tensor, order: tf
 def _choose_words(
     is_candidate: tf.Tensor, continues_word: tf.Tensor, num_to_predict: tf.Tensor, order: tf.Tensor, num_slots: int
 ) -> tf.Tensor:
-    """Chooses words in a random order, each that still fits; as `_choose_pieces`.
+    """Choose words in a random order, each that still fits; as `_choose_pieces`.
 
     The words of a record are numbered, and `order` has a place for each number; `continues_word` is bool [B, S].
     """
@@ -180,14 +180,14 @@ def _choose_words(
 
 
 def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Tensor:
-    """Sorts positions, and cuts or fills them up to the number of slots."""
+    """Sort positions, and cut or fill them up to the number of slots."""
     positions = tf.sort(positions, axis=1)[:, :num_slots]
     filled = tf.pad(positions, [[0, 0], [0, num_slots - tf.shape(positions)[1]]], constant_values=unused)
     return tf.ensure_shape(filled, [None, num_slots])
 
 
 def first_that_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
-    """Takes items in their order; one that is longer than the room that is left is left out, and later ones are tried.
+    """Take items in their order; one that is longer than the room that is left is left out, and later ones are tried.
 
     Each round takes as many of the open items as fit in a row. The room only shrinks, so all items that are longer than
     what is left are out; the first item that did not fit is among them, so rounds are at most as many as lengths, and

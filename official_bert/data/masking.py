@@ -41,7 +41,7 @@ class MaskingVocabulary(NamedTuple):
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
-        """Looks them up.
+        """Look them up.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -74,7 +74,7 @@ BERT_REPLACEMENTS = Replacements()
 
 
 def number_to_predict(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
-    """The maximum number of wordpieces to mask in a sequence of some length, [CLS] and [SEP] included; at least one.
+    """Return the maximum number of wordpieces to mask in a sequence of a length, [CLS] and [SEP] included; at least 1.
 
     Example: at 15%, of 30 pieces 4 and of 50 pieces 8, since Python rounds 4.5 and 7.5 to the even number.
     """
@@ -98,7 +98,7 @@ class Masker:
         max_ngram_length: int = 1,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Prepares the ids that masking needs.
+        """Prepare the ids that masking needs.
 
         Args:
           vocabulary: its [CLS] and [SEP] are never masked.
@@ -120,7 +120,7 @@ class Masker:
         self._ngram_limits = [sum(lengths[:number]) / sum(lengths) for number in range(1, max_ngram_length)]
 
     def mask(self, ids: Sequence[int], rng: Random) -> MaskedSequence:
-        """Masks wordpieces of one sequence.
+        """Mask wordpieces of one sequence.
 
         Args:
           ids: the sequence, including [CLS] and [SEP].
@@ -152,7 +152,7 @@ class Masker:
         return candidates[:num_to_predict]
 
     def _words(self, ids: Sequence[int]) -> list[list[int]]:
-        """The positions of each word."""
+        """Return the positions of each word."""
         words: list[list[int]] = []
         for position, index in enumerate(ids):
             if index in self._kept:
@@ -173,7 +173,7 @@ class Masker:
         return chosen
 
     def _choose_ngrams(self, ids: Sequence[int], num_to_predict: int, rng: Random) -> list[int]:
-        """Chooses words with those that follow them, up to [SEP] and to words already chosen, and as many as fit."""
+        """Choose words with those that follow them, up to [SEP] and to words already chosen, and as many as fit."""
         words = self._words(ids)
         starts = list(range(len(words)))
         shuffle(starts, rng)

@@ -4,7 +4,7 @@ _SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 
 def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
-    """The few lengths that batches of similar texts are padded to, so that there are few shapes.
+    """Return the few lengths that batches of similar texts are padded to, so that there are few shapes.
 
     Args:
       max_length: the longest; the last of the result.

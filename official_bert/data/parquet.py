@@ -24,7 +24,7 @@ class ParquetReader:
     """
 
     def __init__(self, path: str, file: Any):
-        """Takes an open file; see `open_parquet`."""
+        """Take an open file; see `open_parquet`."""
         self.path = path
         self._file = file
         metadata = file.metadata
@@ -43,7 +43,7 @@ class ParquetReader:
         return self._file.schema_arrow.names
 
     def check_columns(self, text_columns: Sequence[str], label_column: str | None = None) -> None:
-        """Raises unless the file has all these columns and those of texts hold strings.
+        """Raise unless the file has all these columns and those of texts hold strings.
 
         Raises:
           UserError: the message names the columns that there are.
@@ -65,7 +65,7 @@ class ParquetReader:
                 raise UserError(f"{self.path}: the column {name!r} holds {kind}; a text must be a string")
 
     def rows(self, columns: Sequence[str], groups: range | None = None) -> Iterator[tuple[int, tuple]]:
-        """Reads some columns.
+        """Read some columns.
 
         Args:
           columns: their names.
@@ -107,7 +107,7 @@ class ParquetReader:
 
 @contextlib.contextmanager
 def open_parquet(path: str) -> Iterator[ParquetReader]:
-    """Opens a Parquet file.
+    """Open a Parquet file.
 
     Raises:
       UserError: pyarrow is missing, or the file cannot be read, is not Parquet, or is compressed as a whole.
@@ -132,7 +132,7 @@ def open_parquet(path: str) -> Iterator[ParquetReader]:
 
 @contextlib.contextmanager
 def _explained(path: str, where: str) -> Iterator[None]:
-    """Turns what pyarrow reports about a file into a message that names it."""
+    """Turn what pyarrow reports about a file into a message that names it."""
     import pyarrow as pa
 
     try:

@@ -38,7 +38,7 @@ def training_batches(
     start_record: int = 0,
     lengths: Sequence[int] | None = None,
 ) -> tf.data.Dataset:
-    """Shuffles and repeats records without end; each epoch holds each record exactly once.
+    """Shuffle and repeats records without end; each epoch holds each record exactly once.
 
     The order is a function of the seed and the epoch's number, so a run can begin anywhere: the batches of a resumed
     run are those that the uninterrupted run would have seen.
@@ -138,7 +138,7 @@ def batch_sizes(
     seed: int,
     lengths: Sequence[int],
 ) -> Iterator[BatchSize]:
-    """The sizes of the batches of `training_batches`, in their order and without end; reads nothing but the masks."""
+    """Return the sizes of the batches of `training_batches`, in order and without end; read nothing but the masks."""
     masks = RecordSchema(*(field for field in schema.fields if field.name == "input_mask"))
     pool_size = _pool_size(budget, schema, num_records, lengths)
     pools = _training_batches(paths, schema, pool_size, num_records, seed, 0, decoded=masks)
@@ -187,7 +187,7 @@ def _training_batches(
 
 
 def _with_compression(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments of `TFRecordDataset` for each file: its name, and how it is compressed."""
+    """Return the arguments of `TFRecordDataset` for each file: its name, and how it is compressed."""
     return list(paths), [compression_type(path) for path in paths]
 
 
@@ -198,7 +198,7 @@ def _similar_lengths(
     batch_size: int,
     seed: Sequence[tf.Tensor | int],
 ) -> tf.data.Dataset:
-    """Splits a pool of records into batches of similar lengths, in random order."""
+    """Split a pool of records into batches of similar lengths, in random order."""
     extents = _extents(pool["input_mask"])
     batches_of_rows = tf.reshape(tf.argsort(extents, stable=True), [-1, batch_size])
     batches_of_rows = tf.random.experimental.stateless_shuffle(batches_of_rows, seed=seed)
@@ -212,7 +212,7 @@ def _selected(
     schema: RecordSchema,
     lengths: Sequence[int],
 ) -> tf.data.Dataset:
-    """The batches of some rows of a pool each, cut to what their longest needs."""
+    """Return the batches of some rows of a pool each, cut to what their longest needs."""
 
     def select(rows):
         batch = {name: tf.gather(tensor, rows) for name, tensor in pool.items()}
@@ -222,7 +222,7 @@ def _selected(
 
 
 def _fitting(number: int, num_records: int, schema: RecordSchema) -> int:
-    """A number of groups of records, or fewer if they would need too much memory; at least one."""
+    """Return a number of groups of records, or fewer if they would need too much memory; at least one."""
     return max(min(number, _MAX_BYTES // (num_records * schema.num_bytes)), 1)
 
 
@@ -232,12 +232,12 @@ def _extents(input_mask: tf.Tensor) -> tf.Tensor:
 
 
 def _padded_length(extent: tf.Tensor, lengths: Sequence[int]) -> tf.Tensor:
-    """The first of the lengths that is not below an extent."""
+    """Return the first of the lengths that is not below an extent."""
     return tf.gather(list(lengths), tf.searchsorted(list(lengths), [extent])[0])
 
 
 def _cut(record: dict[str, tf.Tensor], schema: RecordSchema, length: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Cuts the fields that have a value, or a vector, for each position."""
+    """Cut the fields that have a value, or a vector, for each position."""
     vectors = {field.name: len(field.shape) > 1 for field in schema.fields if field.is_per_position}
 
     def cut(name, tensor):
@@ -257,7 +257,7 @@ def evaluation_batches(
     num_replicas: int = 1,
     numbers: range | None = None,
 ) -> tf.data.Dataset:
-    """Reads records once, in the order of the files; batches are padded with empty examples, and none is dropped.
+    """Read records once, in the order of the files; batches are padded with empty examples, and none is dropped.
 
     Args:
       paths: TFRecord files.

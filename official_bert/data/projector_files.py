@@ -12,14 +12,14 @@ _ROWS_AT_ONCE = 4096
 
 
 def projector_files(folder: str) -> list[str]:
-    """The paths that `write_projector_files` writes to."""
+    """Return the paths that `write_projector_files` writes to."""
     return [os.path.join(folder, name) for name in (_VECTORS, _METADATA, _CONFIG)]
 
 
 def write_projector_files(
     folder: str, name: str, vectors: np.ndarray, metadata: Mapping[str, Iterable[str | int]]
 ) -> None:
-    """Writes vectors and what to show of each; the files appear together.
+    """Write vectors and what to show of each; the files appear together.
 
     Args:
       folder: the folder, which is created if it is missing.

@@ -5,7 +5,7 @@ from random import Random
 
 
 def _steps(length: int) -> Iterator[tuple[int, int]]:
-    """Each place but the first, from the end, and the bits of a number that chooses one up to it."""
+    """Return each place but the first, from the end, and the bits of a number that chooses one up to it."""
     return ((last, (last + 1).bit_length()) for last in range(length - 1, 0, -1))
 
 
@@ -13,7 +13,7 @@ _STEPS = list(_steps(512))  # of the longest usual sequence, at whose end are th
 
 
 def shuffle(items: MutableSequence, rng: Random) -> None:
-    """Shuffles in place; draws the same bits, and gives the same order, as `rng.shuffle(items)`.
+    """Shuffle in place; draws the same bits, and give the same order, as `rng.shuffle(items)`.
 
     `Random.shuffle` calls a Python method for each element, which draws until the number is small enough; here that
     loop is written out, since shuffling the positions of a sequence is most of the work of masking it.

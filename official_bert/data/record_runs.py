@@ -24,12 +24,12 @@ ADVICE = "lower num_processes or max_memory_gb, and run the same command again: 
 
 
 def shard_of(key: int, num_shards: int) -> int:
-    """The number of the output file that a record belongs to."""
+    """Return the number of the output file that a record belongs to."""
     return key * num_shards >> KEY_BITS
 
 
 def write_run(path: str, records: Iterable[tuple[int, bytes]], facts: dict[str, Any]) -> None:
-    """Writes records, all of which are held in memory, as a sorted run.
+    """Write records, all of which are held in memory, as a sorted run.
 
     Args:
       path: a local file.
@@ -61,7 +61,7 @@ class _KeyRange(NamedTuple):
 
 
 def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
-    """Divides the keys of each shard into slices of equal size, of which one fits into memory."""
+    """Divide the keys of each shard into slices of equal size, of which one fits into memory."""
     num_ranges = num_shards * num_slices
     edges = [-(-(number << KEY_BITS) // num_ranges) for number in range(num_ranges + 1)]  # rounded up
     for number, (start, stop) in enumerate(itertools.pairwise(edges)):
@@ -71,7 +71,7 @@ def _key_ranges(num_shards: int, num_slices: int) -> Iterator[_KeyRange]:
 def merge_runs(
     runs: Sequence[str], outputs: Sequence[str], *, num_processes: int, slice_bytes: int, compression: str = "none"
 ) -> None:
-    """Merges sorted runs into TFRecord files, which appear together when all are complete.
+    """Merge sorted runs into TFRecord files, which appear together when all are complete.
 
     Args:
       runs: files of `write_run`.
@@ -141,7 +141,7 @@ def _write_merged(place: _Place, runs: list[str], compression: str) -> int:
 
 
 def _merged(key_range: _KeyRange, runs: list[str], compression: str) -> bytes:
-    """The records of a range of keys as they are on disk."""
+    """Return the records of a range of keys as they are on disk."""
     keys, lengths, data = [], [], []
     for path in runs:
         with BlockFile(path) as run:

@@ -28,7 +28,7 @@ class RecordWriter:
     """
 
     def __init__(self, paths: Sequence[str], compression: str = "none"):
-        """Says where to write; the folders must exist.
+        """Say where to write; the folders must exist.
 
         Args:
           paths: the files.
@@ -39,7 +39,7 @@ class RecordWriter:
         self._num_written = 0
 
     def __enter__(self) -> "RecordWriter":
-        """Opens the files under temporary names.
+        """Open the files under temporary names.
 
         Raises:
           UserError: one cannot be written, or its name stands for something else than a regular file.
@@ -52,7 +52,7 @@ class RecordWriter:
         return self
 
     def write(self, record: bytes) -> None:
-        """Writes a record to the file whose turn it is.
+        """Write a record to the file whose turn it is.
 
         Raises:
           OSError: it cannot be written, as on a full disk; a UserError when it leaves the block.
@@ -90,7 +90,7 @@ class RecordSpool:
     """
 
     def __init__(self, folder: str | None):
-        """Chooses the place.
+        """Choose the place.
 
         Args:
           folder: where to put the nameless temporary file, None for the system's folder for temporary files.
@@ -110,16 +110,16 @@ class RecordSpool:
             raise UserError(f"cannot write temporary records to {place}: {error.strerror or error}") from error
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         return len(self._ends) - 1
 
     def append(self, record: bytes) -> None:
-        """Adds a record."""
+        """Add a record."""
         self._file.write(record)
         self._ends.append(self._ends[-1] + len(record))
 
     def shuffled(self, rng: Random) -> Iterator[bytes]:
-        """Reads all records in the order that `rng.shuffle` gives a list of them."""
+        """Read all records in the order that `rng.shuffle` gives a list of them."""
         order = array("q", range(len(self)))
         shuffle(order, rng)
         self._file.flush()
@@ -129,12 +129,12 @@ class RecordSpool:
 
 
 def manifest_path(path: str) -> str:
-    """The file that says what a file of `write_cached` was made from."""
+    """Return the file that says what a file of `write_cached` was made from."""
     return f"{path}.json"
 
 
 def write_cached(file: RecordFile, made_from: Mapping[str, Any], records: Callable[[], Iterable[bytes]]) -> int:
-    """Writes a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
+    """Write a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
 
     A process that does not write it only makes the records, as all workers of a run do.
 
@@ -165,7 +165,7 @@ def write_cached(file: RecordFile, made_from: Mapping[str, Any], records: Callab
 
 
 def count_records(path: str) -> int:
-    """Counts the records of a TFRecord file, of a local one that is not compressed by its length fields alone.
+    """Count the records of a TFRecord file, of a local one that is not compressed by its length fields alone.
 
     Raises:
       UserError: the file is empty, or ends inside a record; the message gives the record's number from 0.
@@ -187,7 +187,7 @@ def count_records(path: str) -> int:
 
 
 def check_first_record(path: str, schema: RecordSchema) -> None:
-    """Checks the first record of a file, which shows whether it was made with other flags.
+    """Check the first record of a file, which shows whether it was made with other flags.
 
     Raises:
       UserError: it does not fit; the message holds the file and both lengths.
@@ -196,7 +196,7 @@ def check_first_record(path: str, schema: RecordSchema) -> None:
 
 
 def check_records(records: Iterable[bytes], schema: RecordSchema | None, path: str) -> None:
-    """Reads records, and checks that each fits a schema.
+    """Read records, and check that each fits a schema.
 
     Raises:
       UserError: one does not; the message has its number, from 0, and the name of the file.

@@ -46,7 +46,7 @@ class RecordsTokenizer(NamedTuple):
 
 @contextlib.contextmanager
 def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iterable[str]) -> Iterator[None]:
-    """Keeps the tokenizer of the records that the block writes; nothing is written if it ends with an error.
+    """Keep the tokenizer of the records that the block writes; nothing is written if it ends with an error.
 
     Args:
       outputs: the files of records.
@@ -72,7 +72,7 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
-    """Finds the tokenizer that files of records were made with; None if nothing beside them says so.
+    """Find the tokenizer that files of records were made with; None if nothing beside them says so.
 
     Raises:
       UserError: they were made with different ones, or a note is damaged.

@@ -78,7 +78,7 @@ class RecordSchema:
     """
 
     def __init__(self, *fields: Field, unwanted: Mapping[str, str] | None = None):
-        """Joins the fields.
+        """Join the fields.
 
         Args:
           fields: what a record holds.
@@ -99,7 +99,7 @@ class RecordSchema:
         return sum(4 * field.length for field in self.fields)
 
     def sized(self, **lengths: int) -> "RecordSchema":
-        """Replaces the letters in shapes and limits by numbers."""
+        """Replace the letters in shapes and limit by numbers."""
         return RecordSchema(
             *(
                 dataclasses.replace(
@@ -113,11 +113,11 @@ class RecordSchema:
         )
 
     def with_fields(self, *fields: Field) -> "RecordSchema":
-        """The schema with more fields, behind the others."""
+        """Return the schema with more fields, behind the others."""
         return RecordSchema(*self.fields, *fields, unwanted=self._unwanted)
 
     def encode(self, values: Mapping[str, Sequence]) -> bytes:
-        """Serializes one record.
+        """Serialize one record.
 
         Args:
           values: name to numbers, at most as many as the field's length; the rest is padded with 0. Integers below 128
@@ -154,7 +154,7 @@ class RecordSchema:
         ]
 
     def decode(self, serialized: Any) -> dict[str, Any]:
-        """Parses a batch of records, as a TensorFlow graph.
+        """Parse a batch of records, as a TensorFlow graph.
 
         Args:
           serialized: string [B].
@@ -189,7 +189,7 @@ class RecordSchema:
             return {field.name: tf.cast(features[field.name], field.dtype) for field in self.fields}
 
     def check(self, serialized: bytes) -> None:
-        """Checks one record in Python.
+        """Check one record in Python.
 
         Raises:
           UserError: it is not an Example, or a feature is missing, unwanted, or of another type, length or range.
@@ -233,7 +233,7 @@ def _serialize_integers(numbers: Sequence[int], padding: int) -> bytes:
 
 
 def _specification(field: Field) -> Any:
-    """The specification with which TensorFlow's parser reads a field."""
+    """Return the specification with which TensorFlow's parser reads a field."""
     import tensorflow as tf
 
     dtype = tf.float32 if field.dtype == "float32" else tf.int64

@@ -32,14 +32,14 @@ class Corpus:
         self.documents: list[range] = []
 
     def add_document(self, sentence_lengths: np.ndarray, ids: np.ndarray) -> None:
-        """Adds a document: int32, the number of pieces of each sentence, and the pieces of all."""
+        """Add a document: int32, the number of pieces of each sentence, and the pieces of all."""
         first = len(self.starts) - 1
         self.starts.extend(itertools.accumulate(sentence_lengths.tolist(), initial=self.starts.pop()))
         self.documents.append(range(first, len(self.starts) - 1))
         self.ids.frombytes(ids.tobytes())
 
     def shuffle_documents(self, rng: Random) -> None:
-        """Puts the documents in a random order, as the reference does once before it makes pairs."""
+        """Put the documents in a random order, as the reference does once before it makes pairs."""
         shuffle(self.documents, rng)
 
 
@@ -60,7 +60,7 @@ class SentencePair(NamedTuple):
 def full_sentences(
     corpus: Corpus, document_index: int, *, max_num_pieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[array]:
-    """Cuts a document into stretches of as many whole sentences as fit, for pretraining without next sentences.
+    """Cut a document into stretches of as many whole sentences as fit, for pretraining without next sentences.
 
     A sentence that is too long by itself is cut where it is full; its rest begins the next stretch. No text is lost.
 
@@ -88,7 +88,7 @@ def full_sentences(
 def sentence_pairs(
     corpus: Corpus, document_index: int, *, max_num_pieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[SentencePair]:
-    """Cuts a document into sentence pairs.
+    """Cut a document into sentence pairs.
 
     Sentences are gathered until they fill a sequence; a random number of them is the first part. The second part is the
     rest or, half of the time, as many sentences from a random place in another document, in which case the rest begins
@@ -140,7 +140,7 @@ def ordered_pairs(
     rng: Random,
     continues_word: Container[int] = (),
 ) -> Iterator[SentencePair]:
-    """Cuts a document into pairs of segments that follow each other, half of the time swapped.
+    """Cut a document into pairs of segments that follow each other, half of the time swapped.
 
     Sentences are gathered as by `sentence_pairs`; a random number of them is one segment, the rest the other. Where a
     sentence stands alone, since it fills a sequence or the document ends, it is cut in two between two words; one of a
@@ -183,7 +183,7 @@ def _target_length(max_num_pieces: int, short_seq_prob: float, rng: Random) -> i
 
 
 def _chunk_end(starts: array, sentence: int, document: range, target_length: int) -> int:
-    """The end of the sentences from one on: after the first that reaches the target length, or of the document."""
+    """Return the end of the sentences from one on: after the one that reaches the target length, or the document's."""
     return bisect.bisect_left(starts, starts[sentence] + target_length, sentence + 1, document.stop)
 
 
@@ -195,7 +195,7 @@ def _truncated(
     is_negative: bool,
     rng: Random,
 ) -> SentencePair:
-    """The pair of two stretches of the corpus, given by where they begin and end, cut to what fits.
+    """Return the pair of two stretches of the corpus, given by where they begin and end, cut to what fits.
 
     The longer one loses a piece at a random end, again and again, to favour neither beginnings nor ends.
     """

@@ -25,7 +25,7 @@ _MORE_FULL_STOPS = re.compile("(?<=[\u0964\u0965\u0589\u1362\u104b\u17d4]) ")
 
 
 def load_splitter() -> ModuleType:
-    """Imports blingfire.
+    """Import blingfire.
 
     Raises:
       UserError: it is not installed, or has no library for this system.
@@ -40,7 +40,7 @@ def load_splitter() -> ModuleType:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits a paragraph into sentences.
+    """Split a paragraph into sentences.
 
     Args:
       text: a string without lone surrogates, of any length; runs of white space, line ends among them, count as one
@@ -63,7 +63,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Splits a text in which single spaces are the only white space."""
+    """Split a text in which single spaces are the only white space."""
     blingfire = load_splitter()
     text = text.strip()
     if not text:
@@ -97,7 +97,7 @@ class Piece(NamedTuple):
 
 
 def pieces(parts: Iterable[CorpusPart]) -> Iterator[Piece]:
-    """The pieces of the corpus; what has no small parts is read here, so that no process holds a whole file."""
+    """Return the pieces of the corpus; what has no small parts is read here, so that no process holds a whole file."""
     for part in parts:
         if not _is_read_here(part):
             yield Piece(part)
@@ -137,7 +137,7 @@ class SplitPiece(NamedTuple):
 
 
 def split_piece(piece: Piece, one_document_per_file: bool) -> SplitPiece:
-    """Splits a piece; in plain text a blank line ends a paragraph, in the other formats each line is one."""
+    """Split a piece; in plain text a blank line ends a paragraph, in the other formats each line is one."""
     is_text = piece.part.file_format == "text"
     reader = CorpusReader(piece.part)
     lines = _lines(reader) if piece.lines is None else piece.lines

@@ -58,7 +58,7 @@ class Keys(NamedTuple):
         return [*self.texts] if self.label is None else [*self.texts, self.label]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
-        """Makes the cells of a row, whose id is "" if it has none.
+        """Make the cells of a row, whose id is "" if it has none.
 
         Raises:
           UserError: a text is not a string, or the label is neither that nor a number; the message does not say where.
@@ -74,7 +74,7 @@ class Keys(NamedTuple):
         return cells
 
     def cells_of_json(self, line: str) -> list[str]:
-        """Makes the cells of a line of JSON lines; none of an empty one.
+        """Make the cells of a line of JSON lines; none of an empty one.
 
         Raises:
           UserError: the line cannot be read, or lacks a key; the message does not say where.
@@ -108,12 +108,12 @@ class Keys(NamedTuple):
 
 
 def format_of(path: str) -> str | None:
-    """The format that the ending of a file's name tells, before that of a compression; None if it tells none."""
+    """Return the format that the ending of a file's name tells, before that of a compression; None if it tells none."""
     return ENDINGS.get(text_ending(path))
 
 
 def check_table(path: str, table_format: str | None, keys: Keys) -> None:
-    """Checks what can be told about a file before its rows are read.
+    """Check what can be told about a file before its rows are read.
 
     Raises:
       UserError: the file cannot be read or, if it is Parquet, lacks a column; or an optional package is missing.
@@ -126,7 +126,7 @@ def check_table(path: str, table_format: str | None, keys: Keys) -> None:
 
 
 def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
-    """Reads a table: all its columns, its header among the rows; of one of `KEYED_FORMATS` those of the keys alone.
+    """Read a table: all its columns, its header among the rows; of one of `KEYED_FORMATS` those of the keys alone.
 
     Raises:
       UserError: the file cannot be read.
@@ -137,7 +137,7 @@ def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
 
 
 def column_number(name: str, header: Row) -> int:
-    """The number of a column that is given by name.
+    """Return the number of a column that is given by name.
 
     Raises:
       UserError: there is none, or more than one.
@@ -152,7 +152,7 @@ def column_number(name: str, header: Row) -> int:
 
 
 def separator_hint(columns: Sequence[str]) -> str:
-    """The complaint about a header whose columns are separated by another character; "" if there is none."""
+    """Return the complaint about a header whose columns are separated by another character; "" if there is none."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
         if len(columns) == 1 and separator in columns[0]:
             return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
@@ -160,13 +160,13 @@ def separator_hint(columns: Sequence[str]) -> str:
 
 
 def read_tsv(path: str) -> Iterator[Row]:
-    """Reads columns between tabs; a quote is a character like any other."""
+    """Read columns between tabs; a quote is a character like any other."""
     for number, line in enumerate(_lines(path)):
         yield Row(number, f"{path}, line {number + 1}", line.split("\t") if line else [])
 
 
 def read_csv(path: str) -> Iterator[Row]:
-    """Reads columns between commas; a cell in double quotes may hold commas, line ends and doubled quotes."""
+    """Read columns between commas; a cell in double quotes may hold commas, line ends and doubled quotes."""
     csv.field_size_limit(2**31 - 1)  # holds for the process; the default refuses texts of 128 KiB
     rows = csv.reader((line + "\n" for line in _lines(path)), strict=True)
     for number in itertools.count():
@@ -181,7 +181,7 @@ def read_csv(path: str) -> Iterator[Row]:
 
 
 def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
-    """Reads a JSON object from each line."""
+    """Read a JSON object from each line."""
     for number, line in enumerate(_lines(path)):
         cells, mistake = [], None
         try:
@@ -192,7 +192,7 @@ def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
 
 
 def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
-    """Reads columns of a Parquet file.
+    """Read columns of a Parquet file.
 
     Raises:
       UserError: the file cannot be read or lacks a column.
@@ -210,7 +210,7 @@ def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
 
 
 def read_review_folders(path: str) -> Iterator[Row]:
-    """Reads the folders "neg" and "pos" of IMDB, a file a review; columns: name ("neg/0_3"), text, label."""
+    """Read the folders "neg" and "pos" of IMDB, a file a review; columns: name ("neg/0_3"), text, label."""
     reviews = []
     for label in ("neg", "pos"):
         folder = os.path.join(path, label)
@@ -223,13 +223,13 @@ def read_review_folders(path: str) -> Iterator[Row]:
 
 
 def read_nsmc(path: str) -> Iterator[Row]:
-    """Reads the TSV of NSMC: it has no quoting, but cells that hold a quote were quoted as in CSV, twice over."""
+    """Read the TSV of NSMC: it has no quoting, but cells that hold a quote were quoted as in CSV, twice over."""
     for row in read_tsv(path):
         yield row._replace(cells=[_unquoted(_unquoted(cell)) for cell in row.cells])
 
 
 def without_blank_end(rows: Iterable[Row]) -> Iterator[Row]:
-    """Leaves out the blank rows after the last one that is not.
+    """Leave out the blank rows after the last one that is not.
 
     Raises:
       UserError: so many rows in a row are blank that they would fill the memory, as in a small compressed file.
@@ -247,13 +247,13 @@ def without_blank_end(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """The lines of a text file, without byte-order mark."""
+    """Return the lines of a text file, without byte-order mark."""
     for number, line in enumerate(text_files.LineReader(path)):
         yield line if number else line.removeprefix("\ufeff")
 
 
 def _id_cell(value: Any) -> str:
-    """An id as text; "" for none."""
+    """Return an id as text; "" for none."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -73,7 +73,7 @@ class TextSource(NamedTuple):
         return _STANDARD_INPUT if self.path == STANDARD_STREAM else self.path
 
     def check(self) -> None:
-        """Raises if there is no such file, or its format is not known.
+        """Raise if there is no such file, or its format is not known.
 
         Raises:
           UserError: see above.
@@ -87,7 +87,7 @@ class TextSource(NamedTuple):
             raise UserError(f"{self.parameter}: Parquet cannot be read from a pipe; give a file")
 
     def __iter__(self) -> Iterator[TextOrPair]:
-        """Reads the texts; a blank line or row is an empty text.
+        """Read the texts; a blank line or row is an empty text.
 
         Raises:
           UserError: the file is empty, is not UTF-8, or a row lacks a column; the message gives the line.
@@ -153,7 +153,7 @@ class TextSource(NamedTuple):
 
 
 def _number(column: str, header: Row | None) -> int:
-    """The number of a column that is given by name or number."""
+    """Return the number of a column that is given by name or number."""
     if column.isdecimal():
         return int(column)
     if header is None:

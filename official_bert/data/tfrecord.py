@@ -45,17 +45,17 @@ _HEADERS = _HeaderTable()
 
 
 def frame(record: bytes) -> bytes:
-    """A record as it is on disk."""
+    """Return a record as it is on disk."""
     return b"".join((_HEADERS[len(record)], record, _CHECKSUM.pack(_masked_checksum(record))))
 
 
 def compressed_sink(sink: IO[bytes]) -> gzip.GzipFile:
-    """Compresses what is written to a file, to the same bytes at any time; close it before the file."""
+    """Compress what is written to a file, to the same bytes at any time; close it before the file."""
     return gzip.GzipFile(filename="", fileobj=sink, mode="wb", compresslevel=_GZIP_LEVEL, mtime=0)
 
 
 def compressed(data: bytes) -> bytes:
-    """Compresses bytes; such pieces may follow one another in a file."""
+    """Compress bytes; such pieces may follow one another in a file."""
     return gzip.compress(data, _GZIP_LEVEL, mtime=0)
 
 
@@ -80,7 +80,7 @@ def _is_header(data: bytes) -> bool:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Reads the records of a TFRecord file and checks every checksum.
+    """Read the records of a TFRecord file and check every checksum.
 
     Raises:
       UserError: the file cannot be read or is empty, or a record is damaged or cut off; the message gives its number
@@ -108,13 +108,13 @@ class DamagedRecordError(UserError):
     """
 
     def __init__(self, path: str, number: int):
-        """Makes the message for the record of this number, counted from 0."""
+        """Make the message for the record of this number, counted from 0."""
         self.what = f"{path}: record {number} (counted from 0) is damaged or truncated"
         super().__init__(f"{self.what}; is it a complete TFRecord file? Create it again")
 
 
 def empty(path: str) -> UserError:
-    """The mistake of a file without records."""
+    """Return the mistake of a file without records."""
     return UserError(f"{path} is empty; was it written completely?")
 
 
@@ -126,7 +126,7 @@ def length_on_disk(data: Any, position: int) -> int:
 
 
 def _read_record(read: Callable[[int], bytes]) -> bytes | None:
-    """Reads the next record; None at the end, ValueError if it is not whole."""
+    """Read the next record; None at the end, ValueError if it is not whole."""
     header = read(_HEADER.size)
     if not header:
         return None

@@ -20,11 +20,11 @@ class TokenBudget:
     multiple: int = 1
 
     def minimum(self, longest: int) -> int:
-        """The smallest number of tokens with which examples of this length fit."""
+        """Return the smallest number of tokens with which examples of this length fit."""
         return longest * self.multiple
 
     def split(self, extents: np.ndarray, lengths: Sequence[int], seed: str) -> list[np.ndarray]:
-        """Splits a pool of examples into batches of similar lengths, in random order.
+        """Split a pool of examples into batches of similar lengths, in random order.
 
         The longest come first; each batch takes as many of the next examples as fit, and the last two share what is
         left. For example extents 5 8 2 7 1 1 3, lengths 4 and 8 and a budget of 16 tokens give the batches 8 7, 5 3 and
@@ -57,9 +57,9 @@ class TokenBudget:
 
     @staticmethod
     def widths(extents: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
-        """The first of the lengths that holds each extent; int [B]."""
+        """Return the first of the lengths that holds each extent; int [B]."""
         return np.asarray(lengths)[np.searchsorted(lengths, extents)]
 
     def _rounded(self, number: int) -> int:
-        """The largest number of examples that a batch may have, up to a limit."""
+        """Return the largest number of examples that a batch may have, up to a limit."""
         return int(number) // self.multiple * self.multiple

@@ -47,7 +47,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverage:
-    """Splits the words of a text with some tokens.
+    """Split the words of a text with some tokens.
 
     Args:
       tokens: the vocabulary.
@@ -68,7 +68,7 @@ def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverag
 
 
 def tokens_by_id(vocabulary: Vocabulary) -> list[str]:
-    """The tokens of a vocabulary, by id; of repeated ones, of which only the last is ever used, an unused token."""
+    """Return the tokens of a vocabulary, by id; all but the last of a repeated token are replaced by unused tokens."""
     return [vocabulary.id_to_token.get(index, f"[unused_line_{index + 1}]") for index in range(vocabulary.size)]
 
 
@@ -80,7 +80,7 @@ def extended(
     num_new_tokens: int,
     use_unused: bool,
 ) -> VocabularyChange:
-    """Adds wordpieces to a vocabulary: those that save most in a text.
+    """Add wordpieces to a vocabulary: those that save most in a text.
 
     A wordpiece saves, each time it is used when all candidates are in the vocabulary, one less than the old wordpieces
     that it consists of; where these are unknown, as many as it has characters.
@@ -135,7 +135,7 @@ def _savings(
 def pruned(
     vocabulary: Vocabulary, word_counts: Mapping[str, int], *, min_count: int, keep_characters: bool
 ) -> VocabularyChange:
-    """Leaves the wordpieces out that a text does not use.
+    """Leave the wordpieces out that a text does not use.
 
     With `min_count=1` the text is split as before: a longer wordpiece that would have matched is one that was used.
 

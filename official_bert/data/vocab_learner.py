@@ -34,7 +34,7 @@ class CorpusFlags(Protocol):
 
 
 def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]:
-    """Counts the words of files, with progress; word to number of occurrences."""
+    """Count the words of files, with progress; word to number of occurrences."""
     parts = corpus_parts(paths, file_format=flags.input_format, text_field=flags.text_field)
     word_counts = count_words((line for _, line in read_lines(parts)), flags.text_settings)
     logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
@@ -42,7 +42,7 @@ def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]
 
 
 def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
-    """Counts the words of a text.
+    """Count the words of a text.
 
     Args:
       lines: the text.
@@ -67,7 +67,7 @@ def count_words(lines: Iterable[str], settings: TextSettings) -> Counter[str]:
 def learn_vocab(
     word_counts: Counter[str], *, vocab_size: int, min_frequency: int = 2, max_characters: int = 1000
 ) -> list[str]:
-    """Learns wordpieces; equal counts give equal vocabularies, regardless of the order of the text.
+    """Learn wordpieces; equal counts give equal vocabularies, regardless of the order of the text.
 
     Args:
       word_counts: word to number of occurrences.
@@ -88,7 +88,7 @@ def learn_vocab(
     in_fixed_order = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
 
     def learn(threshold: int) -> list[str]:
-        """The pieces that occur at least `threshold` times, and every single character."""
+        """Return the pieces that occur at least `threshold` times, and every single character."""
         return learner.learn(
             in_fixed_order,
             vocab_size=vocab_size,
@@ -124,7 +124,7 @@ def learn_vocab(
 
 
 def _learner() -> ModuleType:
-    """The learner, which is plain Python, without the package it is in, which would import TensorFlow."""
+    """Return the learner, which is plain Python, without the package it is in, which would import TensorFlow."""
     folder = folder_of_tensorflow_text("learning a vocabulary")
     name = "wordpiece_tokenizer_learner_lib"
     spec = importlib.util.spec_from_file_location(name, os.path.join(folder, "tools", "wordpiece_vocab", f"{name}.py"))

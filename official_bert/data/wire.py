@@ -26,7 +26,7 @@ VARINTS = _VarintTable()
 
 
 def delimited(tag: bytes, payload: bytes) -> bytes:
-    """A field that holds bytes, a string or a message.
+    """Return a field that holds bytes, a string or a message.
 
     Args:
       tag: eight times the field's number, plus 2.
@@ -36,7 +36,7 @@ def delimited(tag: bytes, payload: bytes) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Takes a message apart that has only fields of bytes, strings and messages, of numbers below 16.
+    """Take a message apart that has only fields of bytes, strings and messages, of numbers below 16.
 
     Yields:
       The tag of each field, as `delimited` takes it, and its payload.

@@ -32,7 +32,7 @@ _DEMANDS = {
 
 
 def define_flags(config_class: type, flag_values: flags.FlagValues) -> None:
-    """Defines one flag for each field of a dataclass made with `option()`."""
+    """Define one flag for each field of a dataclass made with `option()`."""
     types_by_name = typing.get_type_hints(config_class)
     has_checkpoint = "init_checkpoint" in types_by_name
     for field in dataclasses.fields(config_class):
@@ -69,7 +69,7 @@ def from_flags(
     flag_values: flags.FlagValues,
     complete: Complete | None = None,
 ) -> Config:
-    """Builds the config from parsed flags; its own checks run in `__post_init__`.
+    """Build the config from parsed flags; its own checks run in `__post_init__`.
 
     Args:
       config_class: the dataclass.
@@ -88,7 +88,7 @@ def from_arguments(
     arguments: Sequence[str],
     complete: Callable[[type, Mapping[str, Any], Collection[str]], Mapping[str, Any]] | None = None,
 ) -> Config:
-    """Builds the config of a command line that names no program.
+    """Build the config of a command line that names no program.
 
     Args:
       config_class: the dataclass.
@@ -105,7 +105,7 @@ def from_arguments(
 
 
 def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None:
-    """Parses a command line.
+    """Parse a command line.
 
     Args:
       flag_values: the flags that are defined.
@@ -142,7 +142,7 @@ def parse_flags(flag_values: flags.FlagValues, arguments: Sequence[str]) -> None
 
 
 def to_arguments(config: Any) -> list[str]:
-    """The command line that gives a config, such as `["--task_name=mrpc", "--do_train"]`; defaults are left out."""
+    """Return the flags that give a config, such as `["--task_name=mrpc", "--do_train"]`; defaults are left out."""
     arguments = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -156,7 +156,7 @@ def to_arguments(config: Any) -> list[str]:
 
 
 def _define(field: dataclasses.Field, annotation: Any, help_text: str, flag_values: flags.FlagValues) -> None:
-    """Defines a flag by its annotation.
+    """Define a flag by its annotation.
 
     `str | None` is a string flag without a default, `float | Literal["auto"]` a number that may also be the word auto.
     """

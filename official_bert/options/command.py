@@ -32,7 +32,7 @@ class Command:
     uses_tensorflow: bool = True
 
     def help_text(self, command: str) -> str:
-        """The help text before the flags.
+        """Return the help text before the flags.
 
         Args:
           command: the words that start the script, for example `official-bert run_squad`.

@@ -19,7 +19,7 @@ def _pattern(config_class: type) -> re.Pattern[str]:
 
 
 def with_dashes(message: str, config_class: type) -> str:
-    """Writes the parameters in a message as flags.
+    """Write the parameters in a message as flags.
 
     Args:
       message: for example "max_seq_length=512 exceeds max_position_embeddings=128".

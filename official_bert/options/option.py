@@ -98,7 +98,7 @@ def option(
     only_with: Mapping[str, Sequence[Any] | _Given] | None = None,
     not_with: Mapping[str, str] | None = None,
 ) -> Any:
-    """Declares a field of a run's config that is a flag of the same name.
+    """Declare a field of a run's config that is a flag of the same name.
 
     Args:
       default: value when the flag is not given; its type is the field's annotation.
@@ -171,7 +171,7 @@ def flags_affecting(config: Any, *kinds: str) -> list[str]:
 
 
 def check_options(config: Any) -> None:
-    """Checks every field of a config against the limits its `option()` declares.
+    """Check every field of a config against the limits its `option()` declares.
 
     Raises:
       UserError: a value is missing, too small, too large, not among the choices, contradicts another one, or would be
@@ -200,7 +200,7 @@ def check_options(config: Any) -> None:
 
 
 def _check_required(config: Any) -> None:
-    """Raises if flags that must be given are not; the message names all of them."""
+    """Raise if flags that must be given are not; the message names all of them."""
     missing, advice = [], ""
     has_checkpoint = any(field.name == "init_checkpoint" for field in dataclasses.fields(config))
     for field in dataclasses.fields(config):
@@ -216,7 +216,7 @@ def _check_required(config: Any) -> None:
 
 
 def _check_paths(config: Any) -> None:
-    """Raises if a flag that names a file or folder is empty, or one that names a folder (`..._dir`) names a file."""
+    """Raise if a flag that names a file or folder is empty, or one that names a folder (`..._dir`) names a file."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.metadata["is_path"] and value is not None and not value.strip():
@@ -232,7 +232,7 @@ def _check_paths(config: Any) -> None:
 
 
 def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] | _Given) -> None:
-    """Raises if a flag that was given would be ignored, since another one has this value."""
+    """Raise if a flag that was given would be ignored, since another one has this value."""
     if (value.lower() if isinstance(value, str) else value) in meaningful:
         return
     if isinstance(value, bool) or meaningful is GIVEN:
@@ -243,7 +243,7 @@ def _check_meaning(name: str, other: str, value: Any, meaningful: Sequence[Any] 
 
 
 def layer_numbers(layers: str, name: str = "layers") -> list[int]:
-    """The numbers that a flag lists, 0 for the first layer and -1 for the last.
+    """Return the numbers that a flag lists, 0 for the first layer and -1 for the last.
 
     Args:
       layers: the list, with commas.

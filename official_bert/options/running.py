@@ -141,7 +141,7 @@ def orderly_end(config_class: type | None = None) -> Iterator[None]:
 
 
 def _out_of_memory(config_class: type | None) -> str:
-    """Says what the run's size is, and what makes it smaller."""
+    """Say what the run's size is, and what makes it smaller."""
     fields = dataclasses.fields(config_class) if config_class else ()
     values = {field.name: flags.FLAGS[field.name].value for field in fields if field.name in flags.FLAGS}
     phases = {field.name: field.metadata["sizes_run_with"] for field in fields}
@@ -165,7 +165,7 @@ def _exit_with(message: str, status: int = 1) -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Connects standard streams that were closed (`>&-`) with the null device.
+    """Connect standard streams that were closed (`>&-`) with the null device.
 
     Otherwise a file that is opened later takes the number of a closed one, and receives what is written to it.
     """
@@ -176,7 +176,7 @@ def _open_closed_streams() -> None:
 
 
 def _drop_broken_streams() -> None:
-    """Connects output streams that cannot be written to with the null device, where what is left in them goes."""
+    """Connect output streams that cannot be written to with the null device, where what is left in them goes."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -187,12 +187,12 @@ def _drop_broken_streams() -> None:
 
 
 def _is_interruption(error: Exception) -> bool:
-    """Tells what native code of TensorFlow makes of a KeyboardInterrupt that comes while it handles an error."""
+    """Tell what native code of TensorFlow makes of a KeyboardInterrupt that comes while it handles an error."""
     return isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(error)
 
 
 def _is_tensorflow_out_of_memory(error: Exception) -> bool:
-    """Tells it from other exhausted resources, without an import of TensorFlow."""
+    """Tell it from other exhausted resources, without an import of TensorFlow."""
     words = ("OOM when allocating", "Out of memory")
     return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
 
@@ -218,7 +218,7 @@ def _only_errors_logged() -> Iterator[None]:
 
 
 def _import_tensorflow() -> None:
-    """Imports TensorFlow and drops its start-up notes about CPU features and absent GPUs."""
+    """Import TensorFlow and drop its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever a user has set for work of another kind
     with notes_left_out(_is_startup_note):

@@ -12,7 +12,7 @@ Config = TypeVar("Config")
 
 
 def config_from_saved(config_class: type[Config], saved: Mapping[str, Any], source: str) -> Config:
-    """Builds a config from flags as JSON keeps them; flags that the config does not have are left out.
+    """Build a config from flags as JSON keeps them; flags that the config does not have are left out.
 
     Args:
       config_class: dataclass made with `option()`.

@@ -88,7 +88,7 @@ _ADVICE = {
 
 
 def unknown_flag(name: str, flag_names: Collection[str]) -> str:
-    """The message about a flag that a script does not have.
+    """Return the message about a flag that a script does not have.
 
     Args:
       name: the flag, without its dashes.

@@ -68,7 +68,7 @@ def write_export(export_dir: str, servable: Servable) -> str:
 def warmup_requests(
     servable: Servable, signatures: dict[str, Callable[..., Tensors]]
 ) -> Iterator[tuple[str, dict[str, tf.Tensor]]]:
-    """Requests of several lengths and batch sizes to every signature: name and inputs."""
+    """Return requests of several lengths and batch sizes to every signature: name and inputs."""
     lengths = [length for length in (16, 64, 256) if length < servable.max_seq_length] + [servable.max_seq_length]
     for length in lengths:
         for num_examples in _WARMUP_BATCHES:

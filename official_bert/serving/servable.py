@@ -121,7 +121,7 @@ class Servable(tf.Module):
         return tokenized
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> Iterable[tuple[str, Tensors]]:
-        """Requests to signatures that not all models have, made of texts: name and inputs."""
+        """Return requests to signatures that not all models have, made of texts: name and inputs."""
         del texts
         return ()
 

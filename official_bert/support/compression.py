@@ -80,7 +80,7 @@ class Unpacked(io.RawIOBase):
     """
 
     def __init__(self, source: IO[bytes], path: str, file_format: _Format):
-        """Reads an open file; `path` is its name in messages."""
+        """Read an open file; `path` is its name in messages."""
         self._source = source
         self._path = path
         self._format = file_format
@@ -95,7 +95,7 @@ class Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Reads up to as many bytes as `buffer` has room for; 0 at the end.
+        """Read up to as many bytes as `buffer` has room for; 0 at the end.
 
         Raises:
           UserError: the file is damaged or incomplete.
@@ -133,7 +133,7 @@ class Unpacked(io.RawIOBase):
                 return data
 
     def _start_of_member(self) -> bytes:
-        """The next bytes that are not padding; none at the end of the file."""
+        """Return the next bytes that are not padding; none at the end of the file."""
         block, self._unused = self._unused or self._read_block(), b""
         while block and self._format.is_padded and not (block := block.lstrip(b"\0")):
             block = self._read_block()
@@ -193,7 +193,7 @@ def unpacked(source: IO[bytes], path: str) -> IO[bytes]:
 
 @contextlib.contextmanager
 def open_unpacked(path: str, what: str = "") -> Iterator[IO[bytes]]:
-    """Opens a file to read its bytes, unpacked if it is compressed.
+    """Open a file to read its bytes, unpacked if it is compressed.
 
     Args:
       path: the file.
@@ -207,7 +207,7 @@ def open_unpacked(path: str, what: str = "") -> Iterator[IO[bytes]]:
 
 
 def is_compressed(path: str) -> bool:
-    """Tells whether a file begins as one that is compressed, which this Python can unpack.
+    """Tell whether a file begins as one that is compressed, which this Python can unpack.
 
     Raises:
       UserError: it cannot be read, or what unpacks its format is not installed.
@@ -221,7 +221,7 @@ def is_compressed(path: str) -> bool:
 
 
 def text_ending(path: str) -> str:
-    """The ending of a file's name in lower case, before that of a compression: ".jsonl" of "dump.JSONL.gz"."""
+    """Return the ending of a file's name in lower case, before that of a compression: ".jsonl" of "dump.JSONL.gz"."""
     return os.path.splitext(_ENDINGS.sub("", path))[1].lower()
 
 

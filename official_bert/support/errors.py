@@ -15,14 +15,14 @@ class UserError(ValueError):
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as a message shows them: quoted, and only the first of very many."""
+    """Name as a message shows them: quoted, and only the first of very many."""
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 sentence`, `2,000 sentences`."""
+    """Return a number with its noun: `1 sentence`, `2,000 sentences`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

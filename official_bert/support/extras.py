@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError
 
 
 def require(package: str, extra: str) -> None:
-    """Imports a package, without the notes that it may log about what it did not find.
+    """Import a package, without the notes that it may log about what it did not find.
 
     Raises:
       UserError: it is not installed; the message says how to install it.
@@ -32,7 +32,7 @@ def require(package: str, extra: str) -> None:
 
 
 def check_installed(package: str, extra: str) -> None:
-    """Looks for a package without importing it.
+    """Look for a package without importing it.
 
     Raises:
       UserError: it is not installed; the message says how to install it.
@@ -73,7 +73,7 @@ def _not_installed(package: str, extra: str) -> UserError:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra from where this package came from: a checkout, a wheel, or an index."""
+    """Return the command that installs an extra from where this package came from: a checkout, a wheel, or an index."""
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").exists():
         return f"pip install -e '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
@@ -81,7 +81,7 @@ def install_command(extra: str) -> str:
 
 
 def _origin() -> str | None:
-    """The local file or folder that pip installed this package from; None if it was an index."""
+    """Return the local file or folder that pip installed this package from; None if it was an index."""
     try:
         url = json.loads(importlib.metadata.distribution("official-bert").read_text("direct_url.json") or "{}").get(
             "url"

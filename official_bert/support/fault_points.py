@@ -15,7 +15,7 @@ _passed: collections.Counter[str] = collections.Counter()
 
 
 def fault_point(name: str) -> None:
-    """Passes a place.
+    """Pass a place.
 
     Args:
       name: what is done there or next, and the name of the file if there is one: "rename eval_results.txt".

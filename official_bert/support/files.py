@@ -34,23 +34,23 @@ _answering: set[str] = set()  # the remote places that have answered
 
 
 def is_remote(path: str) -> bool:
-    """Tells whether `path` names a file behind a scheme such as `gs://`."""
+    """Tell whether `path` names a file behind a scheme such as `gs://`."""
     return "://" in path
 
 
 def is_own_descriptor(path: str) -> bool:
-    """Tells whether `path` names what this process has open already, such as a pipe, which can be read but once."""
+    """Tell whether `path` names what this process has open already, such as a pipe, which can be read but once."""
     return _OWN_DESCRIPTOR.fullmatch(path) is not None
 
 
 def absolute(path: str) -> str:
-    """The path as a process in another folder finds the file."""
+    """Return the path as a process in another folder finds the file."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
 @contextlib.contextmanager
 def remote(path: str) -> Iterator[Any]:
-    """Gives `tf.io.gfile` for work with a remote path.
+    """Give `tf.io.gfile` for work with a remote path.
 
     Raises:
       UserError: TensorFlow has no file system for the path, it does not answer, or it reports an error in the block.
@@ -73,7 +73,7 @@ def remote(path: str) -> Iterator[Any]:
 
 
 def _wait_for_answer(gfile, path: str) -> None:
-    """Checks that a remote place answers, when it is used for the first time."""
+    """Check that a remote place answers, when it is used for the first time."""
     place = "/".join(path.split("/")[:3])
     if place in _answering:
         return
@@ -99,7 +99,7 @@ def _wait_for_answer(gfile, path: str) -> None:
 
 
 def check_name(path: str) -> None:
-    """Raises if no file can have this name, or TensorFlow, whose names are UTF-8, could not open it.
+    """Raise if no file can have this name, or TensorFlow, whose names are UTF-8, could not open it.
 
     Raises:
       UserError: the name holds NUL or bytes that are not UTF-8, or is too long.
@@ -120,7 +120,7 @@ def check_name(path: str) -> None:
 
 
 def check_regular(path: str) -> None:
-    """Raises if something is there that is neither a regular file nor a folder: a device, a pipe, a link to itself.
+    """Raise if something is there that is neither a regular file nor a folder: a device, a pipe, a link to itself.
 
     Such a file would be replaced by a regular one, or its reader would wait for ever.
 
@@ -142,7 +142,7 @@ def check_regular(path: str) -> None:
 
 @contextlib.contextmanager
 def explained_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
-    """Turns what the disk reports about a file inside the block into a message that names it.
+    """Turn what the disk reports about a file inside the block into a message that names it.
 
     Args:
       action: "read" or "write".
@@ -162,14 +162,14 @@ def explained_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
 
 
 def named(paths: Sequence[str]) -> str:
-    """Names files in a message; of many only the first and the last."""
+    """Name files in a message; of many only the first and the last."""
     if len(paths) <= _MOST_NAMED:
         return ", ".join(paths)
     return f"{len(paths):,} files, {paths[0]} to {paths[-1]}"
 
 
 def opened(path: str, mode: str) -> IO[Any]:
-    """Opens a local file; for text it is UTF-8, with lines as they are."""
+    """Open a local file; for text it is UTF-8, with lines as they are."""
     check_name(path)
     if "b" in mode:
         return open(path, mode)
@@ -178,7 +178,7 @@ def opened(path: str, mode: str) -> IO[Any]:
 
 @contextlib.contextmanager
 def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
-    """Opens a local or remote file for the block; text is UTF-8 and line ends are left as they are.
+    """Open a local or remote file for the block; text is UTF-8 and line ends are left as they are.
 
     Args:
       path: the file.
@@ -203,7 +203,7 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
 
 
 def exists(path: str) -> bool:
-    """Tells whether a file or folder is there."""
+    """Tell whether a file or folder is there."""
     if not is_remote(path):
         return os.path.exists(path)
     with remote(path) as gfile:
@@ -211,7 +211,7 @@ def exists(path: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Tells whether `path` is an existing folder."""
+    """Tell whether `path` is an existing folder."""
     if not is_remote(path):
         return os.path.isdir(path)
     with remote(path) as gfile:
@@ -219,7 +219,7 @@ def is_folder(path: str) -> bool:
 
 
 def list_folder(path: str) -> list[str]:
-    """Names of the entries of a folder, sorted."""
+    """Name of the entries of a folder, sorted."""
     if not is_remote(path):
         return sorted(os.listdir(path))
     with remote(path) as gfile:
@@ -227,7 +227,7 @@ def list_folder(path: str) -> list[str]:
 
 
 def size(path: str) -> int:
-    """Length of a file in bytes."""
+    """Return the length of a file in bytes."""
     if not is_remote(path):
         return os.path.getsize(path)
     with remote(path) as gfile:
@@ -240,14 +240,14 @@ def modified_ns(path: str) -> int:
 
 
 def is_same(first: str, second: str) -> bool:
-    """Tells whether two paths name the same existing file."""
+    """Tell whether two paths name the same existing file."""
     if is_remote(first) or is_remote(second):
         return first == second
     return os.path.samefile(first, second)
 
 
 def find(patterns: str) -> list[str]:
-    """Finds the files that a comma-separated list of names and globs stands for.
+    """Find the files that a comma-separated list of names and globs stands for.
 
     The names keep the list's order; the matches of one glob are sorted, and hidden files never match.
 
@@ -264,7 +264,7 @@ def find(patterns: str) -> list[str]:
 
 
 def find_one(pattern: str, given: str | None = None) -> list[str]:
-    """Finds the files that a name or glob stands for.
+    """Find the files that a name or glob stands for.
 
     Args:
       pattern: a path, in which a comma is a character like any other.
@@ -286,7 +286,7 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
 
 
 def files_below(folder: str) -> list[str]:
-    """Paths of all files below a folder, sorted; what is hidden is left out, and so is what is no regular file.
+    """Path of all files below a folder, sorted; what is hidden is left out, and so is what is no regular file.
 
     Links to folders are followed, but each folder is visited once.
     """
@@ -316,7 +316,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def find_any(pattern: str) -> list[str]:
-    """Finds the files that a name or glob stands for, sorted; there may be none."""
+    """Find the files that a name or glob stands for, sorted; there may be none."""
     if is_remote(pattern):
         with remote(pattern) as gfile:
             paths = gfile.glob(pattern)

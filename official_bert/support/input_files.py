@@ -11,7 +11,7 @@ _SIDECARS = (".json", ".vocab.txt", ".spiece.model")
 
 
 def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None) -> list[str]:
-    """Finds the files that a comma-separated list of names, globs, folders and file lists stands for.
+    """Find the files that a comma-separated list of names, globs, folders and file lists stands for.
 
     A folder stands for all files below it, sorted, without hidden files and folders. `@list.txt` stands for what the
     file list.txt names: a name, glob or folder a line. Relative paths in it are relative to the current folder, like
@@ -38,7 +38,7 @@ def find_inputs(patterns: str, *, is_input: Callable[[str], bool] | None = None)
 
 
 def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
-    """The files that a file list stands for."""
+    """Return the files that a file list stands for."""
     if not path:
         raise UserError(f"{_LIST_SIGN!r} stands alone; write the name of a file list behind it: {_LIST_SIGN}list.txt")
     if files.is_folder(path):
@@ -58,14 +58,14 @@ def _listed(path: str, is_input: Callable[[str], bool] | None) -> list[str]:
 
 
 def _entries(path: str) -> Iterator[tuple[str, str]]:
-    """The lines of a list that are not blank, each after its place for messages."""
+    """Return the lines of a list that are not blank, each after its place for messages."""
     for number, line in enumerate(LineReader(path), start=1):
         if name := line.removeprefix("\ufeff").strip():
             yield f"{path}, line {number}", name
 
 
 def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None) -> list[str]:
-    """The files that a name, glob or folder stands for."""
+    """Return the files that a name, glob or folder stands for."""
     files.check_name(name)
     if not name or not files.is_folder(name):
         found = files.find_one(name, given)  # a file that is named itself is meant
@@ -107,5 +107,5 @@ def _state(path: str) -> tuple[int, int]:
 
 
 def is_no_sidecar(path: str) -> bool:
-    """Tells whether a file is not one of those that lie beside records and describe them."""
+    """Tell whether a file is not one of those that lie beside records and describe them."""
     return not path.endswith(_SIDECARS)

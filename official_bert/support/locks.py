@@ -22,7 +22,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @contextlib.contextmanager
 def exclusive_lock(folder: str, what: str) -> Iterator[None]:
-    """Keeps other processes out of a local folder while the block runs.
+    """Keep other processes out of a local folder while the block runs.
 
     Args:
       folder: it must exist; one that is remote, or on a file system without locks, cannot be guarded.
@@ -56,7 +56,7 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
 
 
 def take(descriptor: int) -> None:
-    """Locks an open file or folder until it is closed.
+    """Lock an open file or folder until it is closed.
 
     Raises:
       OSError: another process has it, or the file system knows no locks.
@@ -71,7 +71,7 @@ def take(descriptor: int) -> None:
 
 
 def _open_lock(path: str) -> int:
-    """Opens a lock file, which nothing is written to; a link would lead to a file of somebody else."""
+    """Open a lock file, which nothing is written to; a link would lead to a file of somebody else."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o666)
     except OSError as error:

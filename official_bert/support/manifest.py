@@ -13,12 +13,12 @@ from official_bert.support.errors import UserError
 
 
 def fingerprint(*values: Any) -> str:
-    """Hashes what would be too long for a manifest: numbers, strings, and lists and dicts of them."""
+    """Hash what would be too long for a manifest: numbers, strings, and lists and dicts of them."""
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 class Manifest(NamedTuple):
-    """What files were made from, and how long they are; what else may be wrong with one, a checksum in it tells.
+    """Record of what files were made from, and of their lengths; files that need more have checksums of their own.
 
     Attributes:
       made_from: all that decides what is in the files: names, for messages, and values of JSON.
@@ -34,7 +34,7 @@ class Manifest(NamedTuple):
     def write(
         cls, path: str, made_from: Mapping[str, Any], names: Iterable[str] = (), num_records: int | None = None
     ) -> None:
-        """Writes the manifest of files that are complete.
+        """Write the manifest of files that are complete.
 
         Args:
           path: a JSON file in their folder.
@@ -52,7 +52,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":
-        """Reads a manifest; None if there is none.
+        """Read a manifest; None if there is none.
 
         Raises:
           UserError: it is damaged.
@@ -68,7 +68,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def known(cls, path: str) -> "Manifest | None":
-        """Reads a manifest; None if there is none or, with a warning, if it is damaged.
+        """Read a manifest; None if there is none or, with a warning, if it is damaged.
 
         Raises:
           UserError: the path names what is no regular file.
@@ -82,7 +82,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def usable(cls, path: str, made_from: Mapping[str, Any], what: str) -> "Manifest | None":
-        """Reads the manifest of files that can be used again; None if there is none, or if they cannot.
+        """Read the manifest of files that can be used again; None if there is none, or if they cannot.
 
         Args:
           path: the manifest.
@@ -99,12 +99,12 @@ class Manifest(NamedTuple):
         return None if reason else known
 
     def differences(self, made_from: Mapping[str, Any]) -> list[str]:
-        """The names of what the files were made with and that has another value."""
+        """Return the names of what the files were made with and that has another value."""
         wanted = json.loads(json.dumps(made_from))  # tuples are lists in a file
         return [name for name in {**wanted, **self.made_from} if self.made_from.get(name) != wanted.get(name)]
 
     def damage(self, folder: str) -> str | None:
-        """What is wrong with the files in a folder; None if they are as long as they were."""
+        """Describe what is wrong with the files in a folder; None if they are as long as they were."""
         for name, num_bytes in self.num_bytes.items():
             path = os.path.join(folder, name)
             if not files.exists(path) or files.size(path) != num_bytes:

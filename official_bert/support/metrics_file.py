@@ -40,7 +40,7 @@ class Metrics(NamedTuple):
 
 
 def parse_line(line: bytes) -> dict | None:
-    """Reads a line: a dict of `split`, `step` and numbers; None for a damaged one, such as the last of a killed run."""
+    """Read a line: a dict of `split`, `step` and numbers; None for a damaged one, such as the last of a killed run."""
     try:
         scalars = json.loads(line)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
@@ -53,7 +53,7 @@ def parse_line(line: bytes) -> dict | None:
 
 
 def read_metrics(path: str) -> Metrics:
-    """Reads a `metrics.jsonl`.
+    """Read a `metrics.jsonl`.
 
     Where a step has two lines of a split, the last one counts. Numbers that are not finite are left out.
 

@@ -6,7 +6,7 @@ from official_bert.support.errors import UserError
 
 
 def check_free(port: int, name: str) -> None:
-    """Checks that a server may listen at a port of all addresses of this machine.
+    """Check that a server may listen at a port of all addresses of this machine.
 
     Raises:
       UserError: another process listens there, or this one may not; the message starts with `name`.

@@ -25,7 +25,7 @@ _SECONDS_TO_END = 5  # of a process whose pipe is closed
 
 
 def available_cores() -> int:
-    """Number of processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -46,7 +46,7 @@ class Workers:
     """
 
     def __init__(self, num_processes: int, *settings: Any, name: str, advice: str = "use fewer processes"):
-        """Starts nothing yet.
+        """Start nothing yet.
 
         Args:
           num_processes: at least 1.
@@ -67,7 +67,7 @@ class Workers:
         self._stop()
 
     def map(self, function: Callable[..., Any], items: Iterable[Any]) -> Iterator[Any]:
-        """Applies a function to items, of which only a few are taken in advance.
+        """Apply a function to items, of which only a few are taken in advance.
 
         Args:
           function: called with an item and the settings.
@@ -115,7 +115,7 @@ class Workers:
         return result
 
     def _start(self) -> "_Worker":
-        """Starts a process and sends it the settings."""
+        """Start a process and sends it the settings."""
         # It would be started with the first process, and its start lets Ctrl-C come in spite of `blocked_interrupt`.
         multiprocessing.resource_tracker.ensure_running()
         with signals.blocked_interrupt():  # "ctrl_c_while" of `support/test_processes.py` shows what Python would print
@@ -126,7 +126,7 @@ class Workers:
         return worker
 
     def _receive(self) -> None:
-        """Waits for at least one answer."""
+        """Wait for at least one answer."""
         busy = {worker.connection: worker for worker in self._processes if worker.tasks}
         for connection in multiprocessing.connection.wait(list(busy)):
             with self._told_if_lost(busy[connection]):
@@ -198,7 +198,7 @@ def _work(connection: multiprocessing.connection.Connection) -> None:
 
 
 def _receive_all(connection: multiprocessing.connection.Connection, received: "queue.SimpleQueue[bytes]") -> None:
-    """Takes what is sent at once, so that the sender never waits; ends the process when the sender is gone."""
+    """Take what is sent at once, so that the sender never waits; ends the process when the sender is gone."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             received.put(connection.recv_bytes())
@@ -206,7 +206,7 @@ def _receive_all(connection: multiprocessing.connection.Connection, received: "q
 
 
 def _sendable(error: Exception) -> Exception:
-    """An error that another process can read: one whose class makes its own message cannot be sent as it is."""
+    """Return an error that another process can read: one whose class makes its own message cannot be sent as it is."""
     with contextlib.suppress(Exception):
         if str(pickle.loads(pickle.dumps(error))) == str(error):
             return error

@@ -32,7 +32,7 @@ class Progress:
         start: int = 0,
         log_every_seconds: float = _SECONDS_BETWEEN_LOG_LINES,
     ):
-        """Starts the clock.
+        """Start the clock.
 
         Args:
           label: what is being done.
@@ -61,7 +61,7 @@ class Progress:
             sys.stderr.write("\n")
 
     def restart(self, done: int) -> None:
-        """Restarts the clock with `done` units done: the time before says nothing about the speed."""
+        """Restart the clock with `done` units done: the time before says nothing about the speed."""
         self._began = time.monotonic()
         self._measured_from = done, self._began
 
@@ -71,7 +71,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def update(self, done: int, *details: str, log: bool = False) -> None:
-        """Reports that `done` of the total are done.
+        """Report that `done` of the total are done.
 
         The time that is left follows from the speed since the first report: before it, processes start and models are
         compiled.
@@ -98,7 +98,7 @@ class Progress:
             self._draw()
 
     def clear(self) -> None:
-        """Wipes the terminal's line, so that something else can be printed."""
+        """Wipe the terminal's line, so that something else can be printed."""
         if self._is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -121,7 +121,7 @@ class Progress:
         return parts + list(self._details)
 
     def _seconds_left(self) -> float | None:
-        """The time that the rest will take; None if that is not known yet."""
+        """Return the time that the rest will take; None if that is not known yet."""
         if self._total is None or self._measured_from is None:
             return None
         done_before, when = self._measured_from
@@ -143,7 +143,7 @@ class Progress:
 
 
 def _terminal_width() -> int:
-    """The width of the terminal that standard error is; standard output may be a file."""
+    """Return the width of the terminal that standard error is; standard output may be a file."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
@@ -152,13 +152,13 @@ def _terminal_width() -> int:
 
 
 def _fitting(parts: list[str], width: int) -> list[str]:
-    """The first parts, at least one, that fit into a line."""
+    """Return the first parts, at least one, that fit into a line."""
     count = next((count for count in range(len(parts), 1, -1) if len(", ".join(parts[:count])) <= width), 1)
     return parts[:count]
 
 
 def format_seconds(seconds: float) -> str:
-    """Writes a duration as hours, minutes and seconds: 3725 becomes `1:02:05`."""
+    """Write a duration as hours, minutes and seconds: 3725 becomes `1:02:05`."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

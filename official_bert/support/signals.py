@@ -11,14 +11,14 @@ _HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 
 def resume_calls(number: int) -> None:
-    """Lets system calls that a signal interrupts continue: a checkpoint that is being written is written."""
+    """Let system calls that a signal interrupts continue: a checkpoint that is being written is written."""
     if hasattr(signal, "siginterrupt"):
         signal.siginterrupt(number, False)
 
 
 @contextlib.contextmanager
 def blocked_interrupt() -> Iterator[None]:
-    """Keeps Ctrl-C waiting in the block, and in a process that is started there until `unblock_interrupt`."""
+    """Keep Ctrl-C waiting in the block, and in a process that is started there until `unblock_interrupt`."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if _HAS_MASKS else None
     try:
         yield
@@ -28,6 +28,6 @@ def blocked_interrupt() -> Iterator[None]:
 
 
 def unblock_interrupt() -> None:
-    """Lets Ctrl-C through again in this process."""
+    """Let Ctrl-C through again in this process."""
     if _HAS_MASKS:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

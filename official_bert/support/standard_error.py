@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def notes_left_out(is_note: Callable[[str], bool]) -> Iterator[None]:
-    """Holds back what is written to standard error in the block, then passes on the lines that are not mere notes.
+    """Hold back what is written to standard error in the block, then pass on the lines that are not mere notes.
 
     Args:
       is_note: tells a line that nobody needs.

@@ -36,7 +36,7 @@ class LineReader:
     """
 
     def __init__(self, path: str, source: IO[bytes] | None = None, *, start: int = 0):
-        """Reads the file at `path`, or an open one; then `path` is its name in messages.
+        """Read the file at `path`, or an open one; then `path` is its name in messages.
 
         Args:
           path: the file.
@@ -81,7 +81,7 @@ class LineReader:
 
 
 def line_number(path: str, position: int) -> int:
-    """The number, from 1, of the line that begins at a byte of the text in a file."""
+    """Return the number, from 1, of the line that begins at a byte of the text in a file."""
     number = 1
     with open_unpacked(path) as source:
         while position > 0 and (block := source.read(min(position, _BLOCK_BYTES))):
@@ -91,7 +91,7 @@ def line_number(path: str, position: int) -> int:
 
 
 def read_limited(path: str, what: str, max_bytes: int) -> bytes:
-    """Reads a file, compressed or not, no more of which than a limit is ever held in memory.
+    """Read a file, compressed or not, no more of which than a limit is ever held in memory.
 
     Args:
       path: the file.
@@ -112,7 +112,7 @@ def read_limited(path: str, what: str, max_bytes: int) -> bytes:
 
 
 def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
-    """Reads a UTF-8 text file as it is, line ends included; only a byte-order mark at its start is left out.
+    """Read a UTF-8 text file as it is, line ends included; only a byte-order mark at its start is left out.
 
     Args:
       path: the file.
@@ -144,7 +144,7 @@ def _not_utf8(path: str, number: int, line: bytes, error: UnicodeDecodeError) ->
 def read_json(
     path: str, what: str, *, finite: bool = True, max_bytes: int | None = MAX_SETTINGS_BYTES
 ) -> dict[str, Any]:
-    """Reads a JSON file that holds an object.
+    """Read a JSON file that holds an object.
 
     Args:
       path: the file.
@@ -165,7 +165,7 @@ def read_json(
 
 
 def read_json_list(path: str, what: str) -> list[Any]:
-    """Reads a JSON file that holds a list; arguments and errors are those of `read_json`."""
+    """Read a JSON file that holds a list; arguments and errors are those of `read_json`."""
     values = _json_values(path, what, True, MAX_SETTINGS_BYTES)
     if not isinstance(values, list):
         raise UserError(f"{path} contains a JSON {type(values).__name__}; the {what} must be a list")

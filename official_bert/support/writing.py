@@ -24,7 +24,7 @@ _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 
 def make_folders(path: str) -> None:
-    """Creates a folder and its parents; an existing one is fine.
+    """Create a folder and its parents; an existing one is fine.
 
     Raises:
       UserError: the folder cannot be created.
@@ -49,7 +49,7 @@ def make_folders(path: str) -> None:
 
 
 def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
-    """Gives files that are complete their names, in this order; on a local disk each in one step.
+    """Give files that are complete their names, in this order; on a local disk each in one step.
 
     Their bytes are on the disk before the first has its name, and the names before this returns: what is written later
     may count on them, after a power cut too. A symbolic link stays one: the file that it points to is replaced. A file
@@ -93,7 +93,7 @@ def _replace(partial: str, path: str) -> None:
 
 
 def _flush(path: str) -> None:
-    """Waits until the bytes of a file, or the names in a folder, are on the disk, where the file system can do that."""
+    """Wait until the bytes of a file, or the names in a folder, are on the disk, where the file system can do that."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except PermissionError:  # some may be written to but not read
@@ -108,7 +108,7 @@ def _flush(path: str) -> None:
 
 
 def flush(path: str) -> None:
-    """Waits until the bytes of a local file that was written to its end are on the disk.
+    """Wait until the bytes of a local file that was written to its end are on the disk.
 
     Raises:
       UserError: the disk reports an error.
@@ -119,7 +119,7 @@ def flush(path: str) -> None:
 
 
 def rename_folder(source: str, target: str) -> None:
-    """Gives a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
+    """Give a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
 
     Raises:
       FileExistsError: there is something of that name already.
@@ -145,7 +145,7 @@ def rename_folder(source: str, target: str) -> None:
 
 
 def remove_folder(path: str) -> None:
-    """Deletes a folder with all it holds; one that is gone already is fine."""
+    """Delete a folder with all it holds; one that is gone already is fine."""
     if not files.is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif files.exists(path):
@@ -154,7 +154,7 @@ def remove_folder(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Deletes a file; one that is gone already is fine."""
+    """Delete a file; one that is gone already is fine."""
     fault_point(f"remove {_place(path)}")
     if not files.is_remote(path):
         with contextlib.suppress(FileNotFoundError):
@@ -165,7 +165,7 @@ def remove(path: str) -> None:
 
 
 def discard(partials: Iterable[str]) -> None:
-    """Deletes what was not completed, as far as it can be: an error on the way here is the one to report."""
+    """Delete what was not completed, as far as it can be: an error on the way here is the one to report."""
     for partial in partials:
         with contextlib.suppress(OSError, UserError):
             remove(partial)
@@ -178,7 +178,7 @@ def _place(path: str) -> str:
 
 
 def partial_name(path: str) -> str:
-    """A new hidden name beside `path`, to write to before `publish`; globs do not match it, and nobody can guess it.
+    """Return a new hidden name beside `path`, to write to before `publish`; no glob matches it, nobody can guess it.
 
     A local one is beside the file that a symbolic link points to, on its disk.
     """
@@ -194,7 +194,7 @@ def _partial_start(path: str) -> str:
 
 
 def remove_abandoned(path: str) -> None:
-    """Deletes what processes that were killed while they wrote a local file or folder left under `partial_name`s.
+    """Delete what processes that were killed while they wrote a local file or folder left under `partial_name`s.
 
     What a living process writes is locked, and left alone: two may write the same file, and two export to one folder.
     """
@@ -222,7 +222,7 @@ def _remove_if_abandoned(partial: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-    """Makes a hidden folder beside `path`, to fill and to rename in the block; at its end it is deleted if still there.
+    """Make a hidden folder beside `path`, to fill and to rename in the block; at its end it is deleted if still there.
 
     Raises:
       UserError: it cannot be made.
@@ -243,7 +243,7 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 def _mark_in_use(descriptor: int) -> None:
-    """Locks what lies under a `partial_name` until it is closed; see `remove_abandoned`.
+    """Lock what lies under a `partial_name` until it is closed; see `remove_abandoned`.
 
     Without it one of two writers of a file would lose it: `support/test_files.py`, "two writers", "a living one".
     """
@@ -252,7 +252,7 @@ def _mark_in_use(descriptor: int) -> None:
 
 
 def _created(partial: str, mode: str) -> IO[Any]:
-    """Creates a file, which must not be there, not even as a link, and opens it."""
+    """Create a file, which must not be there, not even as a link, and open it."""
     file = files.opened(partial, mode.replace("w", "x"))
     _mark_in_use(file.fileno())
     fault_point(f"write {_place(partial)}")
@@ -261,7 +261,7 @@ def _created(partial: str, mode: str) -> IO[Any]:
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Opens a file that appears under its name only when the block ends without an error, and is on the disk then.
+    """Open a file that appears under its name only when the block ends without an error, and is on the disk then.
 
     Raises:
       UserError: it cannot be written; see `publish`.
@@ -272,7 +272,7 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextlib.contextmanager
 def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
-    """Opens files that appear under their names together, when the block ends without an error; see `atomic_write`."""
+    """Open files that appear under their names together, when the block ends without an error; see `atomic_write`."""
     for path in paths:
         files.check_regular(path)
         remove_abandoned(path)
@@ -297,7 +297,7 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
 
 
 def check_writable_folder(path: str, name: str) -> None:
-    """Raises unless files can be created in the folder that will hold `path`.
+    """Raise unless files can be created in the folder that will hold `path`.
 
     Raises:
       UserError: the folder is missing or not writable, or `path` is something that must not be replaced; the message
@@ -318,7 +318,7 @@ def check_writable_folder(path: str, name: str) -> None:
 
 
 def check_room(path: str, num_bytes: int, what: str) -> None:
-    """Raises if the disk has no room for a file, before anything of it is written; what is remote is not known.
+    """Raise if the disk has no room for a file, before anything of it is written; what is remote is not known.
 
     Args:
       path: the file.
@@ -343,7 +343,7 @@ def check_room(path: str, num_bytes: int, what: str) -> None:
 
 
 def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: str) -> None:
-    """Raises if writing an output would overwrite an input, or another output.
+    """Raise if writing an output would overwrite an input, or another output.
 
     Args:
       outputs: files to write; they may be there already.

@@ -55,7 +55,7 @@ class TaskRow:
         checkpoint: str,
         encoder_options: EncoderOptions = UNPADDED,
     ) -> Servable:
-        """Loads what a run trained.
+        """Load what a run trained.
 
         Args:
           config: the flags it was trained with.
@@ -70,7 +70,7 @@ class TaskRow:
         return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 
     def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:
-        """Turns the outputs of a model that read N texts into N results."""
+        """Turn the outputs of a model that read N texts into N results."""
         return self._servable_module.results(outputs)
 
     @property
@@ -114,7 +114,7 @@ TASKS = {
 
 
 def task_of_run(name: str | None, flags: Collection[str]) -> TaskRow | None:
-    """The task of a run.
+    """Return the task of a run.
 
     Args:
       name: as the run wrote it down; None if it did not.
@@ -128,6 +128,6 @@ def task_of_run(name: str | None, flags: Collection[str]) -> TaskRow | None:
 
 
 def task_of_export(name: str | None, outputs: Collection[str]) -> TaskRow | None:
-    """The task of an exported model; see `task_of_run`. `outputs` are the names of what its signature `text` gives."""
+    """Return the task of an exported model; see `task_of_run`. `outputs` names the outputs of its signature `text`."""
     by_outputs = (row for row in TASKS.values() if not row.old_outputs.isdisjoint(outputs))
     return TASKS.get(name) if name else next(by_outputs, None)

@@ -33,7 +33,7 @@ class Cluster:
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
-        """Finds this process among the workers of a strategy."""
+        """Find this process among the workers of a strategy."""
         self.strategy = strategy
         self.num_workers, self.index = 1, _CHIEF
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -47,11 +47,11 @@ class Cluster:
         return self.index == _CHIEF
 
     def folder(self, path: str) -> RunFolder:
-        """The output folder of a run, which the chief alone writes to."""
+        """Return the output folder of a run, which the chief alone writes to."""
         return RunFolder(path, self.is_chief)
 
     def sums(self, *numbers: int) -> list[int]:
-        """Adds up numbers of all workers; each waits here for the others."""
+        """Add up numbers of all workers; each waits here for the others."""
         if self.num_workers == 1:
             return list(numbers)
         num_local = self.strategy.num_replicas_in_sync // self.num_workers
@@ -63,7 +63,7 @@ class Cluster:
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy().tolist()
 
     def of_chief(self, number: int) -> int:
-        """The chief's number, whatever the others have."""
+        """Return the chief's number, whatever the others have."""
         return self.sums(number if self.is_chief else 0)[0]
 
     def is_any(self, condition: bool) -> bool:
@@ -71,12 +71,12 @@ class Cluster:
         return self.sums(int(condition))[0] > 0
 
     def wait(self) -> None:
-        """Waits until all workers are here: what the chief wrote before is there for all."""
+        """Wait until all workers are here: what the chief wrote before is there for all."""
         self.sums(0)
 
     @tf.autograph.experimental.do_not_convert
     def distribute(self, batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-        """Deals out the batches to the replicas of all workers: equal parts of each, in order.
+        """Deal out the batches to the replicas of all workers: equal parts of each, in order.
 
         Args:
           batches: the same on every worker; dicts, name to tensor [B, ...] with B a multiple of all replicas.
@@ -96,7 +96,7 @@ class Cluster:
         return self.strategy.distribute_datasets_from_function(of_worker)
 
     def _shares(self, tensor: tf.Tensor, num_local: int) -> tf.Tensor:
-        """Splits a tensor [B, ...] evenly: [workers, replicas of each, B / all replicas, ...]."""
+        """Split a tensor [B, ...] evenly: [workers, replicas of each, B / all replicas, ...]."""
         num_replicas = self.num_workers * num_local
         size = tensor.shape[0] // num_replicas if tensor.shape[0] else tf.shape(tensor)[0] // num_replicas
         shape = [self.num_workers, num_local, size, *(tf.shape(tensor)[axis] for axis in range(1, tensor.shape.rank))]
@@ -105,13 +105,13 @@ class Cluster:
         return shares
 
     def gather(self, values: tf.Tensor) -> tf.Tensor:
-        """Concatenates what the replicas of all workers computed, [b, ...] each, in their order."""
+        """Concatenate what the replicas of all workers computed, [b, ...] each, in their order."""
         if self.num_workers == 1:
             return tf.concat(self.strategy.experimental_local_results(values), axis=0)
         return self.strategy.gather(values, axis=0)
 
     def check_shared(self, folder: str) -> None:
-        """Raises unless all workers see the files that the chief writes to a folder, which must exist at the chief's.
+        """Raise unless all workers see the files that the chief writes to a folder, which must exist at the chief's.
 
         Raises:
           UserError: some do not.
@@ -133,7 +133,7 @@ class Cluster:
             )
 
     def check_same(self, what: str, *values: Any) -> None:
-        """Raises unless all workers have equal values, which must have equal texts.
+        """Raise unless all workers have equal values, which must have equal texts.
 
         Raises:
           UserError: they differ; the message says in what.
@@ -144,7 +144,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Runs the block as one of the workers; they end it together.
+        """Run the block as one of the workers; they end it together.
 
         Raises:
           UserError: another worker ended before.

@@ -49,7 +49,7 @@ class DistilledTask:
     """
 
     def __init__(self, task: DistillableTask, *, soft_target_weight: float, temperature: float):
-        """Adds a loss to a task.
+        """Add a loss to a task.
 
         Args:
           task: the task.
@@ -61,11 +61,11 @@ class DistilledTask:
         self.schema = task.schema.with_fields(task.teacher_field)
 
     def build_model(self) -> keras.Model:
-        """Creates the student, variables included."""
+        """Create the student, variables included."""
         return self._task.build_model()
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The losses of the task and `soft_target`, each times its weight."""
+        """Return the losses of the task and `soft_target`, each times its weight."""
         soft_target = self._task.soft_target_loss(outputs, batch[TEACHER_LOGITS], batch, self._temperature)
         losses = {**self._task.losses(outputs, batch), "soft_target": soft_target}
         return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
@@ -85,7 +85,7 @@ class TaughtTask(abc.ABC):
     """
 
     def __init__(self, task: Task, *, weights: Mapping[str, float], projected_size: int | None = None):
-        """Adds losses to a task.
+        """Add losses to a task.
 
         Args:
           task: the task.
@@ -99,7 +99,7 @@ class TaughtTask(abc.ABC):
         self._teacher: keras.Model | None = None
 
     def build_model(self) -> keras.Model:
-        """Creates the student and its projections, variables included, and loads the teacher."""
+        """Create the student and its projections, variables included, and load the teacher."""
         student = LayeredModel(self._task.build_model(), projected_size=self._projected_size)
         self._teacher = self._load_teacher()
         self._teacher.trainable = False
@@ -116,11 +116,11 @@ class TaughtTask(abc.ABC):
 
     @abc.abstractmethod
     def _load_teacher(self) -> keras.Model:
-        """Creates the teacher, with its weights."""
+        """Create the teacher, with its weights."""
 
     @abc.abstractmethod
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Asks the teacher; returns the losses of the student against it."""
+        """Ask the teacher; return the losses of the student against it."""
 
 
 class HiddenStateTask(TaughtTask):
@@ -139,7 +139,7 @@ class HiddenStateTask(TaughtTask):
         weight: float,
         dtype: str | None = None,
     ):
-        """Adds a loss to a distilled task.
+        """Add a loss to a distilled task.
 
         Args:
           task: the task.
@@ -168,7 +168,7 @@ class HiddenStateTask(TaughtTask):
 
 
 def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], input_mask: tf.Tensor) -> WeightedSum:
-    """The squared differences of layers, float [B, S, D] each: the mean over positions that are not padding and units.
+    """Return the mean squared difference of layers, float [B, S, D] each, over units and positions without padding.
 
     It is the sum over the layers, as in TinyBERT.
     """
@@ -236,7 +236,7 @@ def weighted(
 def soft_cross_entropy(
     logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float, *, axis: int = -1
 ) -> tf.Tensor:
-    """The Kullback-Leibler divergence of a student's distributions from a teacher's, times the squared temperature.
+    """Return the KL divergence of a student's distributions from a teacher's, times the squared temperature.
 
     Its gradients are those of the cross entropy with soft targets; the factor keeps them as large at any temperature.
 

@@ -51,7 +51,7 @@ from official_bert.training.teacher import Teacher, find_teacher, teacher_file, 
 
 
 def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
-    """Trains, evaluates, predicts, and exports, as the flags of a task say.
+    """Train, evaluate, predicts, and export, as the flags of a task say.
 
     Args:
       job_class: what the task brings to the run.
@@ -94,7 +94,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
 
 
 def _checked_teacher(job: FinetuningJob) -> Teacher:
-    """Finds the teacher of a run and looks whether it knows what is to be learned."""
+    """Find the teacher of a run and look whether it knows what is to be learned."""
     teacher, advice = find_teacher(job.config), "use the same value, or another teacher"
     if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
         whose = f"teacher={teacher.folder} was trained with"
@@ -130,7 +130,7 @@ def _teacher_layers(job: FinetuningJob, teacher: Teacher) -> list[int]:
 
 
 def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strategy, teacher: Teacher | None) -> bool:
-    """Trains; returns whether training came to its end."""
+    """Train; return whether training came to its end."""
     config = job.config
     _check_same_examples(config, *job.training_source())
     if has_stopped_early(config):
@@ -167,7 +167,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
 
 
 def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
-    """Writes the records to train on and the labels; returns how many records there are once all can read them."""
+    """Write the records to train on and the labels; return how many records there are once all can read them."""
     if job.labels is not None and job.folder(trainer).is_written:
         write_labels(job.config.output_dir, job.labels)
     num_records = job.write_training_records(trainer)
@@ -176,7 +176,7 @@ def _write_training_records(job: FinetuningJob, trainer: Trainer) -> int:
 
 
 def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
-    """Sets the weights to evaluate or predict with: the output folder's, otherwise the initial ones.
+    """Set the weights to evaluate or predict with: the output folder's, otherwise the initial ones.
 
     Args:
       job: its flags say where they are.
@@ -199,7 +199,7 @@ def _loaded_step(job: FinetuningJob, trainer: Trainer, purpose: str) -> int:
 
 
 def _check_initial_checkpoint(config: FinetuningOptions, bert_config: BertConfig) -> None:
-    """Opens the checkpoint that training begins with before long work is done, and warns if there is none."""
+    """Open the checkpoint that training begins with before long work is done, and warn if there is none."""
     if config.init_checkpoint:
         warn_of_other_direction(config.init_checkpoint, bert_config)
     elif not latest_checkpoint(checkpoint_folder(config)):
@@ -210,7 +210,7 @@ def _check_initial_checkpoint(config: FinetuningOptions, bert_config: BertConfig
 
 
 def _check_same_run(job: FinetuningJob) -> None:
-    """Compares flags, vocabulary and architecture with those that the output folder's checkpoints were trained with.
+    """Compare flags, vocabulary and architecture with those that the output folder's checkpoints were trained with.
 
     Where there is no checkpoint, raises if the folder has no room for copies of the model's files.
     """
@@ -223,7 +223,7 @@ def _check_same_run(job: FinetuningJob) -> None:
 
 
 def _check_ensemble(job: FinetuningJob) -> None:
-    """Looks at the checkpoints of an ensemble before long work begins: each must be of the same model as the flags."""
+    """Look at the checkpoints of an ensemble before long work begins: each must be of the same model as the flags."""
     for path in job.ensemble:
         folder = folders_of(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
         _check_flags_of(folder, job, "use the same value, or leave them out of ensemble_checkpoints")
@@ -259,7 +259,7 @@ def _plain(value: object) -> object:
 
 
 def _check_same_examples(config: FinetuningOptions, path: str, made_from: Mapping[str, Any]) -> None:
-    """Raises if the output folder's checkpoints were trained on other examples than those of this run."""
+    """Raise if the output folder's checkpoints were trained on other examples than those of this run."""
     latest = latest_checkpoint(config.output_dir)
     known = Manifest.known(manifest_path(path)) if latest else None
     names = known.differences(made_from) if known else []
@@ -289,7 +289,7 @@ def _num_steps(job: FinetuningJob, trainer: Trainer, file: RecordFile, batch_siz
 
 
 def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer, file: RecordFile) -> int:
-    """Counts the batches of all epochs that keep a budget, by the lengths of the records; logs how full they are."""
+    """Count the batches of all epochs that keep a budget, by the lengths of the records; log how full they are."""
     config = job.config
     num_left = int(job.num_training_examples * config.num_train_epochs)
     sizes = []
@@ -337,7 +337,7 @@ def has_stopped_early(config: FinetuningOptions) -> bool:
 def best_keeper(
     config: FinetuningOptions, trainer: Trainer, primary_metric: str, scores_at: Callable[[int], Mapping[str, float]]
 ) -> Callable[[int], bool] | None:
-    """A function for the Trainer: evaluates, keeps the best checkpoint, returns whether to stop early.
+    """Return a function for the Trainer: evaluates, keeps the best checkpoint, returns whether to stop early.
 
     Args:
       config: has the output folder and the patience.
@@ -371,7 +371,7 @@ def best_keeper(
 
 
 def _checkpoint_to_export(config: FinetuningOptions) -> str:
-    """The checkpoint to export: the output folder's, otherwise the initial one; warns of another length than it had."""
+    """Return the checkpoint to export, the output folder's or the initial one; warn of another length than it had."""
     latest = latest_checkpoint(checkpoint_folder(config))
     logging.info("do_export: using the weights of %s", latest or config.init_checkpoint)
     run = read_run_config(config.output_dir)

@@ -18,7 +18,7 @@ _START_TIME_SECONDS = b"\x29"
 
 
 def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
-    """Makes the summary that tells TensorBoard the settings of the run whose events follow it.
+    """Make the summary that tells TensorBoard the settings of the run whose events follow it.
 
     Args:
       settings: name to bool, number or string; None is left out.

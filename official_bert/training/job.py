@@ -41,7 +41,7 @@ class FinetuningJob(abc.ABC):
     label_noun: str = "labels"
 
     def __init__(self, config: FinetuningOptions, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Reads and checks all files of the task, before anything is computed.
+        """Read and check all files of the task, before anything is computed.
 
         Args:
           config: the flags.
@@ -65,24 +65,24 @@ class FinetuningJob(abc.ABC):
             check_same_labels(self.config.output_dir, self.labels, noun=self.label_noun)
 
     def folder(self, trainer: Trainer) -> RunFolder:
-        """The output folder of the run, which one of the workers of a trainer writes to."""
+        """Return the output folder of the run, which one of the workers of a trainer writes to."""
         return trainer.cluster.folder(self.config.output_dir)
 
     @abc.abstractmethod
     def create_task(self, config: FinetuningOptions, bert_config: BertConfig) -> DistillableTask:
-        """The task of this run with the model of other flags and another architecture, those of a teacher."""
+        """Return the task of this run with the model of other flags and another architecture, those of a teacher."""
 
     @abc.abstractmethod
     def training_source(self) -> tuple[str, dict[str, Any]]:
-        """The file of the records to train on, which need not be there, and what they must be made from."""
+        """Return the file of the records to train on, which need not be there, and what they must be made from."""
 
     @abc.abstractmethod
     def training_file(self, trainer: Trainer) -> RecordFile:
-        """The file that training reads, which need not be there yet."""
+        """Return the file that training reads, which need not be there yet."""
 
     @abc.abstractmethod
     def write_training_records(self, trainer: Trainer) -> int:
-        """Writes that file, unless it is there already.
+        """Write that file, unless it is there already.
 
         Args:
           trainer: its model has the weights that training begins with.
@@ -92,17 +92,17 @@ class FinetuningJob(abc.ABC):
         """
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Scores the trainer's weights, those of a step, and writes `eval_results.txt`."""
+        """Score the trainer's weights, those of a step, and write `eval_results.txt`."""
         raise NotImplementedError(f"{type(self).__name__} has no do_eval")
 
     @abc.abstractmethod
     def scores(self, trainer: Trainer, step: int) -> Mapping[str, float]:
-        """Scores the trainer's weights, those of a step in training."""
+        """Score the trainer's weights, those of a step in training."""
 
     @abc.abstractmethod
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Writes predictions with the trainer's weights, those of a step."""
+        """Write predictions with the trainer's weights, those of a step."""
 
     @abc.abstractmethod
     def export(self, checkpoint: str) -> None:
-        """Exports a checkpoint as a SavedModel."""
+        """Export a checkpoint as a SavedModel."""

@@ -11,13 +11,13 @@ LABELS_FILE = "labels.json"
 
 
 def write_labels(output_dir: str, labels: Iterable[str]) -> None:
-    """Writes `labels.json`, the names of the labels in the order of the model's outputs."""
+    """Write `labels.json`, the names of the labels in the order of the model's outputs."""
     with writing.atomic_write(os.path.join(output_dir, LABELS_FILE)) as sink:
         json.dump(list(labels), sink, ensure_ascii=False)
 
 
 def read_labels(output_dir: str) -> list[str] | None:
-    """Reads what `write_labels` wrote; None if there is nothing.
+    """Read what `write_labels` wrote; None if there is nothing.
 
     Raises:
       UserError: the file is damaged.
@@ -34,7 +34,7 @@ def read_labels(output_dir: str) -> list[str] | None:
 def check_same_labels(
     output_dir: str, labels: Sequence[str], *, noun: str = "labels", other: str = "another output_dir"
 ) -> None:
-    """Raises if the checkpoints of an output folder were trained with other labels.
+    """Raise if the checkpoints of an output folder were trained with other labels.
 
     Args:
       output_dir: a folder with checkpoints.

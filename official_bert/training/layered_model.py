@@ -34,7 +34,7 @@ class LayeredModel(keras.Model):
     """
 
     def __init__(self, model: EncoderModel, *, projected_size: int | None = None):
-        """Wraps a model.
+        """Wrap a model.
 
         Args:
           model: reads sequences, not windows.
@@ -60,7 +60,7 @@ class LayeredModel(keras.Model):
         return self.model.encoder
 
     def call(self, inputs, training=False) -> OutputsAndLayers:
-        """Computes both; the inputs are those of the model, as a dict by name."""
+        """Compute both; the inputs are those of the model, as a dict by name."""
         named = {name: inputs[name] for name in self.model.INPUTS}
         complete = complete_inputs(named)
         named.update(complete._asdict())

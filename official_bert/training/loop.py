@@ -39,7 +39,7 @@ class Trainer:
     """
 
     def __init__(self, task: Task, strategy: tf.distribute.Strategy, *, seed: int, use_xla: bool = False):
-        """Builds the model.
+        """Build the model.
 
         Args:
           task: what to learn.
@@ -76,7 +76,7 @@ class Trainer:
         init_checkpoint: str | None,
         evaluate: Callable[[int], bool] | None = None,
     ) -> bool:
-        """Trains from the last checkpoint of the output folder, or from the start if there is none.
+        """Train from the last checkpoint of the output folder, or from the start if there is none.
 
         Args:
           plan: how to train.
@@ -134,17 +134,17 @@ class Trainer:
             return True
 
     def save_weights(self, folder: CheckpointFolder, step: int) -> str:
-        """Saves a checkpoint without optimizer state; returns its prefix."""
+        """Save a checkpoint without optimizer state; return its prefix."""
         return folder.save(step, {**weights_by_name(self.model), GLOBAL_STEP: np.int64(step)})
 
     def load_initial(self, path: str, *, is_trained_next: bool = True) -> None:
-        """Sets the weights from an initial checkpoint, and logs what came; see `checkpoints.loading.LoadReport`."""
+        """Set the weights from an initial checkpoint, and log what came; see `checkpoints.loading.LoadReport`."""
         reader = open_checkpoint(path, "init_checkpoint")
         report = load(reader, self.model.weights, required=lambda name: name.startswith("bert/"))
         report.log(is_trained_next=is_trained_next)
 
     def restore(self, path: str) -> int:
-        """Sets the weights from a checkpoint of a run, without optimizer state.
+        """Set the weights from a checkpoint of a run, without optimizer state.
 
         Args:
           path: the checkpoint's prefix.
@@ -163,7 +163,7 @@ class Trainer:
     def predict(
         self, batches: tf.data.Dataset, *, num_records: int, label: str = "predicting"
     ) -> dict[str, np.ndarray]:
-        """Computes the task's predictions of every record.
+        """Compute the task's predictions of every record.
 
         Args:
           batches: as `evaluation_batches` gives them.
@@ -183,7 +183,7 @@ class Trainer:
         *,
         label: str,
     ) -> dict[str, np.ndarray]:
-        """Computes anything else of every record; as `predict`, with a function from a batch to tensors [B, ...]."""
+        """Compute anything else of every record; as `predict`, with a function from a batch to tensors [B, ...]."""
         return self._compute(self._on_replicas(function), batches, num_records, label)
 
     def compute_by_record(
@@ -195,7 +195,7 @@ class Trainer:
         bytes_per_record: int,
         label: str,
     ) -> Iterator[np.ndarray]:
-        """Computes something of every record that would be too much to have at once, such as a vector per position.
+        """Compute something of every record that would be too much to have at once, such as a vector per position.
 
         Args:
           function: from a batch to a tensor [B, ...].
@@ -220,7 +220,7 @@ class Trainer:
                 yield from (rows[number] for number in sorted(rows))
 
     def _on_replicas(self, function: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Callable:
-        """Compiles a function of a batch; concatenates the results of the replicas, with what identifies the rows."""
+        """Compile a function of a batch; concatenate the results of the replicas, with what identifies the rows."""
 
         @tf.autograph.experimental.do_not_convert
         def on_replica(part):
@@ -248,7 +248,7 @@ class Trainer:
         return {name: values[order] for name, values in columns.items()}
 
     def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
-        """Outputs for each batch, without the examples that fill it up."""
+        """Output for each batch, without the examples that fill it up."""
         dataset = self.cluster.distribute(batches)
         traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
         for batch in dataset:
@@ -259,7 +259,7 @@ class Trainer:
 
 
 def check_divisible(batch_size: int, strategy: tf.distribute.Strategy, parameter: str, *, num_parts: int = 1) -> None:
-    """Raises unless the replicas of a strategy can share a batch evenly.
+    """Raise unless the replicas of a strategy can share a batch evenly.
 
     Args:
       batch_size: examples in a step, over all replicas.

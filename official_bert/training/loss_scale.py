@@ -18,13 +18,13 @@ class LossScale:
     """
 
     def __init__(self):
-        """Creates the state; called in the scope of the strategy."""
+        """Create the state; called in the scope of the strategy."""
         self.scale = _scalar(INITIAL_SCALE, tf.float32)
         self._good_steps = _scalar(0, tf.int64)
         self.state = {f"{LOSS_SCALE}scale": self.scale, f"{LOSS_SCALE}good_steps": self._good_steps}
 
     def update(self, is_finite: tf.Tensor) -> tf.Tensor:
-        """Learns whether the gradients of a step were finite; called in replica context.
+        """Learn whether the gradients of a step were finite; called in replica context.
 
         Args:
           is_finite: bool scalar, equal on all replicas.

@@ -37,7 +37,7 @@ class ModelFlags(CheckpointFlags, Protocol):
 def read_model_files(
     flags: ModelFlags, *, for_training: bool = False, attention_direction: str | None = None, is_trained: bool = False
 ) -> tuple[BertConfig, Tokenizer]:
-    """Reads the architecture and the vocabulary, and checks that they and the flags fit each other and the machine.
+    """Read the architecture and the vocabulary, and check that they and the flags fit each other and the machine.
 
     Args:
       flags: name the files.
@@ -61,7 +61,7 @@ def read_model_files(
 
 
 def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocabulary:
-    """Reads the vocabulary alone, for a run that reads no texts.
+    """Read the vocabulary alone, for a run that reads no texts.
 
     Args:
       flags: name the files.
@@ -78,7 +78,7 @@ def read_fitting_vocabulary(flags: ModelFlags, bert_config: BertConfig) -> Vocab
 def check_fits(
     vocabulary: Vocabulary, bert_config: BertConfig, flags: CheckpointFlags, *, is_trained: bool = False
 ) -> None:
-    """Raises if a vocabulary is not that of a checkpoint, or has not the size of the architecture.
+    """Raise if a vocabulary is not that of a checkpoint, or has not the size of the architecture.
 
     Args:
       vocabulary: the vocabulary.
@@ -100,7 +100,7 @@ def check_fits(
 
 
 def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
-    """Raises if a checkpoint's folder says that its text was lowercased, and now it is not, or the other way round."""
+    """Raise if a checkpoint's folder says that its text was lowercased, and now it is not, or the other way round."""
     folder, settings = folders_of(init_checkpoint)[-1], tokenizer.settings
     said, sources = said_settings(folder)
     trained = said.get("do_lower_case", settings.do_lower_case)
@@ -115,7 +115,7 @@ def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
 
 
 def completed(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """Takes the flags that were not given from the folder of `init_checkpoint`: architecture, vocabulary and casing.
+    """Take the flags that were not given from the folder of `init_checkpoint`: architecture, vocabulary and casing.
 
     Args:
       config_class: the flags' dataclass, whose fields say what the folder may supply.
@@ -164,7 +164,7 @@ def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) ->
 
 
 def tokenizer_beside(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[str, Any]:
-    """The flags that name the vocabulary beside a checkpoint, and what is done to text; none if there is no vocabulary.
+    """Return the text flags for the vocabulary beside a checkpoint; none if there is no vocabulary.
 
     Args:
       init_checkpoint: as of `find_checkpoint`.

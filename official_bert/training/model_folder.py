@@ -16,7 +16,7 @@ CHECKPOINT_FILE = "bert_model.ckpt"
 
 
 def check_new_model(folder: str) -> None:
-    """Raises unless a folder has room for a new model.
+    """Raise unless a folder has room for a new model.
 
     Raises:
       UserError: it holds a file that would be overwritten.
@@ -30,7 +30,7 @@ def check_new_model(folder: str) -> None:
 def write_model(
     folder: str, arrays: Mapping[str, np.ndarray], bert_config: BertConfig | None, vocabulary: Vocabulary | None
 ) -> str:
-    """Writes the checkpoint, and beside it the architecture and the vocabulary, where they are known.
+    """Write the checkpoint, and beside it the architecture and the vocabulary, where they are known.
 
     Args:
       folder: made if it is not there.

@@ -27,7 +27,7 @@ class CallPace:
         self.is_first_call = True
 
     def add(self, num_steps: int, seconds: float) -> None:
-        """Learns from a call; grows slowly."""
+        """Learn from a call; grows slowly."""
         self.is_first_call = False
         if self._is_cut_short:
             fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
@@ -42,7 +42,7 @@ class FailurePolicy:
         self._num_in_a_row = 0
 
     def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
-        """Looks at the steps of a call, which such a step ends unless it was skipped.
+        """Look at the steps of a call, which such a step ends unless it was skipped.
 
         Args:
           step: the last of them.
@@ -91,13 +91,13 @@ class StepWindow:
         return sum(len(history["tokens"]) for history in self._histories)
 
     def restore(self, reader: CheckpointReader) -> None:
-        """Begins with the steps that a checkpoint was saved with, should it lie between two log lines."""
+        """Begin with the steps that a checkpoint was saved with, should it lie between two log lines."""
         columns = {name: reader.read(name) for name in reader.shapes if name.startswith(UNLOGGED_STEPS)}
         if columns:
             self._histories = [{name.removeprefix(UNLOGGED_STEPS): values for name, values in columns.items()}]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The steps, for a checkpoint; none if it lies at a log line, as most do."""
+        """Return the steps, for a checkpoint; none if it lies at a log line, as most do."""
         return {f"{UNLOGGED_STEPS}{name}": values for name, values in self._columns().items()}
 
     def _columns(self) -> dict[str, np.ndarray]:
@@ -106,7 +106,7 @@ class StepWindow:
         return {name: np.concatenate([part[name] for part in self._histories if name in part]) for name in names}
 
     def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
-        """Adds the steps of a call; `seconds` is None if its time does not count."""
+        """Add the steps of a call; `seconds` is None if its time does not count."""
         self._histories.append(history)
         if seconds is not None:
             num_steps = len(history["tokens"])
@@ -115,7 +115,7 @@ class StepWindow:
             self._seconds += seconds
 
     def scalars(self) -> dict[str, float]:
-        """Means of the losses and the gradient norm, the last learning rate, and the speed once it is known.
+        """Mean of the losses and the gradient norm, the last learning rate, and the speed once it is known.
 
         `padding` is the share of the positions of all batches that hold no token.
 

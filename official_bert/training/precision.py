@@ -17,7 +17,7 @@ _TENSOR_CORES, _BFLOAT16_TENSOR_CORES = (7, 0), (8, 0)  # compute capabilities o
 
 
 def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
-    """The name of Keras's dtype policy; of "auto" also logs what was chosen and why.
+    """Return the name of Keras's dtype policy; of "auto" also logs what was chosen and why.
 
     The choice depends on the machine alone, so that a resumed run makes it again. No device is set up.
 
@@ -49,7 +49,7 @@ def _chosen(use_tpu: bool) -> tuple[str, str]:
 
 
 def _of_gpus(details: list[dict]) -> tuple[str, str]:
-    """The choice for GPUs, of which the oldest decides."""
+    """Return the choice for GPUs, of which the oldest decides."""
     oldest = min(details, key=lambda gpu: gpu.get("compute_capability", (0, 0)))
     capability = oldest.get("compute_capability", (0, 0))
     reason = f"{oldest.get('device_name', 'a GPU')} has compute capability {capability[0]}.{capability[1]}"
@@ -59,7 +59,7 @@ def _of_gpus(details: list[dict]) -> tuple[str, str]:
 
 
 def _of_cpu(cpu_info: pathlib.Path, onednn: str | None) -> tuple[str, str]:
-    """The choice for a CPU, by what Linux says of it and by the setting of TF_ENABLE_ONEDNN_OPTS."""
+    """Return the choice for a CPU, by what Linux says of it and by the setting of TF_ENABLE_ONEDNN_OPTS."""
     if onednn == "0":
         return NONE, "TF_ENABLE_ONEDNN_OPTS=0 turns off what multiplies in bfloat16"
     words = set(cpu_info.read_text().split()) if cpu_info.exists() else set()

@@ -12,7 +12,7 @@ from official_bert.training.loop import Trainer
 def predictions(
     trainer: Trainer, file: RecordFile, num_records: int, *, batch_size: int, label: str
 ) -> dict[str, np.ndarray]:
-    """The task's predictions of every record of a file.
+    """Return the task's predictions of every record of a file.
 
     Args:
       trainer: gives the model.
@@ -29,7 +29,7 @@ def predictions(
 
 
 def batches_of(trainer: Trainer, file: RecordFile, batch_size: int, numbers: range | None = None) -> tf.data.Dataset:
-    """All records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
+    """Return all records of a file, or those of some numbers, once, in batches for a trainer's replicas."""
     trainer.cluster.wait()  # until the chief has written the file
     return evaluation_batches(
         [file.path],

@@ -24,7 +24,7 @@ class RunRequests:
     """
 
     def __init__(self, *, save_seconds: float = 0, max_seconds: float = 0, may_raise: bool = True):
-        """Starts the clocks with the block.
+        """Start the clocks with the block.
 
         Args:
           save_seconds: seconds between checkpoints; 0 for none by the clock.
@@ -63,7 +63,7 @@ class RunRequests:
 
     @contextlib.contextmanager
     def raised(self) -> Iterator[None]:
-        """Raises `Terminated` in the block, at once if SIGTERM came before: for long work that may be lost."""
+        """Raise `Terminated` in the block, at once if SIGTERM came before: for long work that may be lost."""
         if not self._may_raise:
             yield
             return
@@ -91,6 +91,6 @@ class RunRequests:
         return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
 
     def note_saved(self) -> None:
-        """Notes that a checkpoint has been saved, which answers what was asked for before."""
+        """Note that a checkpoint has been saved, which answers what was asked for before."""
         self.is_signalled = False
         self._saved = time.monotonic()

@@ -7,7 +7,7 @@ RESULTS_FILE = "eval_results.txt"
 
 
 def read_results(path: str) -> dict[str, float]:
-    """Reads the lines `key = value` of an `eval_results.txt`.
+    """Read the lines `key = value` of an `eval_results.txt`.
 
     Raises:
       UserError: the file is missing, or a line is something else; the message gives its number.

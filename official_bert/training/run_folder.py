@@ -70,7 +70,7 @@ class RunConfig(NamedTuple):
 
 
 def read_run_config(folder: str) -> RunConfig | None:
-    """Reads the `run_config.json` of a folder; None if there is no such file.
+    """Read the `run_config.json` of a folder; None if there is no such file.
 
     Raises:
       UserError: the file is damaged.
@@ -93,7 +93,7 @@ def settings_folder(config: TrainingOptions) -> str:
 def write_run_config(
     folder: str, config: TrainingOptions, vocabulary: Vocabulary | None = None, num_devices: int | None = None
 ) -> None:
-    """Writes `run_config.json`: the task, the command line, the flags with their defaults, and the versions at work.
+    """Write `run_config.json`: the task, the command line, the flags with their defaults, and the versions at work.
 
     Args:
       folder: folder to write to; created if it is missing.
@@ -116,20 +116,20 @@ def write_run_config(
 
 
 def differing_flags(first: Mapping[str, Any], second: Mapping[str, Any], *, ignored: Collection[str]) -> list[str]:
-    """The names of the flags that two runs do not share, but for the ignored ones; sorted."""
+    """Return the names of the flags that two runs do not share, but for the ignored ones; sorted."""
     names = (first.keys() | second.keys()) - set(ignored)
     absent = object()
     return sorted(name for name in names if first.get(name, absent) != second.get(name, absent))
 
 
 def training_settings(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of a run that say what it trains and how, and not where it writes or what it does besides."""
+    """Return the flags of a run that say what it trains and how, and not where it writes or what it does besides."""
     no_settings = flags_affecting(LabellingOptions, "run")
     return {flag: value for flag, value in flags.items() if flag not in no_settings}
 
 
 def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Names runs by what tells them apart: `{"out/a": {"random_seed": 1}, ...}` is named `random_seed=1`.
+    """Name runs by what tells them apart: `{"out/a": {"random_seed": 1}, ...}` is named `random_seed=1`.
 
     A flag that some of the runs do not have, as those of earlier versions, tells the others apart. Runs with the same
     flags are also named by their folders: `random_seed=1 (a)`.
@@ -167,7 +167,7 @@ class ModelFileFlags(Protocol):
 
 
 def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlags) -> None:
-    """Copies the model's files into an output folder, byte for byte unless a flag changes the architecture.
+    """Copy the model's files into an output folder, byte for byte unless a flag changes the architecture.
 
     Args:
       folder: the folder.
@@ -186,13 +186,13 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
 
 
 def _sources(flags: ModelFileFlags) -> dict[str, str]:
-    """Names of copies and their sources, of the files that there are."""
+    """Name of copies and their sources, of the files that there are."""
     sources = {name: getattr(flags, flag) for flag, name in MODEL_FILES.items()}
     return {name: source for name, source in sources.items() if source is not None}
 
 
 def check_room_for_model_files(folder: str, flags: ModelFileFlags) -> None:
-    """Raises if `write_model_files` would overwrite a file that no run put there.
+    """Raise if `write_model_files` would overwrite a file that no run put there.
 
     Raises:
       UserError: the folder holds a file of that name with another content, but no `run_config.json`; or the vocabulary
@@ -213,13 +213,13 @@ def check_room_for_model_files(folder: str, flags: ModelFileFlags) -> None:
 
 
 def model_file(folder: str, name: str) -> str | None:
-    """Path of a run's copy of a model file; None if there is none, as in the folders of earlier versions."""
+    """Return the path of a run's copy of a model file; None if there is none, as in the folders of earlier versions."""
     path = os.path.join(folder, name)
     return path if files.exists(path) else None
 
 
 def knows_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
-    """Tells whether a vocabulary is that of the model in a folder; None if the folder does not say it.
+    """Tell whether a vocabulary is that of the model in a folder; None if the folder does not say it.
 
     A vocabulary that has words of its own in the places of `[unused...]` tokens, or behind the last token, is that of
     the model, too: nothing was learned there.
@@ -245,7 +245,7 @@ def knows_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
 
 
 def other_vocabulary(vocabulary: Vocabulary, folder: str, whose: str) -> str:
-    """The message that refuses a vocabulary, with the file to use instead.
+    """Return the message that refuses a vocabulary, with the file to use instead.
 
     Args:
       vocabulary: the one that was given.
@@ -258,7 +258,7 @@ def other_vocabulary(vocabulary: Vocabulary, folder: str, whose: str) -> str:
 
 
 def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | None) -> None:
-    """Compares a model's files with those that the checkpoints of a folder were trained with.
+    """Compare a model's files with those that the checkpoints of a folder were trained with.
 
     A vocabulary of the same length, another activation or another number of heads fit the variables, and would be
     silently wrong. Other dropout rates only give a warning.
@@ -286,7 +286,7 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
 
 
 def _differences(config: Mapping[str, Any], trained: Mapping[str, Any], folder: str) -> str:
-    """The keys of a model config that are not as those of a folder, in words; empty if there are none."""
+    """Return the keys of a model config that are not as those of a folder, in words; empty if there are none."""
     names = [name for name in config | trained if config.get(name) != trained.get(name)]
     here = ", ".join(f"{name} is {config.get(name)!r}" for name in names)
     there = ", ".join(f"{name} {trained.get(name)!r}" for name in names)
@@ -306,13 +306,13 @@ def _is_same_content(first: str, second: str) -> bool:
 
 
 def checkpoint_folder(config: TrainingOptions) -> str:
-    """The folder whose last checkpoint is evaluated, predicts and is exported."""
+    """Return the folder whose last checkpoint is evaluated, predicts and is exported."""
     is_best = isinstance(config, FinetuningOptions) and config.use_best_checkpoint
     return os.path.join(config.output_dir, BEST_FOLDER) if is_best else config.output_dir
 
 
 def check_has_checkpoint(config: TrainingOptions) -> None:
-    """Raises if there are no weights to evaluate, to predict with or to export.
+    """Raise if there are no weights to evaluate, to predict with or to export.
 
     Raises:
       UserError: there is neither a checkpoint in the output folder nor an initial one, and none is trained.

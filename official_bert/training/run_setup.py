@@ -29,7 +29,7 @@ from official_bert.training.run_folder import (
 
 
 def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
-    """Warns if the `bert_config.json` beside an initial checkpoint says that its model attended otherwise."""
+    """Warn if the `bert_config.json` beside an initial checkpoint says that its model attended otherwise."""
     path = config_beside(open_checkpoint(init_checkpoint, "init_checkpoint").prefix)
     if path is None:
         return
@@ -44,7 +44,7 @@ def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> No
 
 
 def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
-    """The size of the batches, as `training_batches` takes it.
+    """Return the size of the batches, as `training_batches` takes it.
 
     Args:
       config: the flags.
@@ -69,7 +69,7 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
 
 
 def encoder_options(config: TrainingOptions) -> EncoderOptions:
-    """Gathers the flags that say how the encoder of a run that trains or evaluates computes.
+    """Gather the flags that say how the encoder of a run that trains or evaluate computes.
 
     Raises:
       UserError: the device cannot compute so.
@@ -84,7 +84,7 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
 
 @contextlib.contextmanager
 def training_folder(config: TrainingOptions, folder: RunFolder) -> Iterator[None]:
-    """Creates the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
+    """Create the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
 
     With `fallback`, a run that trains begins with the last checkpoint that is intact.
 
@@ -109,20 +109,20 @@ def write_run_files(
     vocabulary: Vocabulary | None,
     num_devices: int,
 ) -> None:
-    """Writes what makes the folder of a training run complete, once all that is asked for has been accepted."""
+    """Write what makes the folder of a training run complete, once all that is asked for has been accepted."""
     if folder.is_written:
         write_run_config(folder.path, config, vocabulary, num_devices)
         write_model_files(folder.path, bert_config, config)
 
 
 def write_evaluation_flags(folder: RunFolder, config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
-    """Writes the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
+    """Write the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
     if folder.is_written and not config.do_train:
         write_run_config(settings_folder(config), config, vocabulary)
 
 
 def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:
-    """Compares the flags of a run that is resumed with those it was started with; warns of what changes the run.
+    """Compare the flags of a run that is resumed with those it was started with; warn of what changes the run.
 
     Args:
       config: the flags.

@@ -22,17 +22,17 @@ class FrozenTask(Task, Protocol):
     """A task whose encoder may be frozen, so that what it computes is stored."""
 
     def feature_schema(self, model: keras.Model) -> RecordSchema:
-        """The records of what the encoder of a model computes."""
+        """Return the records of what the encoder of a model computes."""
 
 
 class SplitWriter(Protocol):
     """Writes the records of a split, unless existing files are up to date."""
 
     def write_ids(self, file: RecordFile) -> int:
-        """Writes the ids; returns the number of records."""
+        """Write the ids; return the number of records."""
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterator[np.ndarray]]) -> None:
-        """Writes what a frozen encoder computes.
+        """Write what a frozen encoder computes.
 
         Args:
           file: where to.
@@ -52,7 +52,7 @@ class SplitRecords:
         *,
         feature_lengths: Sequence[int] | None = None,
     ):
-        """Says how records are read.
+        """Say how records are read.
 
         Args:
           config: the flags.
@@ -67,12 +67,12 @@ class SplitRecords:
         self._num_records: dict[str, int] = {}  # in each file that this run has made sure of
 
     def ids_file(self, name: str) -> RecordFile:
-        """The file with the ids of a split."""
+        """Return the file with the ids of a split."""
         path = os.path.join(self._config.output_dir, f"{name}.tf_record")
         return RecordFile(path, self._task.schema, self._lengths, self._config.compression)
 
     def file(self, trainer: Trainer, name: str) -> RecordFile:
-        """The file that the model reads: that of the ids or, with a frozen encoder, of what it computes of them."""
+        """Return the file that the model reads: of the ids or, with a frozen encoder, of the encoder's outputs."""
         if self._config.trainable_encoder:
             file = self.ids_file(name)
         else:
@@ -82,7 +82,7 @@ class SplitRecords:
         return file._replace(is_written=trainer.cluster.is_chief)
 
     def write(self, trainer: Trainer, name: str, writer: SplitWriter) -> int:
-        """Writes the files of a split at the first call; returns the number of records."""
+        """Write the files of a split at the first call; return the number of records."""
         if name not in self._num_records:
             ids_file = self.ids_file(name)._replace(is_written=trainer.cluster.is_chief)
             num_records = writer.write_ids(ids_file)
@@ -99,7 +99,7 @@ class SplitRecords:
     def predictions(
         self, trainer: Trainer, name: str, writer: SplitWriter, *, is_scored: bool
     ) -> dict[str, np.ndarray]:
-        """The task's predictions of a split, one row per record; `is_scored` says what they are for."""
+        """Return the task's predictions of a split, one row per record; `is_scored` says what they are for."""
         num_records = self.write(trainer, name, writer)
         batch_size = self._config.eval_batch_size if is_scored else self._config.predict_batch_size
         label = "evaluating" if is_scored else "predicting"

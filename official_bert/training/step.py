@@ -30,7 +30,7 @@ class TrainingSteps:
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
-        """Creates the optimizer.
+        """Create the optimizer.
 
         Args:
           task: gives the losses.
@@ -76,7 +76,7 @@ class TrainingSteps:
         return int(self.step.numpy()) * self._batch_size
 
     def compile(self, iterator: Iterator) -> None:
-        """Traces the compiled call, which the first `take` would do otherwise; takes no step.
+        """Trace the compiled call, which the first `take` would do otherwise; take no step.
 
         Args:
           iterator: as for `take`.
@@ -84,7 +84,7 @@ class TrainingSteps:
         self._compiled.get_concrete_function(iterator, tf.constant(1))
 
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
-        """Takes steps in one compiled call; ends it early at a step whose loss or gradient is not finite.
+        """Take steps in one compiled call; ends it early at a step whose loss or gradient is not finite.
 
         In float16 a step whose gradients overflow changes nothing but the scale of the loss and the count of steps, so
         that its batch is used up; the call goes on, unless the scale cannot become smaller.
@@ -120,7 +120,7 @@ class TrainingSteps:
 
     @tf.autograph.experimental.do_not_convert
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """Takes one step on one replica; `step` counts from 1."""
+        """Take one step on one replica; `step` counts from 1."""
         gradients, sums = self._gradients(batch, step)
         learning_rate = self._optimizer.learning_rate  # of this step, since the optimizer has not counted it yet
         scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate}
@@ -146,14 +146,14 @@ class TrainingSteps:
         return tf.constant(False) if name is None else row[self._scalar_names.index(name)] > 0
 
     def roll_back(self, checkpoint: str) -> None:
-        """Sets the weights and the optimizer's means from a checkpoint; the count of steps and examples goes on."""
+        """Set the weights and the optimizer's means from a checkpoint; the count of steps and examples goes on."""
         slots = {name: variable for name, variable in self.slots.items() if name != NUM_EXAMPLES}
         load(CheckpointReader(checkpoint), self._model.weights, slots)
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
-        """Computes this replica's part of the gradients and of what is reported; both are to be summed over replicas.
+        """Compute this replica's part of the gradients and of what is reported; both are to be summed over replicas.
 
         Returns:
           A gradient for each trainable variable, None if no loss depends on it; and name to float32 scalar.
@@ -214,7 +214,7 @@ class TrainingSteps:
     def _gradients_of_part(
         self, batch: Mapping[str, tf.Tensor], part: tf.Tensor, weights: Mapping[str, tf.Tensor] | None = None
     ) -> tuple[list[tf.Tensor | tf.IndexedSlices | None], dict[str, tf.Tensor]]:
-        """Computes the gradients and the losses of some examples.
+        """Compute the gradients and the losses of some examples.
 
         Args:
           batch: the examples.
@@ -235,7 +235,7 @@ class TrainingSteps:
 
     @staticmethod
     def _weights(losses: Mapping[str, WeightedSum]) -> dict[str, tf.Tensor]:
-        """The weight of each loss, summed over the replicas."""
+        """Return the weight of each loss, summed over the replicas."""
         return replicas.sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
 
     def _dropout_seeds(self, part: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:

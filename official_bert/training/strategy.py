@@ -23,7 +23,7 @@ _TF_CONFIG_ADVICE = (
 
 
 def create_strategy(devices: DeviceOptions, *, allows_workers: bool = True) -> tf.distribute.Strategy:
-    """Builds the distribution strategy; call it before anything else touches a device.
+    """Build the distribution strategy; call it before anything else touches a device.
 
     Args:
       devices: the flags that say where to compute.
@@ -81,7 +81,7 @@ def _chosen(devices: DeviceOptions) -> str:
 
 @functools.cache
 def mirrored_strategy(kind: str, num_replicas: int) -> tf.distribute.MirroredStrategy:
-    """The strategy of the first devices of a kind, "CPU" or "GPU".
+    """Return the strategy of the first devices of a kind, "CPU" or "GPU".
 
     There is one in a process: each numbers its collective operations from the same start, and TensorFlow takes two
     operations of one number for one, whose shapes then do not match.
@@ -118,7 +118,7 @@ def _multi_worker_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
 
 @functools.cache
 def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """The strategy of this process's cluster, which it can join only once."""
+    """Return the strategy of this process's cluster, which it can join only once."""
     resolver = _cluster_resolver()
     workers = resolver.cluster_spec().job_tasks("worker")
     logging.info("worker %d of %d; waiting for all of them: %s", resolver.task_id, len(workers), ", ".join(workers))
@@ -135,7 +135,7 @@ def _the_multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
 
 @contextlib.contextmanager
 def _ended_by_ctrl_c() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once in the block.
+    """Let Ctrl-C end the process at once in the block.
 
     For native code that waits without a limit: Python would handle the signal afterwards. SIGTERM cannot be had so:
     TensorFlow sets a handler of its own for it, which does nothing here. Without this "ctrl_c_stops" of
@@ -152,7 +152,7 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 
 
 def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
-    """Finds the workers and which of them this process is: from TF_CONFIG, or else from SLURM's variables."""
+    """Find the workers and which of them this process is: from TF_CONFIG, or else from SLURM's variables."""
     if "TF_CONFIG" in os.environ:
         _num_configured_workers()  # raises if it is wrong
         return tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -176,7 +176,7 @@ def _cluster_resolver() -> tf.distribute.cluster_resolver.ClusterResolver:
 
 
 def _num_configured_workers() -> int:
-    """The number of workers in the variable TF_CONFIG; 0 if it is not set.
+    """Return the number of workers in the variable TF_CONFIG; 0 if it is not set.
 
     Raises:
       UserError: TF_CONFIG is not as TensorFlow understands it, or has other tasks than workers.
@@ -226,7 +226,7 @@ def _tpu_strategy(devices: DeviceOptions) -> tf.distribute.Strategy:
 
 
 def _check_answers(master: str) -> None:
-    """Raises OSError unless something listens at `grpc://host:port`; TensorFlow itself would wait for minutes."""
+    """Raise OSError unless something listens at `grpc://host:port`; TensorFlow itself would wait for minutes."""
     host, _, port = master.removeprefix("grpc://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()

@@ -22,14 +22,14 @@ class ScalarLog:
     """
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
-        """Opens the log of an output folder, unless another worker writes it; nothing is written yet."""
+        """Open the log of an output folder, unless another worker writes it; nothing is written yet."""
         self._is_written = is_written
         self._output_dir = output_dir
         self._path = os.path.join(output_dir, METRICS_FILE)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
     def forget_after(self, step: int) -> None:
-        """Drops the lines of `metrics.jsonl` beyond a step, for a run that resumes from there."""
+        """Drop the lines of `metrics.jsonl` beyond a step, for a run that resumes from there."""
         self._drop(lambda line: line["step"] > step)
 
     def replace(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
@@ -49,7 +49,7 @@ class ScalarLog:
             sink.writelines(line for line, scalars in whole if not is_dropped(scalars))
 
     def write(self, split: str, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes the scalars of a step.
+        """Write the scalars of a step.
 
         Args:
           split: "train" or "eval".
@@ -81,7 +81,7 @@ class ScalarLog:
 
 
 def write_results(path: str, results: Mapping[str, Any], unlogged: Collection[str] = ()) -> None:
-    """Writes `eval_results.txt` as the reference does, and logs it: sorted lines `key = value`.
+    """Write `eval_results.txt` as the reference does, and log it: sorted lines `key = value`.
 
     Args:
       path: the file.

@@ -28,10 +28,10 @@ class Task(Protocol):
     """Features that lie on disk and enter the step."""
 
     def build_model(self) -> keras.Model:
-        """Creates the model, variables included; inputs and outputs are dicts of named tensors."""
+        """Create the model, variables included; inputs and output are dicts of named tensors."""
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The losses of a batch by name; what is minimized is the sum of their means."""
+        """Return the losses of a batch by name; what is minimized is the sum of their means."""
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Outputs that evaluation needs of each example: name to tensor [B, ...]."""
+        """Output that evaluation needs of each example: name to tensor [B, ...]."""

@@ -46,7 +46,7 @@ class Teacher(NamedTuple):
 
 
 def find_teacher(config: FinetuningOptions) -> Teacher:
-    """Finds the teacher that the flags name, and looks whether it learned the same task from the same records.
+    """Find the teacher that the flags name, and look whether it learned the same task from the same records.
 
     Raises:
       UserError: the folder has no finished run, or one of another task or vocabulary.
@@ -65,7 +65,7 @@ def find_teacher(config: FinetuningOptions) -> Teacher:
 
 
 def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
-    """The file with the records of another one and a teacher's logits."""
+    """Return the file with the records of another one and a teacher's logits."""
     path = file.path.removesuffix(".tf_record") + ".teacher.tf_record"
     return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
 
@@ -73,7 +73,7 @@ def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
 def write_teacher_records(
     job: FinetuningJob, teacher: Teacher, strategy: tf.distribute.Strategy, file: RecordFile, num_records: int
 ) -> None:
-    """Writes the records to train on with the logits of a teacher, unless an existing file is up to date.
+    """Write the records to train on with the logits of a teacher, unless an existing file is up to date.
 
     The teacher computes each example once, without dropout; the epochs of training read what it said.
 
@@ -122,7 +122,7 @@ def _logits(
     num_records: int,
     config: FinetuningOptions,
 ) -> Iterator[np.ndarray]:
-    """The logits of each record, in their order."""
+    """Return the logits of each record, in their order."""
     trainer = Trainer(task, strategy, seed=config.random_seed)
     trainer.restore(teacher.checkpoint)
     with explained_damage([file.path], file.schema):

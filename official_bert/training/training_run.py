@@ -58,7 +58,7 @@ class TrainingRun:
         return int(self.steps.step.numpy())
 
     def resume(self) -> None:
-        """Restores the last checkpoint of the folder.
+        """Restore the last checkpoint of the folder.
 
         Raises:
           UserError: it does not fit the model or the optimizer.
@@ -72,7 +72,7 @@ class TrainingRun:
         logging.info("resuming from %s", latest)
 
     def save(self) -> None:
-        """Saves a checkpoint of the current step."""
+        """Save a checkpoint of the current step."""
         state = {
             **self.steps.slots,
             **self.steps.loss_scale_state,
@@ -95,7 +95,7 @@ class TrainingRun:
         return True
 
     def take_steps(self, batches: Callable[[int], tf.data.Dataset]) -> bool:
-        """Trains up to the last step of the plan; returns False if a signal or the clock stopped it before.
+        """Train up to the last step of the plan; return False if a signal or the clock stopped it before.
 
         Args:
           batches: as in `Trainer.train`.
@@ -164,7 +164,7 @@ class TrainingRun:
         return is_over
 
     def _log(self, step: int, progress: Progress, *, is_logged: bool, is_overflow: bool) -> None:
-        """Shows the progress; at a log line, writes the scalars of the window and begins a new one."""
+        """Show the progress; at a log line, write the scalars of the window and begin a new one."""
         window = self._window
         scalars = window.scalars() if window.num_steps else {}
         progress.update(step, *describe_scalars(step, scalars), log=is_logged)
@@ -191,7 +191,7 @@ class TrainingRun:
         return self.evaluate is not None and (step == self.plan.num_train_steps or step % self.plan.eval_steps == 0)
 
     def _stops_early(self, step: int) -> bool:
-        """Evaluates; returns whether to stop early: not after SIGTERM, when the next start evaluates this step."""
+        """Evaluate; return whether to stop early: not after SIGTERM, when the next start evaluates this step."""
         try:
             with self.requests.raised():
                 return self.evaluate(step)

@@ -35,7 +35,7 @@ class Trial(NamedTuple):
         return read_results(path).get(self.metric) if files.exists(path) else None
 
     def check_folder(self) -> None:
-        """Raises if its folder has a run with other flags: resuming that would mix two runs."""
+        """Raise if its folder has a run with other flags: resuming that would mix two runs."""
         folder, flags = self.config.output_dir, dataclasses.asdict(self.config)
         run = read_run_config(settings_folder(self.config))
         if run is None and self.score is None:
@@ -51,7 +51,7 @@ class Trial(NamedTuple):
             )
 
     def run(self, name: str) -> None:
-        """Runs it to its end, or resumes it, quietly.
+        """Run it to its end, or resumes it, quietly.
 
         Args:
           name: what to call it in messages.
@@ -65,7 +65,7 @@ class Trial(NamedTuple):
 
 
 def run_script(script: str, config: object) -> int:
-    """Runs a script to its end, quietly, and passes SIGTERM on, upon which it saves a checkpoint.
+    """Run a script to its end, quietly, and pass SIGTERM on, upon which it saves a checkpoint.
 
     Args:
       script: its name.

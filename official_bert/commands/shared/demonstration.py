@@ -18,7 +18,7 @@ MARKER = "made_by_a_demo"
 
 
 def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
-    """Creates the output folder, or empties one that an earlier demo made.
+    """Create the output folder, or empties one that an earlier demo made.
 
     Args:
       folder: the demo's; nothing is deleted if it holds anything else.
@@ -44,14 +44,14 @@ def prepare_folder(folder: Path, made_files: Sequence[str]) -> None:
 
 
 def demo_data(name: str) -> str:
-    """Path of a file or folder that the demos read, as short as it can be."""
+    """Return the path of a file or folder that the demos read, as short as it can be."""
     path = str(_DEMO_DATA / name)
     relative = os.path.relpath(path)
     return path if relative.startswith(os.pardir) else relative
 
 
 def run_command(script: str, **flag_values: str | int | float | bool) -> None:
-    """Prints the command of a script as it could be typed, and runs it.
+    """Print the command of a script as it could be typed, and run it.
 
     Args:
       script: its name.
@@ -65,7 +65,7 @@ def run_command(script: str, **flag_values: str | int | float | bool) -> None:
 
 
 def run_python(*arguments: str) -> None:
-    """Prints a command of this Python as it could be typed, and runs it.
+    """Print a command of this Python as it could be typed, and run it.
 
     Raises:
       UserError: it fails; what went wrong is on standard error already.
@@ -77,7 +77,7 @@ def run_python(*arguments: str) -> None:
 
 
 def run_alone(program: str) -> None:
-    """Prints a Python program as it could be typed, and runs it in a process that does not find this project.
+    """Print a Python program as it could be typed, and run it in a process that does not find this project.
 
     Raises:
       UserError: it fails.
@@ -98,7 +98,7 @@ def _this_python() -> str:
 
 
 def wrapped(*words: str) -> str:
-    """Writes a command over several lines, so that a shell still takes it as one.
+    """Write a command over several lines, so that a shell still takes it as one.
 
     Args:
       *words: the program and its arguments.
@@ -115,17 +115,17 @@ def wrapped(*words: str) -> str:
 
 
 def quoted(word: str) -> str:
-    """Quotes an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
+    """Quote an argument for the shell; of a flag only its value: --text='the [MASK] .'."""
     name, equals, value = word.partition("=")
     return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
 
 
 def say_title(text: str) -> None:
-    """Writes the title of a step."""
+    """Write the title of a step."""
     say(f"\n== {text}")
 
 
 def say(text: str) -> None:
-    """Writes to standard output, before the next command writes anything."""
+    """Write to standard output, before the next command writes anything."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

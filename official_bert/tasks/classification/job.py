@@ -74,7 +74,7 @@ class ClassificationJob(FinetuningJob):
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Reads all examples and checks all labels, before anything is computed.
+        """Read all examples and check all labels, before anything is computed.
 
         Raises:
           UserError: a file or a label is wrong, or the export cannot be written.
@@ -126,11 +126,11 @@ class ClassificationJob(FinetuningJob):
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Scores all splits to evaluate, those of a second one with a suffix, and logs them."""
+        """Score all splits to evaluate, those of a second one with a suffix, and log them."""
         return _all_scores(self._evaluated(trainer, step))
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Writes `eval_results.txt`, confusion matrices and reports."""
+        """Write `eval_results.txt`, confusion matrices and reports."""
         evaluated = self._evaluated(trainer, step)
         if not self.folder(trainer).is_written:
             return
@@ -158,13 +158,13 @@ class ClassificationJob(FinetuningJob):
             self._write_report(split, predictions, shown)
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Writes the tables of predictions of every split to predict."""
+        """Write the tables of predictions of every split to predict."""
         del step
         for split in self._test:
             self._predict_split(trainer, split)
 
     def export(self, checkpoint: str) -> None:
-        """Exports a checkpoint."""
+        """Export a checkpoint."""
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _predict_split(self, trainer: Trainer, split: _LabelledSplit) -> None:
@@ -186,7 +186,7 @@ class ClassificationJob(FinetuningJob):
             logging.info("wrote %s", submission)
 
     def _evaluated(self, trainer: Trainer, step: int) -> list[_Evaluated]:
-        """Evaluates all splits and logs their scores."""
+        """Evaluate all splits and log their scores."""
         evaluated = []
         for split in self._dev:
             predicted = self._predictions(trainer, split, "eval")
@@ -214,7 +214,7 @@ class ClassificationJob(FinetuningJob):
         return LabelledTexts(self._joiner, split.texts, split.labels)
 
     def _predictions(self, trainer: Trainer, split: _LabelledSplit, purpose: str) -> dict[str, np.ndarray]:
-        """The predictions of a split; `purpose` is "eval" or "predict"."""
+        """Return the predictions of a split; `purpose` is "eval" or "predict"."""
         writer = self._writer(split)
         return self._records.predictions(trainer, purpose + split.suffix, writer, is_scored=purpose == "eval")
 
@@ -226,7 +226,7 @@ def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:
 def _read_splits(
     config: ClassifierConfig, dataset: Dataset
 ) -> tuple[_LabelledSplit | None, list[_LabelledSplit], list[_LabelledSplit]]:
-    """The splits to train on, to evaluate and to predict, as far as the flags require them."""
+    """Return the splits to train on, to evaluate and to predict, as far as the flags require them."""
     train = ("train",) if config.do_train else ()
     dev = dataset.eval_splits if config.is_evaluated else ()
     test = dataset.test_splits if config.do_predict else ()

@@ -20,7 +20,7 @@ _CLASS_SCORES = ("precision", "recall", "f1", "count")
 
 
 def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...]]:
-    r"""The names under which `eval_results.txt` has the scores of each class: precision, recall, F1 and count.
+    r"""Return the names under which `eval_results.txt` has the scores of each class: precision, recall, F1 and count.
 
     Characters of a label that a line cannot show are written as Python writes them, such as a tab as `\t`.
 
@@ -35,7 +35,7 @@ def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...
 def class_scores(
     dataset: Dataset, predictions: Mapping[str, np.ndarray], suffix: str = ""
 ) -> dict[str, np.float32 | int]:
-    """Scores each class by itself; for a regression there is nothing to score.
+    """Score each class by itself; for a regression there is nothing to score.
 
     Args:
       dataset: names the classes.
@@ -57,7 +57,7 @@ def _on_a_line(label: str) -> str:
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:
-    """Writes how often each label (a row) was predicted as each (a column), unless there are too many labels.
+    """Write how often each label (a row) was predicted as each (a column), unless there are too many labels.
 
     Args:
       path: the file.
@@ -76,7 +76,7 @@ def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str
 
 
 def write_bare_table(path: str, probabilities: np.ndarray) -> None:
-    """Writes the reference's `test_results.tsv`: the probabilities of an example's classes, nothing else.
+    """Write the reference's `test_results.tsv`: the probabilities of an example's classes, nothing else.
 
     Args:
       path: the file.
@@ -88,7 +88,7 @@ def write_bare_table(path: str, probabilities: np.ndarray) -> None:
 def write_readable_table(
     path: str, dataset: Dataset, examples: Sequence[TextExample], probabilities: np.ndarray
 ) -> None:
-    r"""Writes `predictions.tsv`: a header, then each example with its id, texts, what is predicted and how surely.
+    r"""Write `predictions.tsv`: a header, then each example with its id, texts, what is predicted and how surely.
 
     Tabs and line ends within a text are written as `\t` and `\n`.
 
@@ -121,7 +121,7 @@ def write_readable_table(
 
 
 def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray) -> None:
-    """Writes a table as the GLUE site takes it: index and prediction.
+    """Write a table as the GLUE site takes it: index and prediction.
 
     Args:
       path: the file.
@@ -133,7 +133,7 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
 
 
 def check_submission(dataset: Dataset) -> None:
-    """Raises unless a data set is one of GLUE's.
+    """Raise unless a data set is one of GLUE's.
 
     Raises:
       UserError: it is not.
@@ -143,12 +143,12 @@ def check_submission(dataset: Dataset) -> None:
 
 
 def submission_name(dataset: Dataset, split: str) -> str:
-    """The file name that the GLUE website requires for the predictions of a split, such as `MNLI-m.tsv`."""
+    """Return the file name that the GLUE website requires for the predictions of a split, such as `MNLI-m.tsv`."""
     return GLUE_NAMES[dataset.name] + {"test_matched": "-m", "test_mismatched": "-mm"}.get(split, "") + ".tsv"
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
-    """The prediction for one example: a label, a number, or labels with the set's delimiter between them.
+    """Return the prediction for one example: a label, a number, or labels with the set's delimiter between them.
 
     Args:
       dataset: names the classes.

@@ -35,7 +35,7 @@ IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
 
 
 def classification_schema(problem: str) -> RecordSchema:
-    """The records of a kind of problem, one of `LABEL_FIELDS`."""
+    """Return the records of a kind of problem, one of `LABEL_FIELDS`."""
     return RecordSchema(
         *ENCODER_FIELDS,
         LABEL_FIELDS[problem],
@@ -63,7 +63,7 @@ class TextJoiner:
         max_windows: int = 1,
         doc_stride: int | None = None,
     ):
-        """Prepares.
+        """Prepare.
 
         Args:
           tokenizer: turns texts into ids.
@@ -85,7 +85,7 @@ class TextJoiner:
         self.num_shortened = self.num_pieces = self.num_unknown = 0
 
     def join(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
-        """Joins the texts of an example.
+        """Join the texts of an example.
 
         Args:
           text_a: the first text.
@@ -113,7 +113,7 @@ class TextJoiner:
         return {name: self._concatenated([getattr(window, name) for window in windows]) for name in ENCODER_INPUTS}
 
     def _concatenated(self, windows: Sequence[Ids | bytes]) -> Ids | bytes:
-        """Concatenates windows, each but the last padded."""
+        """Concatenate windows, each but the last padded."""
         concatenated = windows[0]
         padding = type(concatenated)([0])
         for number, window in enumerate(windows[1:], start=1):
@@ -122,7 +122,7 @@ class TextJoiner:
         return concatenated
 
     def padded_lengths(self) -> list[int]:
-        """The lengths that batches of similar examples are padded to; with windows, whole windows."""
+        """Return the lengths that batches of similar examples are padded to; with windows, whole windows."""
         if self.max_windows > 1:
             return padded_lengths(self.max_length, unit=self._max_seq_length)
         return padded_lengths(self.max_length)
@@ -152,12 +152,12 @@ class LabelledTexts(NamedTuple):
     labels: Labels
 
     def made_from(self, schema: RecordSchema) -> dict[str, Any]:
-        """All that decides how the records come out, as in a `Manifest`."""
+        """Return all that decides how the records come out, as in a `Manifest`."""
         examples = {"texts": fingerprint(self.texts), "labels": fingerprint(self.labels)}
         return {**self.joiner.identity, "fields": schema.names, **examples}
 
     def write_ids(self, file: RecordFile, *, num_processes: int = 0) -> int:
-        """Writes the records, unless an existing file is up to date; returns N.
+        """Write the records, unless an existing file is up to date; return N.
 
         Args:
           file: where to.
@@ -188,7 +188,7 @@ class LabelledTexts(NamedTuple):
         return write_cached(file, self.made_from(file.schema), records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Writes what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
+        """Write what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
 
         def records() -> Iterator[bytes]:
             for row, label in zip(features(), self.labels, strict=True):

@@ -41,7 +41,7 @@ def report_sections(
     scores: Mapping[str, Any],
     lengths: Sequence[int],
 ) -> list[Section]:
-    """Computes the sections of a report.
+    """Compute the sections of a report.
 
     Args:
       dataset: names the classes and says what kind of problem it is.

@@ -54,7 +54,7 @@ class ClassificationServable(Servable):
         max_windows: int = 1,
         doc_stride: int | None = None,
     ):
-        """Joins a classifier with its tokenizer and its labels.
+        """Join a classifier with its tokenizer and its labels.
 
         Args:
           model: the classifier; if an example may have several windows, made with `max_seq_length` as their length.
@@ -86,7 +86,7 @@ class ClassificationServable(Servable):
         return self._max_windows * self.max_seq_length
 
     def tokenize(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> Tensors:
-        """Turns texts into what the model reads.
+        """Turn texts into what the model reads.
 
         Args:
           text_a: string [B], UTF-8.
@@ -111,14 +111,14 @@ class ClassificationServable(Servable):
         )
 
     def _encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encodes texts as far as an example can hold them."""
+        """Encode texts as far as an example can hold them."""
         # Which text of a pair is cut into windows depends on how long both are.
         has_all = self._max_windows > 1 and len(self.text_names) > 1
         num_pieces = MOST_BYTES if has_all else self._num_example_positions
         return self._graph_tokenizer().encode_beginnings(texts, num_pieces)
 
     def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Encodes both texts of all pairs at once: two rounds of so many small operations would take twice as long."""
+        """Encode both texts of all pairs at once: two rounds of so many small operations would take twice as long."""
         same_number = tf.debugging.assert_equal(
             tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
         )
@@ -134,7 +134,7 @@ class ClassificationServable(Servable):
             return first, second
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Classifies.
+        """Classify.
 
         Args:
           inputs: input_ids, input_mask and segment_ids, int32 [B, S]; with windows window after window.
@@ -154,7 +154,7 @@ class ClassificationServable(Servable):
 
 
 def _whole_windows(inputs: Tensors, window_length: int) -> Tensors:
-    """Pads inputs to a whole number of windows."""
+    """Pad inputs to a whole number of windows."""
     num_missing = -tf.shape(inputs["input_ids"])[1] % window_length
     return {name: tf.pad(values, [[0, 0], [0, num_missing]]) for name, values in inputs.items()}
 
@@ -166,7 +166,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
-    """Loads what a run of `run_classifier.py` trained; see `TaskRow`. The labels follow from its flags."""
+    """Load what a run of `run_classifier.py` trained; see `TaskRow`. The labels follow from its flags."""
     dataset, encoder = configured_dataset(config), create_encoder(bert_config, encoder_options)
     model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
@@ -184,7 +184,7 @@ def servable_of_run(
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[Classification] | list[float]:
-    """Turns outputs of the signature `text` into a `Classification` an example or, of a regression, a number."""
+    """Turn outputs of the signature `text` into a `Classification` an example or, of a regression, a number."""
     if "scores" in outputs:
         return outputs["scores"].tolist()
     best_first = -np.sort(-outputs["probabilities"], axis=1)

@@ -86,7 +86,7 @@ class ClassificationTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Describes the task.
+        """Describe the task.
 
         Args:
           config: the architecture.
@@ -113,17 +113,17 @@ class ClassificationTask:
         self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields
 
     def build_model(self) -> keras.Model:
-        """Creates the model, variables included."""
+        """Create the model, variables included."""
         encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:
-        """The records of what the frozen encoder of a model computes: features, float32 [K * D], and the label."""
+        """Return records of the outputs of a model's frozen encoder: features, float32 [K * D], and the label."""
         return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The loss over the real examples."""
+        """Return the loss over the real examples."""
         return {"classification": _of_real_examples(self._problem.loss(batch["label_ids"], outputs), batch)}
 
     def logits(self, outputs: tf.Tensor) -> tf.Tensor:
@@ -137,7 +137,7 @@ class ClassificationTask:
         return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Outputs for each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
+        """Output for each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
         return {
             "probabilities": self._problem.probabilities(outputs),
             "loss": self._problem.loss(batch["label_ids"], outputs),
@@ -145,7 +145,7 @@ class ClassificationTask:
         }
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The mean loss and the metrics over all examples; `loss` is the mean over batches of their mean losses."""
+        """Return the loss and the metrics over all examples; `loss` is the mean over batches of their mean losses."""
         losses = predictions["loss"].astype(np.float64)
         starts = range(0, len(losses), self._eval_batch_size)
         batch_losses = [np.mean(losses[start : start + self._eval_batch_size]) for start in starts]
@@ -158,6 +158,6 @@ class ClassificationTask:
 
 
 def _of_real_examples(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
-    """Sums losses, float32 [B], without those of examples that only fill a batch."""
+    """Sum losses, float32 [B], without those of examples that only fill a batch."""
     is_real = tf.cast(batch["is_real_example"], tf.float32)
     return WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real))

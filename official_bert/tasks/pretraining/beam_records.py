@@ -38,7 +38,7 @@ class MakeRecords(beam.PTransform):
         outputs: Sequence[str],
         compression: str,
     ):
-        """Says what to do.
+        """Say what to do.
 
         Args:
           parts: the corpus; how it is divided decides nothing but who reads what.
@@ -52,7 +52,7 @@ class MakeRecords(beam.PTransform):
         self._outputs, self._compression = list(outputs), compression
 
     def expand(self, pipeline):
-        """Adds the steps."""
+        """Add the steps."""
         documents = (
             pipeline
             | "list the parts" >> beam.Create([tuple(part) for part in self._parts], reshuffle=False)
@@ -116,7 +116,7 @@ class _Sums(beam.CombineFn):
 
 
 def _size(document: _Packed) -> tuple[int, int]:
-    """A document, and its number of wordpieces."""
+    """Return a document, and its number of wordpieces."""
     return 1, len(document[3]) // _ID_BYTES
 
 
@@ -138,7 +138,7 @@ def _with_groups(
 
 
 def _as_bytes(key: int) -> bytes:
-    """A key as bytes of the same order; Beam encodes larger integers than 63 bits slowly."""
+    """Return a key as bytes of the same order; Beam encodes larger integers than 63 bits slowly."""
     return key.to_bytes(KEY_BITS // 8, "big")
 
 
@@ -166,7 +166,7 @@ class _MakeGroup(beam.DoFn):
 
 
 def write_records(path: str, records: Iterable[bytes], compression: str) -> None:
-    """Writes a TFRecord file.
+    """Write a TFRecord file.
 
     Raises:
       UserError: it would have no records, or cannot be written.

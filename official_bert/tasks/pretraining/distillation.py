@@ -38,7 +38,7 @@ class DistilledPretrainingTask(TaughtTask):
         weights: Mapping[str, float],
         dtype: str | None = None,
     ):
-        """Adds losses to pretraining.
+        """Add losses to pretraining.
 
         Args:
           task: the task.
@@ -77,7 +77,7 @@ class DistilledPretrainingTask(TaughtTask):
 
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
-    """Raises if beside a teacher lies another vocabulary than that of the run."""
+    """Raise if beside a teacher lies another vocabulary than that of the run."""
     for folder in folders_of(teacher):
         if knows_vocabulary(folder, vocabulary) is False:
             raise UserError(other_vocabulary(vocabulary, folder, f"teacher={teacher} was trained with"))

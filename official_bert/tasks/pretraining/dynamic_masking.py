@@ -32,7 +32,7 @@ class DynamicMasking:
         random_seed: int,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Prepares; the arguments are the flags of `run_pretraining.py`, and the model's number of segment types.
+        """Prepare; the arguments are the flags of `run_pretraining.py`, and the model's number of segment types.
 
         `replacements` are `mask_replace_prob` and `random_replace_prob`.
 
@@ -57,7 +57,7 @@ class DynamicMasking:
         }
 
     def check_vocabulary(self, path: str) -> None:
-        """Checks that a file begins with a record of this vocabulary.
+        """Check that a file begins with a record of this vocabulary.
 
         Raises:
           UserError: its first wordpiece is not [CLS], so others would be mistaken, too.
@@ -81,7 +81,7 @@ class DynamicMasking:
         start_record: int,
         lengths: Sequence[int] | None = None,
     ) -> tf.data.Dataset:
-        """Reads and masks batches for training; for arguments and order see `data.pipeline.training_batches`.
+        """Read and masks batches for training; for arguments and order see `data.pipeline.training_batches`.
 
         The masks depend on the seed and on the number of the visit, counted from the start of training.
         """
@@ -107,7 +107,7 @@ class DynamicMasking:
 
     @tf.autograph.experimental.do_not_convert
     def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
-        """Reads and masks batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
+        """Read and masks batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
 
         The masks depend on the seed and on the number of the record: each evaluation has the same, and they are not
         those of training.

@@ -31,7 +31,7 @@ class PretrainingInputs(NamedTuple):
 
 
 def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
-    """Reads the files that the flags name, but for records and weights, and checks that they fit each other.
+    """Read the files that the flags name, but for records and weights, and check that they fit each other.
 
     Raises:
       UserError: a file is missing or damaged, or they do not fit.

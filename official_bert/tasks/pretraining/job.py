@@ -46,7 +46,7 @@ from official_bert.training.summaries import ScalarLog, write_results
 
 
 def pretrain(config: PretrainingConfig) -> None:
-    """Trains, evaluates, and exports, as its flags say.
+    """Train, evaluate, and export, as its flags say.
 
     Raises:
       UserError: a flag, a record or a checkpoint is wrong.
@@ -95,20 +95,20 @@ class _Records(NamedTuple):
     seed: int
 
     def training_batches(self, **selection: Any) -> tf.data.Dataset:
-        """Gives shuffled batches without end; for the arguments see `data.pipeline`."""
+        """Return shuffled batches without end; for the arguments see `data.pipeline`."""
         if self.masking:
             return self.masking.training_batches(self.paths, num_records=self.count, **selection)
         return training_batches(self.paths, self.schema, num_records=self.count, seed=self.seed, **selection)
 
     def evaluation_batches(self, **selection: Any) -> tf.data.Dataset:
-        """Gives the first batches in the order of the files."""
+        """Return the first batches in the order of the files."""
         if self.masking:
             return self.masking.evaluation_batches(self.paths, **selection)
         return evaluation_batches(self.paths, self.schema, **selection)
 
 
 def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strategy, cluster: Cluster) -> bool:
-    """Trains, evaluates, or both; returns whether training came to its end."""
+    """Train, evaluate, or both; return whether training came to its end."""
     config, bert_config = inputs.config, inputs.bert_config
     options = encoder_options(config)
     task = PretrainingTask(
@@ -181,7 +181,7 @@ def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
 
 
 def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write_files: Callable[[], None]) -> bool:
-    """Trains; returns whether training came to its end. `write_files` completes the folder before the first step."""
+    """Train; return whether training came to its end. `write_files` completes the folder before the first step."""
     if config.num_warmup_steps >= config.num_train_steps:
         logging.warning(
             "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",

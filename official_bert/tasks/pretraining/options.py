@@ -19,12 +19,12 @@ _MAX_NGRAM_LENGTH = 100
 
 
 def shard_names(name: str, num_shards: int) -> list[str]:
-    """The names of the files that an output is divided into: `name-00000-of-00016` and so on."""
+    """Return the names of the files that an output is divided into: `name-00000-of-00016` and so on."""
     return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
 
 
 def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
-    """Raises if the two fractions are together more than all."""
+    """Raise if the two fractions are together more than all."""
     if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # 0.7 and 0.3 may add up to a bit more
         raise UserError(
             f"--mask_replace_prob={config.mask_replace_prob:g} and --random_replace_prob="

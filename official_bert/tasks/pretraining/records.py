@@ -149,12 +149,12 @@ class RecordCounts:
     num_negative: int = 0
 
     def add(self, other: "RecordCounts") -> None:
-        """Adds the counts of other records."""
+        """Add the counts of other records."""
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
 
     def summary(self, corpus: CorpusCounts, settings: RecordSettings) -> str:
-        """Summarizes the records in one line.
+        """Summarize the records in one line.
 
         Args:
           corpus: what they were made of.
@@ -180,7 +180,7 @@ class RecordMaker:
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
-        """Prepares.
+        """Prepare.
 
         Without masks nothing is drawn for them: the pairs come from the same stream in the same order, and so, from the
         second record on, they are other pairs than with masks.
@@ -210,7 +210,7 @@ class RecordMaker:
             )
 
     def records(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[bytes]:
-        """Makes the records of a document; `corpus` has the others, where random next sentences come from."""
+        """Make the records of a document; `corpus` has the others, where random next sentences come from."""
         for pair in self._pairs(corpus, document_index, rng):
             joined = join_texts(pair.first, pair.second, **self._specials)
             if self._masker:

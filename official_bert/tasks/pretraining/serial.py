@@ -22,7 +22,7 @@ def write_serial(
     outputs: Sequence[str],
     compression: str,
 ) -> str:
-    """Makes the records of a corpus, which is held in memory.
+    """Make the records of a corpus, which is held in memory.
 
     Args:
       parts: whole files, read in this order.
@@ -62,7 +62,7 @@ def write_serial(
 
 
 def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
-    """Tokenizes the files of a corpus; as in the reference, a document of text goes on into the next file."""
+    """Tokenize the files of a corpus; as in the reference, a document of text goes on into the next file."""
     corpus = Corpus()
 
     def details(seconds: float) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
 
 
 def _passes(maker: RecordMaker, corpus: Corpus, rng: Random, dupe_factor: int) -> Iterator[bytes]:
-    """Makes the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
+    """Make the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
     num_documents = len(corpus.documents)
     total = dupe_factor * num_documents
     with Progress("making records", total, f"documents ({dupe_factor:,} passes over {num_documents:,})") as progress:

@@ -46,7 +46,7 @@ class PretrainingServable(Servable):
         max_seq_length: int,
         top_k: int = 5,
     ):
-        """Joins a pretrained model with its tokenizer.
+        """Join a pretrained model with its tokenizer.
 
         Args:
           model: the model.
@@ -65,12 +65,12 @@ class PretrainingServable(Servable):
         self._pieces = tf.constant(tokenizer.convert_ids_to_tokens(list(ids)), tf.string)
 
     def sample_texts(self, num_pieces: int) -> list[str]:
-        """Makes a text with a mask; see `Servable.sample_texts`."""
+        """Make a text with a mask; see `Servable.sample_texts`."""
         (text,) = super().sample_texts(num_pieces - 1)
         return [f"{vocab.MASK} {text}"]
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
-        """Turns texts into what the model reads.
+        """Turn texts into what the model reads.
 
         Args:
           text: string [B], UTF-8; each `[MASK]` in it stands for one hidden wordpiece.
@@ -92,7 +92,7 @@ class PretrainingServable(Servable):
         return join_parts(texts, **self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Fills in masks.
+        """Fill in masks.
 
         Args:
           inputs: input_ids, input_mask and segment_ids, int32 [B, S].
@@ -121,7 +121,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
-    """Loads what a run of `run_pretraining.py` trained; see `TaskRow`."""
+    """Load what a run of `run_pretraining.py` trained; see `TaskRow`."""
     return load_servable(
         bert_config,
         tokenizer,
@@ -150,7 +150,7 @@ def load_servable(
 def load_model(
     bert_config: BertConfig, checkpoint: str, *, what: str, encoder_options: EncoderOptions
 ) -> PretrainingModel:
-    """Loads the encoder and the masked-LM head of a checkpoint; the arguments are those of `load_servable`."""
+    """Load the encoder and the masked-LM head of a checkpoint; the arguments are those of `load_servable`."""
     model = PretrainingModel(create_encoder(bert_config, encoder_options))
     is_needed = [variable for variable in model.trainable_variables if "/seq_relationship/" not in variable.path]
     load(open_checkpoint(checkpoint, what), is_needed)
@@ -158,7 +158,7 @@ def load_model(
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[list[list[FilledMask]]]:
-    """Turns outputs of the signature `text` into the words for each mask of each text, the likeliest first."""
+    """Turn outputs of the signature `text` into the words for each mask of each text, the likeliest first."""
     filled_texts = []
     for words, probabilities in zip(outputs["words"].tolist(), outputs["probabilities"].tolist(), strict=True):
         masks = zip(words, probabilities, strict=True)

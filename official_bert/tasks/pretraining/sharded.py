@@ -66,7 +66,7 @@ class Resources(NamedTuple):
 
     @classmethod
     def of(cls, num_processes: int, max_memory_gb: float) -> "Resources":
-        """Divides memory among processes.
+        """Divide memory among processes.
 
         Args:
           num_processes: as many as wanted; fewer are used if memory is too little.
@@ -129,7 +129,7 @@ def document_keys(seed: int, copy: int, file_numbers: np.ndarray, positions: np.
 
 
 def _mixed(state: np.ndarray) -> np.ndarray:
-    """The output function of the random generator SplitMix64, of Steele, Lea and Flood (2014), on uint64 [D]."""
+    """Return the output function of the random generator SplitMix64, of Steele, Lea and Flood (2014), on uint64 [D]."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -137,19 +137,19 @@ def _mixed(state: np.ndarray) -> np.ndarray:
 
 
 def count_groups(num_documents: int, num_ids: int) -> int:
-    """Number of groups that a corpus is divided into."""
+    """Return the number of groups that a corpus is divided into."""
     return max(1, min(-(-num_ids // GROUP_IDS), num_documents // MIN_GROUP_DOCUMENTS))
 
 
 def group_numbers(keys: np.ndarray, num_groups: int) -> np.ndarray:
-    """The groups of the documents of keys; int64 [D] of uint64 [D]."""
+    """Return the groups of the documents of keys; int64 [D] of uint64 [D]."""
     return ((keys >> np.uint64(32)) * np.uint64(num_groups) >> np.uint64(32)).astype(np.int64)
 
 
 def group_records(
     documents: Iterable[Document], keys: Sequence[int], maker: RecordMaker
 ) -> Iterator[tuple[int, bytes]]:
-    """Makes the records of a group.
+    """Make the records of a group.
 
     Args:
       documents: those of the group, in the order of their ids.
@@ -180,7 +180,7 @@ class ShardedRun:
         resources: Resources,
         work_dir: str,
     ):
-        """Describes the run.
+        """Describe the run.
 
         Args:
           parts: the corpus, divided by `PART_BYTES`.
@@ -200,7 +200,7 @@ class ShardedRun:
         self._work_dir = work_dir
 
     def write(self, outputs: Sequence[str], compression: str) -> str:
-        """Makes the records and shuffles them into the output files.
+        """Make the records and shuffle them into the output files.
 
         Args:
           outputs: TFRecord files.
@@ -245,7 +245,7 @@ class ShardedRun:
         return counts.summary(corpus, self._settings)
 
     def _tokenize(self) -> DocumentSpools:
-        """Tokenizes the parts that are not on the disk already."""
+        """Tokenize the parts that are not on the disk already."""
         paths = [os.path.join(self._work_dir, f"documents-{number:05}") for number in range(len(self._parts))]
         missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not _is_there(path)]
         self._log_kept(len(paths) - len(missing), len(paths), "parts of the text were tokenized already")
@@ -262,7 +262,7 @@ class ShardedRun:
         return DocumentSpools(paths)
 
     def _make_runs(self, spools: DocumentSpools, num_groups: int) -> list[str]:
-        """Makes the records of the groups whose records are not on the disk already; returns all sorted runs."""
+        """Make the records of the groups whose records are not on the disk already; return all sorted runs."""
         runs: list[str] = []
         kept: list[int] = []
         largest = self._largest_group(spools.table, num_groups)
@@ -304,7 +304,7 @@ class ShardedRun:
                     yield _Group(path, table.rows(members), keys[members])
 
     def _largest_group(self, table: DocumentTable, num_groups: int) -> int:
-        """Number of wordpieces of the largest group of the first copy; the others are much alike."""
+        """Return the number of wordpieces of the largest group of the first copy; the others are much alike."""
         keys = document_keys(self._settings.random_seed, 0, table.file_number, table.position)
         return int(np.bincount(group_numbers(keys, num_groups), weights=table.num_ids).max())
 
@@ -362,7 +362,7 @@ def _num_bytes(part: CorpusPart) -> int:
 
 @contextlib.contextmanager
 def work_folder(path: str, made_from: Mapping[str, Any]) -> Iterator[None]:
-    """Keeps intermediate files in a folder; it is deleted when the block ends without an error.
+    """Keep intermediate files in a folder; it is deleted when the block ends without an error.
 
     Args:
       path: a local folder, which may be there already; what was made from something else is deleted first.

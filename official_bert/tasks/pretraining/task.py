@@ -36,7 +36,7 @@ class PretrainingTask:
         sentence_order: bool = False,
         encoder_options: EncoderOptions = PLAIN,
     ):
-        """Describes the task.
+        """Describe the task.
 
         Args:
           config: the architecture.
@@ -58,11 +58,11 @@ class PretrainingTask:
         )
 
     def build_model(self) -> keras.Model:
-        """Creates the model, variables included."""
+        """Create the model, variables included."""
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""
+        """Return two losses: masked_lm over the masked positions, next_sentence or sentence_order over the examples."""
         masked_lm = _cross_entropy(batch["masked_lm_ids"], outputs["masked_lm_logits"])  # [B, P]
         losses = {"masked_lm": _over_masked(masked_lm, batch)}
         if self._pair_task:
@@ -92,7 +92,7 @@ class PretrainingTask:
         return predictions
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The reference's five scores; without the next sentence the three others.
+        """Return the reference's five scores; without the next sentence the three others.
 
         masked_lm_loss and masked_lm_accuracy are over all masked positions; next_sentence_loss and
         next_sentence_accuracy, or sentence_order_loss and sentence_order_accuracy, over all examples. `loss` is the
@@ -122,7 +122,7 @@ class PretrainingTask:
 
 
 def _over_masked(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
-    """The mean of losses [B, P] over the masked positions."""
+    """Return the mean of losses [B, P] over the masked positions."""
     weights = batch["masked_lm_weights"]
     return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights) + EMPTY_WEIGHT)
 

@@ -13,7 +13,7 @@ from official_bert.training.run_folder import MODEL_FILES, model_file, read_run_
 
 
 def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> PretrainingConfig:
-    """Completes the flags of a run with the vocabulary that its records were made with, and with what was done to text.
+    """Complete the flags of a run with the vocabulary that its records were made with, and with what was done to text.
 
     Where nothing says so, those of the output folder's model are taken, or, where they are needed, those beside the
     initial checkpoint.

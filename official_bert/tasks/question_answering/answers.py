@@ -79,7 +79,7 @@ def find_answers(
     version_2: bool,
     verbose_logging: bool = False,
 ) -> list[QuestionAnswers]:
-    """Finds the best answers of every question.
+    """Find the best answers of every question.
 
     Args:
       tokenized: the set.
@@ -128,7 +128,7 @@ def _spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> list[_Span]:
-    """All spans of a question's K windows that may be answers, by window, then by start logit, then by end logit."""
+    """Return all spans of a question's K windows that may be answers, by window, start logit and end logit."""
     offsets = np.array([window.offset for window in windows])[:, None]
     stops = np.array([window.offset + window.num_pieces for window in windows])[:, None]
     may_start = np.zeros(start_logits.shape, bool)  # [K, S]
@@ -146,7 +146,7 @@ def _spans(
 
 
 def _best_positions(logits: np.ndarray, count: int) -> np.ndarray:
-    """The positions of the highest logits of each row, the highest first, of equal ones the first; int [K, n]."""
+    """Return the positions of the highest logits of each row, in descending order, ties by position; int [K, n]."""
     return np.argsort(-logits, axis=1, kind="stable")[:, :count]
 
 
@@ -165,7 +165,7 @@ def _question_answers(
     text_of: Callable[[int, int], tuple[str, int | None]],
     n_best_size: int,
 ) -> QuestionAnswers:
-    """Ranks the candidates of a question; each text counts once, where it scores highest."""
+    """Rank the candidates of a question; each text counts once, where it scores highest."""
     best: list[tuple[str, _Span, int | None]] = []
     seen = set()
     for span in sorted([*spans, null] if null else spans, key=_score, reverse=True):  # stable: equals stay in order
@@ -212,7 +212,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
 def text_finder(
     tokenized: TokenizedSquad, *, verbose: bool = False
 ) -> Callable[[int, int, int], tuple[str, int | None]]:
-    """Makes the function that maps a context's number, a first and a last piece to their text and its position.
+    """Make the function that maps a context's number, a first and a last piece to their text and its position.
 
     Args:
       tokenized: the set; its options say by which alignment.
@@ -242,14 +242,14 @@ def text_finder(
 
 
 def _rejoined(pieces: Sequence[str]) -> str:
-    """The words of pieces: `["em", "##bed", "it"]` becomes `"embed it"`."""
+    """Return the words of pieces: `["em", "##bed", "it"]` becomes `"embed it"`."""
     return " ".join(" ".join(pieces).replace(" ##", "").replace("##", "").split())
 
 
 def final_text(
     predicted: str, original: str, tokenizer: BasicTokenizer | WhitespaceTokenizer, *, verbose: bool = False
 ) -> str:
-    """Finds the part of the original words that was predicted, by the reference's rule.
+    """Find the part of the original words that was predicted, by the reference's rule.
 
     The original is tokenized again; if that changes nothing but spaces and each character into one other, the
     prediction's place there is its place in the original. Otherwise (a combining accent, a deleted character, a space
@@ -285,7 +285,7 @@ def final_text(
 def predicted_texts(
     answers: Sequence[QuestionAnswers], null_score_diff_threshold: float | None = None
 ) -> dict[str, str]:
-    """Chooses one answer per question.
+    """Choose one answer per question.
 
     Args:
       answers: as `find_answers` gives them.
@@ -300,7 +300,7 @@ def predicted_texts(
 
 
 def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictions: Mapping[str, str]) -> None:
-    """Writes `predictions.json`, `nbest_predictions.json` and, in version 2.0, `null_odds.json`, as the reference does.
+    """Write `predictions.json`, `nbest_predictions.json` and, in version 2.0, `null_odds.json`, as the reference does.
 
     Args:
       output_dir: an existing folder.

@@ -38,7 +38,7 @@ class TokenizedContext(NamedTuple):
 def tokenize_contexts(
     contexts: Sequence[str], tokenizer: Tokenizer, *, answer_alignment: str, num_processes: int | None = None
 ) -> list[TokenizedContext]:
-    """Tokenizes contexts.
+    """Tokenize contexts.
 
     Args:
       contexts: the texts.
@@ -71,7 +71,7 @@ def _tokenize_batch(contexts: Sequence[str], tokenizer: Tokenizer, answer_alignm
 
 
 def tokenize_context(context: str, tokenizer: Tokenizer, answer_alignment: str) -> TokenizedContext:
-    """Tokenizes one context; the arguments are those of `tokenize_contexts`."""
+    """Tokenize one context; the arguments are those of `tokenize_contexts`."""
     words = split_words(context)
     word_starts = _integers(words.starts)
     if answer_alignment == "offsets":

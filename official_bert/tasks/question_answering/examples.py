@@ -98,18 +98,18 @@ class Words(NamedTuple):
     starts: list[int]
 
     def joined(self, first: int, last: int) -> str:
-        """The words from `first` to `last`, with one space between them."""
+        """Return the words from `first` to `last`, with one space between them."""
         return " ".join(self.texts[first : last + 1])
 
 
 def split_words(context: str) -> Words:
-    """Splits a context at white space, as the reference sees it."""
+    """Split a context at white space, as the reference sees it."""
     matches = list(_WORD.finditer(context))
     return Words([match[0] for match in matches], [match.start() for match in matches])
 
 
 def words_of_answer(word_starts: Sequence[int], answer: Answer) -> tuple[int, int]:
-    """The first and the last word that an answer touches; -1 is white space before the first word.
+    """Return the first and the last word that an answer touches; -1 is white space before the first word.
 
     Args:
       word_starts: as in `Words`.
@@ -120,7 +120,7 @@ def words_of_answer(word_starts: Sequence[int], answer: Answer) -> tuple[int, in
 
 
 def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
-    """Reads a file.
+    """Read a file.
 
     For training, a question whose answer is not where `answer_start` says is left out with a warning: the words there
     must hold the answer, though they may hold more.
@@ -250,7 +250,7 @@ class _Reader:
 
 
 def _value(holder: Any, key: str, kinds: type | tuple[type, ...], where: str) -> Any:
-    """Looks up a key of a JSON object and checks the kind of its value."""
+    """Look up a key of a JSON object and check the kind of its value."""
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(holder, dict):
         raise UserError(f"{where} must be {_KINDS[dict]} with the key {key!r}, not {_KINDS[type(holder)]}")

@@ -63,7 +63,7 @@ class AnswerSearch:
     """Finds the best answers to questions in the logits of their windows."""
 
     def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
-        """Stores the settings; see `QuestionAnsweringServable`. A window has at most `max_positions`."""
+        """Store the settings; see `QuestionAnsweringServable`. A window has at most `max_positions`."""
         self._max_answer_length = max_answer_length
         self._version_2 = version_2
         self._top_k = top_k
@@ -71,7 +71,7 @@ class AnswerSearch:
         self._max_positions = max_positions
 
     def __call__(self, reading: Reading, start_logits: tf.Tensor, end_logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Finds the best answers; what it gives is what `QuestionAnsweringServable.answer` says.
+        """Find the best answers; what it gives is what `QuestionAnsweringServable.answer` says.
 
         Args:
           reading: the questions and contexts.
@@ -122,7 +122,7 @@ class AnswerSearch:
         end_logits: tf.Tensor,
         num_best: int,
     ) -> _Candidates:
-        """All that may be answers, by window, then by start logit, then by end logit; see `answers`."""
+        """Return all that may be answers, by window, then by start logit, then by end logit; see `answers`."""
         num_best = tf.minimum(num_best, tf.shape(start_logits)[1])
         (best_starts, starts), (best_ends, ends) = (
             tf.math.top_k(logits, num_best, index_type=tf.int64) for logits in (start_logits, end_logits)
@@ -145,7 +145,7 @@ class AnswerSearch:
         )
 
     def _ranked(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
-        """The best candidates of each question, each text once, where it scores highest; and their texts."""
+        """Return the best candidates of each question, each text once, where it scores highest; and their texts."""
         order = tf.argsort(-candidates.score, stable=True)
         order = tf.gather(order, tf.argsort(tf.gather(candidates.question, order), stable=True))
         candidates = candidates.taken(order)
@@ -168,7 +168,7 @@ class AnswerSearch:
         return best.taken(kept), tf.gather(texts, kept)
 
     def _distinct(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
-        """Keeps the first of the candidates with the same text; and their texts."""
+        """Keep the first of the candidates with the same text; and their texts."""
         first = tf.gather(reading.characters.row_starts(), candidates.question)
         places = (first + tf.cast(places, tf.int64) for places in self._places(reading, candidates))
         texts = cut_out(reading.characters.flat_values, *places)
@@ -181,7 +181,7 @@ class AnswerSearch:
         return candidates.taken(kept), tf.gather(texts, kept)
 
     def _places(self, reading: Reading, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
-        """Characters of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
+        """Character of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
         is_answer = candidates.first >= 0
         row_starts = tf.gather(reading.pieces.ids.row_starts(), candidates.question)
         return tuple(
@@ -249,15 +249,15 @@ def _counts(question: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
 
 
 def _kept(candidates: _Candidates, is_kept: tf.Tensor) -> tf.Tensor:
-    """The places of some candidates, and of no answer, which is never left out."""
+    """Return the places of some candidates, and of no answer, which is never left out."""
     return tf.where(is_kept | (candidates.first < 0))[:, 0]
 
 
 def _ranks(question: tf.Tensor) -> tf.Tensor:
-    """The place of each among its equals, from 0; equals stand together."""
+    """Return the place of each among its equals, from 0; equals stand together."""
     return tf.range(tf.size(question, tf.int64)) - tf.searchsorted(question, question, out_type=tf.int64)
 
 
 def _gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Gathers values; if there are no values at all, any place gives 0."""
+    """Gather values; if there are no values at all, any place gives 0."""
     return tf.gather(tf.concat([values, [0]], axis=0), places)

@@ -66,7 +66,7 @@ class QuestionAnsweringJob(FinetuningJob):
     config: SquadConfig
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Reads all questions and checks all answers, before anything is computed.
+        """Read all questions and check all answers, before anything is computed.
 
         Raises:
           UserError: a file is wrong, the lengths do not fit each other, or the export cannot be written.
@@ -106,7 +106,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return self._record_file(trainer, self._training_path, self.task.schema)
 
     def write_training_records(self, trainer: Trainer) -> int:
-        """Writes the windows to train on."""
+        """Write the windows to train on."""
         return write_training_records(
             self.training_file(trainer),
             self._train,
@@ -120,7 +120,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return RecordFile(path, schema, self._lengths, self.config.compression, self.folder(trainer).is_written)
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Scores the answers to all questions."""
+        """Score the answers to all questions."""
         answers = self._answers(self._logits(trainer, "evaluating"))
         scores = self._score(answers, self._threshold(answers))
         if self.folder(trainer).is_written:
@@ -128,7 +128,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return scores
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Writes the answers of the output folder's checkpoint or of the ensemble and, where it can, their scores."""
+        """Write the answers of the output folder's checkpoint or of the ensemble and, where it can, their scores."""
         if self.ensemble:
             step, logits = self._ensemble_logits(trainer)
         else:
@@ -159,7 +159,7 @@ class QuestionAnsweringJob(FinetuningJob):
             self._write_report(answers, threshold, results)
 
     def export(self, checkpoint: str) -> None:
-        """Exports a checkpoint."""
+        """Export a checkpoint."""
         if self._options.answer_alignment != "offsets" and self.config.export_format != "tflite":
             logging.warning(
                 "do_export: the export cuts answers out of the context by offsets, so its best answer differs from "
@@ -170,7 +170,7 @@ class QuestionAnsweringJob(FinetuningJob):
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
-        """The questions to train on and those to answer, as far as the flags require them."""
+        """Return the questions to train on and those to answer, as far as the flags require them."""
         config, train, dev = self.config, None, None
         if "train_file" in config.required_files:
             train = read_squad(config.train_file, for_training=True, version_2=self._version_2)
@@ -182,7 +182,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return train, dev
 
     def _check_labels(self, dev: SquadSet) -> None:
-        """Raises if the questions to answer come without the answers that a flag needs."""
+        """Raise if the questions to answer come without the answers that a flag needs."""
         if dev.is_labelled:
             return
         config = self.config
@@ -199,7 +199,7 @@ class QuestionAnsweringJob(FinetuningJob):
             logging.warning("%s in %s have no answer: nothing is scored%s", number, config.predict_file, hint)
 
     def _check_answered_before(self, dev: SquadSet) -> None:
-        """Raises if the output folder holds the answers to another file's questions, which would be overwritten."""
+        """Raise if the output folder holds the answers to another file's questions, which would be overwritten."""
         config = self.config
         path = os.path.join(config.output_dir, PREDICTIONS_FILE)
         if not files.exists(path):
@@ -228,7 +228,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return self._tokenized.prediction_windows()
 
     def _ensemble_logits(self, trainer: Trainer) -> tuple[int, dict[str, np.ndarray]]:
-        """The last step of the ensemble's checkpoints and the mean of their logits; float32 [N, S]."""
+        """Return the last step of the ensemble's checkpoints and the mean of their logits; float32 [N, S]."""
         weights, name = trainer.model.weights, "ensemble_checkpoints"
         for path in self.ensemble:  # all of them before hours may be spent on the first
             check_fits(open_checkpoint(path, name), weights)

@@ -40,7 +40,7 @@ def write_training_records(
     version_2: bool,
     num_processes: int | None = None,
 ) -> int:
-    """Writes the records to train on, in the reference's order, unless an existing file is up to date.
+    """Write the records to train on, in the reference's order, unless an existing file is up to date.
 
     Returns:
       The number of records.
@@ -65,12 +65,12 @@ def write_training_records(
 def training_made_from(
     squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool
 ) -> dict[str, Any]:
-    """All that decides how the records to train on come out, as in a `Manifest`."""
+    """Return all that decides how the records to train on come out, as in a `Manifest`."""
     return {**_made_from(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
 
 
 def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
-    """Writes the records to predict on, one per window, unless an existing file is up to date.
+    """Write the records to predict on, one per window, unless an existing file is up to date.
 
     Returns:
       The number of records.
@@ -80,7 +80,7 @@ def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, window
 
 
 def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:
-    """Serializes windows; those of a question follow each other."""
+    """Serialize windows; those of a question follow each other."""
     schema = schema.sized(S=tokenized.options.max_seq_length)
     num_questions = len(tokenized.squad.questions)
     num_done, question = 0, None

@@ -45,7 +45,7 @@ def report_sections(
     normalization: Normalization,
     version_2: bool,
 ) -> list[Section]:
-    """Computes the sections of a report.
+    """Compute the sections of a report.
 
     Args:
       squad: the questions, all of them labelled.
@@ -71,7 +71,7 @@ def report_sections(
 
 
 def question_word(question: str) -> str:
-    """The first word of a question that asks: one of `QUESTION_WORDS`, or "other".
+    """Return the first word of a question that asks: one of `QUESTION_WORDS`, or "other".
 
     `"In what year did ..."` asks what; `"Whom did ..."` asks who.
     """
@@ -115,7 +115,7 @@ def _by_answerability(scored: Sequence[_Scored]) -> Table:
 
 
 def _table(title: str, name: str, groups: Mapping[str, Sequence[_Scored]], note: str) -> Table:
-    """A row for each group that has questions."""
+    """Return a row for each group that has questions."""
     rows = [
         (
             group,

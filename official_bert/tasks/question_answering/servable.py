@@ -63,7 +63,7 @@ class QuestionAnsweringServable(WindowedServable):
         version_2: bool = False,
         top_k: int = 5,
     ):
-        """Joins a model with its tokenizer.
+        """Join a model with its tokenizer.
 
         Args:
           model: the model.
@@ -87,13 +87,13 @@ class QuestionAnsweringServable(WindowedServable):
         )
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Turns questions and contexts into windows; see `WindowedServable`."""
+        """Turn questions and contexts into windows; see `WindowedServable`."""
         with tf.control_dependencies([_same_number(question, context)]):
             reading, ids = self._read(question, tf.identity(context))
         return reading.windows.text, ids
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Scores the positions of windows.
+        """Score the positions of windows.
 
         Args:
           inputs: input_ids, input_mask and segment_ids, int32 [B, S].
@@ -105,7 +105,7 @@ class QuestionAnsweringServable(WindowedServable):
         return {name: tf.where(inputs["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-        """Finds the best answers.
+        """Find the best answers.
 
         Args:
           question: string [B], UTF-8.
@@ -132,7 +132,7 @@ class QuestionAnsweringServable(WindowedServable):
             return self._search(reading, *(scores[name] for name in LOGITS))
 
     def _read(self, question: tf.Tensor, context: tf.Tensor) -> tuple[Reading, Tensors]:
-        """Gives questions and contexts as the search needs them, and input_ids, input_mask and segment_ids [W, S]."""
+        """Return questions and contexts as the search needs them, and input_ids, input_mask and segment_ids [W, S]."""
         with tf.device("CPU:0"):
             characters = tf.strings.unicode_decode(context, "UTF-8", errors="ignore")
             queries = self._graph_tokenizer().encode_beginnings(question, self._options.max_query_length)
@@ -159,7 +159,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
-    """Loads what a run of `run_squad.py` trained; see `TaskRow`."""
+    """Load what a run of `run_squad.py` trained; see `TaskRow`."""
     return load_servable(
         config,
         bert_config,
@@ -209,7 +209,7 @@ def load_servable(
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[list[Answer]]:
-    """Turns outputs of the signature `text` into the answers to each question, the best first.
+    """Turn outputs of the signature `text` into the answers to each question, the best first.
 
     Where there may be no answer, "no answer" is added if it is not among them.
     """

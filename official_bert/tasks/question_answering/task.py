@@ -40,7 +40,7 @@ class QuestionAnsweringTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Describes the task.
+        """Describe the task.
 
         Args:
           config: the architecture.
@@ -63,15 +63,15 @@ class QuestionAnsweringTask:
         )
 
     def sized(self, schema: RecordSchema) -> RecordSchema:
-        """A schema with the lengths and limits of this task."""
+        """Return a schema with the lengths and limits of this task."""
         return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.type_vocab_size)
 
     def build_model(self) -> keras.Model:
-        """Creates the model, variables included."""
+        """Create the model, variables included."""
         return SpanModel(create_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The mean of two losses: of choosing the start among all positions, and of the end.
+        """Return the mean of two losses: of choosing the start among all positions, and of the end.
 
         Padding is among the positions, as in the reference, unless the encoder leaves it out.
         """
@@ -101,7 +101,7 @@ class QuestionAnsweringTask:
         return WeightedSum(tf.reduce_sum(losses) / len(LOGITS), tf.cast(tf.shape(losses)[0], tf.float32))
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Outputs for each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""
+        """Output for each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""
         num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
         if not (self._is_padding_scored and self._is_padding_computed):
             outputs = _without_padding(outputs, batch)
@@ -111,5 +111,5 @@ class QuestionAnsweringTask:
 
 
 def _without_padding(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The logits, with those of padding so low that it is never chosen."""
+    """Return the logits, with those of padding so low that it is never chosen."""
     return {name: tf.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}

@@ -43,7 +43,7 @@ class WindowOptions:
 
     @classmethod
     def of(cls, config: SquadConfig) -> "WindowOptions":
-        """Gathers the flags of a run."""
+        """Gather the flags of a run."""
         return cls(
             max_seq_length=config.max_seq_length,
             doc_stride=config.doc_stride,
@@ -113,7 +113,7 @@ class TokenizedSquad:
     def __init__(
         self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
     ):
-        """Tokenizes; for `num_processes` see `tokenize_contexts`."""
+        """Tokenize; for `num_processes` see `tokenize_contexts`."""
         self.squad = squad
         self.tokenizer = tokenizer
         self.options = options
@@ -142,11 +142,11 @@ class TokenizedSquad:
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
 
     def prediction_windows(self) -> list[Window]:
-        """All windows of all questions, in order; window n has the unique id 1000000000 + n."""
+        """Return all windows of all questions, in order; window n has the unique id 1000000000 + n."""
         return [window for index in range(len(self.squad.questions)) for window in self._windows(index)]
 
     def training_windows(self, order: Iterable[int], *, version_2: bool) -> Iterator[Window]:
-        """The windows to train on.
+        """Return the windows to train on.
 
         Args:
           order: the numbers of the questions.
@@ -161,7 +161,7 @@ class TokenizedSquad:
             yield from (window for window in windows if window.num_pieces)
 
     def _with_answer(self, windows: Iterable[Window], first: int, last: int, version_2: bool) -> Iterator[Window]:
-        """Gives windows the positions of the answer, the context's pieces from `first` to `last`."""
+        """Give windows the positions of the answer, the context's pieces from `first` to `last`."""
         for window in windows:
             if window.first <= first and last < window.first + window.num_pieces:
                 shift = window.offset - window.first
@@ -182,7 +182,7 @@ class TokenizedSquad:
             yield Window(question_index, number, pieces.start, len(pieces), offset)
 
     def _pieces_of_answer(self, question: Question) -> tuple[int, int]:
-        """The first and the last piece of a question's only answer."""
+        """Return the first and the last piece of a question's only answer."""
         (answer,), context = question.answers, self.contexts[question.context_index]
         text = self.squad.contexts[question.context_index]
         if self.options.answer_alignment == "offsets" and text.startswith(answer.text, answer.start):
@@ -196,7 +196,7 @@ class TokenizedSquad:
         return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))
 
     def join(self, window: Window) -> JoinedSequence:
-        """The inputs of the model for a window."""
+        """Return the inputs of the model for a window."""
         context = self.contexts[self.squad.questions[window.question_index].context_index]
         pieces = context.ids[window.first : window.first + window.num_pieces].tolist()
         return join_pair(self._queries[window.question_index], pieces, **self._specials)
@@ -208,7 +208,7 @@ class TokenizedSquad:
 
 
 def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> tuple[int, int]:
-    """Narrows a range of pieces to those of the answer, if they stand in it.
+    """Narrow a range of pieces to those of the answer, if they stand in it.
 
     The words of an answer may be more than the answer. For "Varne" in the word "Varne's", its pieces "varne", "'" and
     "s" are narrowed to the first. A word without these pieces, such as "Varnese", stays whole.

@@ -97,7 +97,7 @@ class _Row(NamedTuple):
 def read_tagged_file(
     path: str, *, word_column: int = 0, tag_column: int = -1, is_tagged: bool = True, file_layout: str = "auto"
 ) -> TaggedFile:
-    """Reads the sentences of a file.
+    """Read the sentences of a file.
 
     How `file_layout="auto"` decides: a tag has no blank inside, so a file with tabs has the layout "sentences" if at
     least half of its lines have several tags in the column of the tags, and otherwise "columns"; a file of sentences of
@@ -151,18 +151,18 @@ def read_tagged_file(
 
 
 def is_document_start(line: str) -> bool:
-    """Tells whether a line begins a document, as in `-DOCSTART- -X- -X- O`."""
+    """Tell whether a line begins a document, as in `-DOCSTART- -X- -X- O`."""
     return _DOCUMENT_START.match(line) is not None
 
 
 def split_columns(line: str, separator: str) -> list[str]:
-    """The columns of a line; a blank as separator stands for any number of them."""
+    """Return the columns of a line; a blank as separator stands for any number of them."""
     cells = line.split(separator)
     return cells if separator == "\t" else list(filter(None, cells))
 
 
 def with_suffix(tag: str) -> str:
-    """Puts the prefix of a tag at the end: `B-PER` to `PER-B`."""
+    """Put the prefix of a tag at the end: `B-PER` to `PER-B`."""
     prefix, hyphen, kind = tag.partition("-")
     return f"{kind}-{prefix}" if hyphen else tag
 
@@ -180,7 +180,7 @@ def _have_suffixes(tags: set[str]) -> bool:
 
 
 def _find_comments(lines: Sequence[str]) -> frozenset[int]:
-    """The numbers, from 1, of the lines that are comments if the file is in columns."""
+    """Return the numbers, from 1, of the lines that are comments if the file is in columns."""
     has_tabs = any("\t" in line and not _COMMENT.match(line) for line in lines)
     comments, is_between = set(), True
     for number, line in enumerate(lines, start=1):
@@ -192,7 +192,7 @@ def _find_comments(lines: Sequence[str]) -> frozenset[int]:
 
 
 def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[str]:
-    """The lines with comments blank, but for those that begin a document."""
+    """Return the lines with comments blank, but for those that begin a document."""
     return [
         line if number not in comments else "-DOCSTART-" if _NEW_DOCUMENT.match(line) else ""
         for number, line in enumerate(lines, start=1)
@@ -200,7 +200,7 @@ def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[s
 
 
 def _word_lines(path: str, lines: Iterable[str]) -> dict[int, str]:
-    """The lines with words, by their numbers from 1."""
+    """Return the lines with words, by their numbers from 1."""
     word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
     if not word_lines:
         raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
@@ -224,13 +224,13 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _index(column: int, num_columns: int) -> int | None:
-    """A column's number from 0; None if there is none."""
+    """Return a column's number from 0; None if there is none."""
     index = column if column >= 0 else num_columns + column
     return index if 0 <= index < num_columns else None
 
 
 def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int, is_tagged: bool) -> str:
-    """Finds the layout of a file with tabs, from its tags or, in a file without tags, from its words."""
+    """Find the layout of a file with tabs, from its tags or, in a file without tags, from its words."""
     rows = [split_columns(line, "\t") for line in word_lines]
     word, tag = _index(word_column, len(rows[0])), _index(tag_column, len(rows[0]))
     deciding = [row[tag] for row in rows if tag is not None and tag < len(row)]
@@ -241,7 +241,7 @@ def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int,
 
 
 def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
-    """Finds the layout of a file without tabs in which there may be no tags, as `read_tagged_file` says."""
+    """Find the layout of a file without tabs in which there may be no tags, as `read_tagged_file` says."""
     groups, has_documents = [[]], False
     for line in lines:
         if is_document_start(line):
@@ -267,7 +267,7 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
 
 
 def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
-    """Raises unless all lines have equally many columns."""
+    """Raise unless all lines have equally many columns."""
     first = rows[0]
     for row in rows:
         if len(row.cells) != len(first.cells):
@@ -282,7 +282,7 @@ def _counted(items: Sequence[str], noun: str) -> str:
 
 
 def _words(path: str, rows: Sequence[_Row], word_column: int, layout: str) -> list[tuple[str, ...]]:
-    """The words of each line."""
+    """Return the words of each line."""
     index = _required(path, rows[0], "word_column", word_column)
     words = []
     for row in rows:
@@ -315,7 +315,7 @@ def _tags(
     *,
     is_required: bool,
 ) -> list[tuple[str, ...]] | None:
-    """The tags of each line; None if there are none and none are required."""
+    """Return the tags of each line; None if there are none and none are required."""
     first = rows[0]
     if not is_required and _index(tag_column, len(first.cells)) in (None, _index(word_column, len(first.cells))):
         return None
@@ -340,7 +340,7 @@ def _tags(
 
 
 def _check_types(path: str, rows: Sequence[_Row], tags: Sequence[tuple[str, ...]]) -> None:
-    """Raises if a tag of entities has a prefix and a hyphen, but no type."""
+    """Raise if a tag of entities has a prefix and a hyphen, but no type."""
     distinct = {tag for row in tags for tag in row}
     if has_entities(distinct):
         incomplete = {f"{prefix}-" for prefix in PREFIXES}
@@ -377,7 +377,7 @@ def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout
 def _sentences(
     lines: Iterable[str], words: Sequence[tuple[str, ...]], tags: Sequence[tuple[str, ...]] | None, layout: str
 ) -> list[TaggedSentence]:
-    """Puts together the lines of each sentence."""
+    """Put together the lines of each sentence."""
     sentences: list[TaggedSentence] = []
     rows = zip(words, tags or [()] * len(words), strict=True)
     document, first_line = 0, 0

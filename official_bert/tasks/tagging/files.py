@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def configured_file(config: TaggingConfig, name: str) -> str:
-    """The file that a flag names or, without it, that of the data set's folder.
+    """Return the file that a flag names or, without it, that of the data set's folder.
 
     Args:
       config: the flags.
@@ -43,7 +43,7 @@ def configured_file(config: TaggingConfig, name: str) -> str:
 
 
 def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
-    """Reads the file that a flag means; only that to predict may be without tags.
+    """Read the file that a flag means; only that to predict may be without tags.
 
     Raises:
       UserError: the file is missing or wrong.
@@ -58,7 +58,7 @@ def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
 
 
 def tags_of(file: TaggedFile) -> list[str]:
-    """The tags of a training file, `O` first.
+    """Return the tags of a training file, `O` first.
 
     Raises:
       UserError: there is only one.
@@ -72,5 +72,5 @@ def tags_of(file: TaggedFile) -> list[str]:
 
 
 def primary_metric(tags: Collection[str]) -> str:
-    """The score that decides which model is best: F1 of the entities or, of tags that mark none, accuracy."""
+    """Return the score that decides which model is best: F1 of the entities or, of tags that mark none, accuracy."""
     return "f1" if has_entities(tags) else "accuracy"

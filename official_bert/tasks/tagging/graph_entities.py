@@ -31,7 +31,7 @@ class Words(NamedTuple):
 
 
 def split_at_blanks(text: tf.Tensor) -> Words:
-    """Splits texts, string [B], where `str.split` splits them."""
+    """Split texts, string [B], where `str.split` splits them."""
     characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")  # [B, (characters)]
     codes = characters.flat_values
     is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1)
@@ -70,7 +70,7 @@ class EntityFinder:
     def __call__(
         self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Finds the entities of all sentences.
+        """Find the entities of all sentences.
 
         Args:
           text: string [B], the sentences.

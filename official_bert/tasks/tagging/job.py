@@ -77,7 +77,7 @@ class TaggingJob(FinetuningJob):
     label_noun = "tags"
 
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Reads all files and checks all tags, before anything is computed.
+        """Read all files and check all tags, before anything is computed.
 
         Raises:
           UserError: a file is wrong, the tags are unknown, or the export cannot be written.
@@ -139,11 +139,11 @@ class TaggingJob(FinetuningJob):
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Scores the evaluation file."""
+        """Score the evaluation file."""
         return self._evaluate(trainer, step)[1]
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Writes `eval_results.txt`, a report and, of entities, `eval_report.txt`, what the script conlleval prints."""
+        """Write `eval_results.txt`, a report and, of entities, `eval_report.txt`, what the script conlleval prints."""
         predicted, scores, tagging_scores = self._evaluate(trainer, step)
         if not self.folder(trainer).is_written:
             return
@@ -151,7 +151,7 @@ class TaggingJob(FinetuningJob):
         self._write_report(predicted, {GLOBAL_STEP: step, **scores})
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Writes `predictions.conll` and, where the file has the tags, `test_results.txt` and `test_report.txt`."""
+        """Write `predictions.conll` and, where the file has the tags, `test_results.txt` and `test_report.txt`."""
         predicted, loss = self._predict(trainer, self._test, is_scored=False)
         if not self.folder(trainer).is_written:
             return
@@ -167,7 +167,7 @@ class TaggingJob(FinetuningJob):
                     logging.warning("%s is from an earlier prediction", os.path.join(self.config.output_dir, name))
 
     def export(self, checkpoint: str) -> None:
-        """Exports a checkpoint."""
+        """Export a checkpoint."""
         if self.config.document_context:
             logging.warning(
                 "do_export: the export reads sentences without their documents, though document_context=True"
@@ -175,7 +175,7 @@ class TaggingJob(FinetuningJob):
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _split(self, name: str, file: TaggedFile) -> _Split:
-        """Numbers the tags of a file, and warns of those that are unknown or break the scheme."""
+        """Return the ids of a file's tags; warn of tags that are unknown or break the scheme."""
         how = ", one per line" if file.layout == "sentences" else ""
         logging.info("%s: %s%s", file.path, counted(len(file.sentences), "sentence"), how)
         numbers = {tag: number for number, tag in enumerate(self.labels, start=1)}
@@ -219,7 +219,7 @@ class TaggingJob(FinetuningJob):
         return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._made_from(split))
 
     def _made_from(self, split: _Split) -> dict[str, Any]:
-        """All that decides how the records of a file come out, as in a `Manifest`."""
+        """Return all that decides how the records of a file come out, as in a `Manifest`."""
         documents = [sentence.document for sentence in split.file.sentences]
         return {
             **self.tokenizer.identity,
@@ -237,7 +237,7 @@ class TaggingJob(FinetuningJob):
         return predicted, scores, tagging_scores
 
     def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
-        """The tags of all words of each sentence, and the mean loss of the words whose tag is known."""
+        """Return the tags of all words of each sentence, and the mean loss of the words whose tag is known."""
         outputs = self._records.predictions(trainer, split.name, self._writer(split), is_scored=is_scored)
         tags = [[""] * len(words) for words in split.words]
         for window, numbers in zip(self._windows(split), outputs[TAG_NUMBERS], strict=True):
@@ -274,13 +274,13 @@ class TaggingJob(FinetuningJob):
 
 
 def _without_tags(file: TaggedFile) -> TaggedFile:
-    """The same file, as if it had no tags."""
+    """Return the same file, as if it had no tags."""
     sentences = [sentence._replace(tags=None) for sentence in file.sentences]
     return dataclasses.replace(file, sentences=sentences, suffix_tags=False)
 
 
 def _warn_of_breaks(file: TaggedFile, use: str) -> None:
-    """Warns of tags that break the rules of their scheme; they are scored all the same.
+    """Warn of tags that break the rules of their scheme; they are scored all the same.
 
     Args:
       file: what was read.

@@ -10,7 +10,7 @@ PREDICTIONS_FILE = "predictions.conll"
 
 
 def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> None:
-    r"""Writes the lines of a file with the predicted tags as one more column.
+    r"""Write the lines of a file with the predicted tags as one more column.
 
     In the layout "columns" the script conlleval reads the result if the last column was the gold tag, with `-d '\t'`
     where tabs separate the columns; where blanks do, one is written for each run of them. A `-DOCSTART-` line gets `O`,

@@ -42,7 +42,7 @@ class LabelledWindows(NamedTuple):
     made_from: dict[str, Any]
 
     def write_ids(self, file: RecordFile) -> int:
-        """Writes the records, unless an existing file is up to date; returns their number."""
+        """Write the records, unless an existing file is up to date; return their number."""
         tokenizer = self.tokenizer
 
         def records() -> Iterator[bytes]:
@@ -63,7 +63,7 @@ class LabelledWindows(NamedTuple):
         return write_cached(file, self.made_from, records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Writes what a frozen encoder computes of them, float32 [S, W] each, unless an existing file is up to date."""
+        """Write what a frozen encoder computes of them, float32 [S, W] each, unless an existing file is up to date."""
 
         def records() -> Iterator[bytes]:
             for window, vectors in zip(self.windows(), features(), strict=True):

@@ -36,7 +36,7 @@ def report_sections(
     scores: Mapping[str, Any],
     marks_entities: bool,
 ) -> list[Section]:
-    """Computes the sections of a report.
+    """Compute the sections of a report.
 
     Args:
       sentences: the sentences, with their tags.
@@ -75,7 +75,7 @@ def _types(entities: Iterable[Entity]) -> Iterable[str]:
 
 
 def _confusion(pairs: _Pairs, kind: str) -> Matrix:
-    """Each gold entity is a count in its row, each predicted one in its column; those of the same words share one."""
+    """Count each gold entity in its row and each predicted one in its column; those of the same words share a cell."""
     cells = []
     for gold, predicted in pairs:
         predicted_at = {(entity.start, entity.end): entity.type for entity in predicted}
@@ -129,7 +129,7 @@ def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: b
 def _marked_words(
     words: Sequence[str], entities: Sequence[Entity], right: set[Entity], *, shows_right: bool
 ) -> list[Part]:
-    """The words of a sentence with its entities marked; those that are right only on demand."""
+    """Return the words of a sentence with its entities marked; those that are right only on demand."""
     starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]  # of each word, and of one more
     text, parts, end = " ".join(words), [], 0
     for entity in entities:

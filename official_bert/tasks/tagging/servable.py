@@ -92,7 +92,7 @@ class TaggingServable(WindowedServable):
         tags: Sequence[str],
         max_seq_length: int,
     ):
-        """Joins a tagger with its tokenizer and its tags.
+        """Join a tagger with its tokenizer and its tags.
 
         Args:
           model: the tagger.
@@ -110,7 +110,7 @@ class TaggingServable(WindowedServable):
         self._entities = EntityFinder(tags)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Signatures of every model, and `words`, for sentences that are split already."""
+        """Signature of every model, and `words`, for sentences that are split already."""
         table = tf.TensorSpec([None, None], tf.string)
 
         def checked(words: tf.Tensor) -> Tensors:
@@ -120,15 +120,15 @@ class TaggingServable(WindowedServable):
         return {**super().signatures(), WORDS: function}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
-        """A request to `words`, with the words of texts; see `Servable`."""
+        """Return a request to `words`, with the words of texts; see `Servable`."""
         return [(WORDS, {"words": tf.strings.split(texts["text"]).to_tensor()})]
 
     def cut(self, text: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Turns sentences into windows; see `WindowedServable`."""
+        """Turn sentences into windows; see `WindowedServable`."""
         return self._windows(split_at_blanks(text))[:2]
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Tags positions.
+        """Tag positions.
 
         Args:
           inputs: input_ids, input_mask and segment_ids, int32 [B, S].
@@ -142,7 +142,7 @@ class TaggingServable(WindowedServable):
         return {"probabilities": probabilities, "position_tags": tf.gather(self._tags, best)}
 
     def answer(self, text: tf.Tensor) -> Tensors:
-        """Tags sentences and finds the entities in them.
+        """Tag sentences and find the entities in them.
 
         Args:
           text: string [B], UTF-8, each of at most `MOST_BYTES`; blanks separate the words.
@@ -183,7 +183,7 @@ class TaggingServable(WindowedServable):
             }
 
     def answer_words(self, words: tf.Tensor) -> Tensors:
-        """Tags sentences that are split into words.
+        """Tag sentences that are split into words.
 
         Args:
           words: string [B, words], UTF-8; "" is no word and gets no tag.
@@ -214,7 +214,7 @@ class TaggingServable(WindowedServable):
             }
 
     def _tag(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
-        """Gives the number of the tag of each word, int64 [W], and its probability, float32 [W]."""
+        """Return the number of the tag of each word, int64 [W], and its probability, float32 [W]."""
         with tf.device("CPU:0"):
             _, ids, places = self._windows(words)
         shape = (None, None, self._tags.shape[0])
@@ -224,7 +224,7 @@ class TaggingServable(WindowedServable):
             return tf.argmax(of_words, axis=-1), tf.reduce_max(of_words, axis=-1)
 
     def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
-        """Cuts sentences into windows, as `windows.make_windows` does without documents.
+        """Cut sentences into windows, as `windows.make_windows` does without documents.
 
         Returns:
           The sentence of each window, int64 [R]; what the model reads of it, int32 [R, S]; and the window and the
@@ -259,7 +259,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> TaggingServable:
-    """Loads what a run of `run_ner.py` trained; see `TaskRow`. The names of the tags are in its output folder.
+    """Load what a run of `run_ner.py` trained; see `TaskRow`. The names of the tags are in its output folder.
 
     Raises:
       UserError: the checkpoint cannot be read or is of another model, or the names of the tags are missing.
@@ -271,7 +271,7 @@ def servable_of_run(
 
 
 def trained_tags(output_dir: str) -> list[str]:
-    """The names of the tags that the model of an output folder was trained with.
+    """Return the names of the tags that the model of an output folder was trained with.
 
     Raises:
       UserError: they are missing.
@@ -286,7 +286,7 @@ def trained_tags(output_dir: str) -> list[str]:
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[TaggedText]:
-    """Turns outputs of the signature `text` into a `TaggedText` per sentence."""
+    """Turn outputs of the signature `text` into a `TaggedText` per sentence."""
     texts = []
     for row in range(len(outputs["words"])):
         columns = {name: values[row].tolist() for name, values in outputs.items()}

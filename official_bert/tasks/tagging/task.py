@@ -38,7 +38,7 @@ class TaggingTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Describes the task.
+        """Describe the task.
 
         Args:
           config: the architecture.
@@ -60,17 +60,17 @@ class TaggingTask:
         )
 
     def build_model(self) -> keras.Model:
-        """Creates the model, variables included."""
+        """Create the model, variables included."""
         encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
 
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
-        """The records of what the frozen encoder of a model computes: a vector per position, and the labels."""
+        """Return the records of what the frozen encoder of a model computes: a vector per position, and the labels."""
         return self._sized(FEATURE_SCHEMA, W=int(np.prod(model.feature_shape)))
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """The loss over the words that are tagged."""
+        """Return the loss over the words that are tagged."""
         losses, weights = _losses(outputs, batch)
         return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
@@ -108,7 +108,7 @@ class TaggingTask:
 
 
 def _losses(logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """The loss at each position and its weight, 0 where no word is tagged; float32 [B, S]."""
+    """Return the loss at each position and its weight, 0 where no word is tagged; float32 [B, S]."""
     labels, weights = batch[LABELS.name], _weights(batch)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
     return losses * weights, weights

@@ -43,7 +43,7 @@ def make_windows(
     max_seq_length: int,
     documents: Sequence[int] | None = None,
 ) -> Iterator[Window]:
-    """Cuts sentences into windows: one for each, or several overlapping ones for a sentence that does not fit.
+    """Cut sentences into windows: one for each, or several overlapping ones for a sentence that does not fit.
 
     A word in two windows is tagged in the one where it has more neighbours on its poorer side, the first if these are
     as many; `["a", "b", "c", "d"]` in windows of three wordpieces has `a b c`, which tags a, b and c (of which nothing
@@ -90,7 +90,7 @@ def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
 
 
 def _own_windows(number: int, pieces: _Pieces, room: int) -> Iterator[Window]:
-    """The windows of a sentence without its neighbours."""
+    """Return the windows of a sentence without its neighbours."""
     cut = Cut.of(len(pieces.ids), room)
     best = cut.best_windows(pieces.firsts)
     for window, own in enumerate(cut.windows()):
@@ -101,7 +101,7 @@ def _own_windows(number: int, pieces: _Pieces, room: int) -> Iterator[Window]:
 
 
 def _with_context(start: int, end: int, num_pieces: int, room: int) -> tuple[int, int]:
-    """Extends a range of a document's wordpieces to both sides; what one side does not need is for the other."""
+    """Extend a range of a document's wordpieces to both sides; what one side does not need is for the other."""
     spare = room - (end - start)
     before = min(start, max(spare // 2, spare - (num_pieces - end)))
     return start - before, min(num_pieces, end + spare - before)

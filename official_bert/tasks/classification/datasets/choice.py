@@ -10,7 +10,7 @@ from official_bert.training.labels_file import read_labels
 
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:
-    """The data set that the flags choose; labels of a custom one come from the flags, an earlier run or its texts.
+    """Return the data set of the flags; labels of a custom one come from the flags, an earlier run or its texts.
 
     Raises:
       UserError: there is no such data set, or its labels are unknown.

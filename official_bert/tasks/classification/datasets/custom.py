@@ -31,7 +31,7 @@ def custom_dataset(
     label_delimiter: str = ",",
     has_header: bool = True,
 ) -> Dataset:
-    """Describes a data set of the user's own: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json), Parquet.
+    """Describe a data set of the user's own: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json), Parquet.
 
     All but Parquet (.parquet) may be compressed, with .gz, .bz2, .xz or .zst at the end of the name.
 
@@ -118,7 +118,7 @@ def _custom_split(
 
 
 def _column(column: Column, has_header: bool) -> Column:
-    """A column as a flag gives it: digits are its number."""
+    """Return a column as a flag gives it: digits are its number."""
     if str(column).isdecimal():
         return int(column)
     if isinstance(column, int) or not has_header:

@@ -61,7 +61,7 @@ class Dataset:
         return tuple(name for name in self.splits if name.startswith("test"))
 
     def find(self, data_dir: str | None, split: str) -> str:
-        """The path of a split's file; for arguments and errors see `examples`."""
+        """Return the path of a split's file; for arguments and errors see `examples`."""
         if split not in self.splits:
             raise UserError(f"the data set {self.name} has no split {split!r}; it has {listed(self.splits)}")
         if data_dir and not files.is_folder(data_dir):
@@ -69,7 +69,7 @@ class Dataset:
         return self.splits[split].find(data_dir)
 
     def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
-        """Reads a split of the set.
+        """Read a split of the set.
 
         Args:
           data_dir: the set's folder; None for a custom set, whose files are paths.
@@ -89,7 +89,7 @@ class Dataset:
         return examples
 
     def parse_label(self, example: TextExample) -> int | float | tuple[int, ...]:
-        """Turns a label into the target of training.
+        """Turn a label into the target of training.
 
         Returns:
           The index of the class; for regression the number; for multi-label 0 or 1 for each class.
@@ -105,7 +105,7 @@ class Dataset:
         return indices[0]
 
     def check_labels(self, examples: Iterable[TextExample]) -> list[int | float | tuple[int, ...]]:
-        """Parses every label, so that a bad one is found before any training.
+        """Parse every label, so that a bad one is found before any training.
 
         Raises:
           UserError: labels are bad; the message names the first and says how many there are.
@@ -131,7 +131,7 @@ class Dataset:
         return dataclasses.replace(self, labels=labels)
 
     def _check_case(self, examples: Iterable[TextExample]) -> None:
-        """Raises if two labels differ only in case, one of which is most likely a typo."""
+        """Raise if two labels differ only in case, one of which is most likely a typo."""
         first_use: dict[str, tuple[str, str]] = {}
         for example in examples:
             for name in self._names(example):

@@ -74,7 +74,7 @@ class Split:
     most_columns: int | None = None
 
     def find(self, data_dir: str | None) -> str:
-        """The path of the file."""
+        """Return the path of the file."""
         paths = [os.path.join(data_dir, name) if data_dir else name for name in self.names]
         for path in paths:
             if files.exists(path):
@@ -82,7 +82,7 @@ class Split:
         raise UserError(f"there is no {' and no '.join(paths)}; check the path")
 
     def examples(self, path: str, guid_prefix: str) -> list[TextExample]:
-        """Reads the examples of a file.
+        """Read the examples of a file.
 
         Raises:
           UserError: the file cannot be read; the message names the first bad row and says how many there are.
@@ -171,7 +171,7 @@ def split_suffix(split: str) -> str:
 
 
 def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:
-    """Converts all items; where some cannot be, raises the first one's UserError, with their number."""
+    """Convert all items; where some cannot be, raise the first one's UserError, with their number."""
     converted, errors = [], []
     for item in items:
         try:

@@ -25,7 +25,7 @@ def _glue_splits(text_a: Column, text_b: Column | None = None, label: Column = "
 
 
 def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
-    """The row of XNLI in a language.
+    """Return the row of XNLI in a language.
 
     Args:
       language: evaluates on the rows of this language.
@@ -148,7 +148,7 @@ def check_task_name(name: str) -> None:
 
 
 def named_dataset(name: str) -> Dataset:
-    """The row of a data set, by its name in upper or lower case.
+    """Return the row of a data set, by its name in upper or lower case.
 
     Raises:
       UserError: there is no such row.

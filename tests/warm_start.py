@@ -28,7 +28,7 @@ _ADDRESS = "WARM_START_ADDRESS"  # tells the workers of a parallel run where to 
 IS_POSSIBLE = sys.platform == "linux" and hasattr(os, "pidfd_open")
 _READ_AT_IMPORT = ("KERAS_", "LD_", "MALLOC_", "OMP_", "OPENBLAS_", "PYTHON", "TF_", "XLA_")  # environment variables
 
-# NumPy, and pyarrow, which pandas imports, start threads when they are imported.
+# NumPy, and pyarrow, start threads when they are imported.
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
@@ -124,11 +124,15 @@ def _import_what_scripts_import():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as the scripts do
     import absl.app
 
+    peers = ("IPython", "jax", "matplotlib", "pandas", "sklearn")  # left out, as the scripts do
+    sys.modules.update(dict.fromkeys(peers))
     # TensorFlow has absl look for GPUs; the scripts have that done before, while they drop its notes.
     with mock.patch.object(absl.app, "call_after_init"):
         import keras  # noqa: F401
         import safetensors.numpy  # noqa: F401
         import tensorflow_text  # noqa: F401
+    for peer in peers:
+        del sys.modules[peer]
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages of all these objects
 

@@ -6,7 +6,7 @@ import sys
 
 from official_bert import __version__
 from official_bert.commands import NAMES, all_commands, start
-from official_bert.options.running import orderly_end
+from official_bert.options.running import exiting_with_one_line
 from official_bert.support.errors import UserError
 
 
@@ -20,7 +20,7 @@ def main() -> None:
         sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help name the whole command
         start(name)
     sys.argv[0] = program
-    with orderly_end():
+    with exiting_with_one_line():
         if name in ("--help", "-h", "help"):
             sys.stdout.write(_help_text(program))
         elif name == "--version":

@@ -10,7 +10,7 @@ from absl import logging
 from official_bert.commands.shared.file_checks import check_file, check_model
 from official_bert.options.command import Command
 from official_bert.options.model import HeadOptions, ModelOptions
-from official_bert.options.option import MAX_AXIS, option, options, restated
+from official_bert.options.option import MAX_AXIS, option, options, redeclared
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering.options import AnswerOptions
@@ -29,7 +29,7 @@ class AnswerConfig(AnswerOptions, ModelOptions, HeadOptions):
         minimum=1,
         maximum=MAX_AXIS,
     )
-    init_checkpoint: str | None = restated(ModelOptions, "init_checkpoint", help="Checkpoint trained by run_squad.")
+    init_checkpoint: str | None = redeclared(ModelOptions, "init_checkpoint", help="Checkpoint trained by run_squad.")
     context_file: str | None = option(None, "Text file to find answers in.", required=True, is_path=True)
     question: str | None = option(
         None, "The question; by default questions are read from standard input, one per line.", group="input"

@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.options.command import Command
-from official_bert.options.option import option, options, restated
+from official_bert.options.option import option, options, redeclared
 from official_bert.options.text import TextOptions
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
@@ -23,7 +23,7 @@ _TO_HF = {"to_hf": (True,)}
 
 
 def _text_option(name: str, **only_with: Any) -> Any:
-    return restated(TextOptions, name, circumstances="With --to_hf: ", only_with=_TO_HF | only_with)
+    return redeclared(TextOptions, name, circumstances="With --to_hf: ", only_with=_TO_HF | only_with)
 
 
 @options(group="input")

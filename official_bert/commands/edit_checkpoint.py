@@ -90,8 +90,8 @@ def run(config: EditCheckpointConfig) -> None:
       UserError: a checkpoint cannot be read or does not fit the others or the configuration, there is no such layer, or
         the output would overwrite a model.
     """
+    from official_bert.checkpoints.editing import averaged, num_layers, read_model, with_layers
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.checkpoints.surgery import averaged, num_layers, read_model, with_layers
     from official_bert.training.model_folder import check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 

@@ -95,8 +95,8 @@ def run(config: EditVocabConfig) -> None:
       UserError: a file is missing or damaged, those of the model do not fit each other, the text has no words or no new
         wordpieces, or the output would overwrite a model.
     """
+    from official_bert.checkpoints.editing import read_model, with_vocabulary
     from official_bert.checkpoints.opening import open_checkpoint
-    from official_bert.checkpoints.surgery import read_model, with_vocabulary
     from official_bert.data.vocab_changes import coverage, pruned
     from official_bert.data.vocab_learner import count_corpus_words
     from official_bert.support.input_files import find_inputs

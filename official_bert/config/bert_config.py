@@ -189,7 +189,7 @@ class BertConfig:
             values[FAMILY_KEY] = self.family_name
         return values
 
-    def decisive_values(self) -> dict[str, Any]:
+    def identity_values(self) -> dict[str, Any]:
         """Return the keys that decide what the weights compute, the family included, and their values."""
         values = {FAMILY_KEY: self.family_name, **dataclasses.asdict(self)}
         return {name: value for name, value in values.items() if name not in _NOT_DECISIVE}

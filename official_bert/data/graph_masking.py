@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.masking import BERT_REPLACEMENTS, MaskingVocabulary, Replacements, number_to_predict
+from official_bert.data.masking import BERT_REPLACEMENTS, MaskingVocabulary, Replacements, num_predictions
 from official_bert.tokenization.vocab import Vocabulary
 
 # Of splitmix64 (Steele, Lea and Flood, 2014): the step of its counter, and shifts and factors of its output.
@@ -55,7 +55,7 @@ class GraphMasker:
         pieces = MaskingVocabulary.of(vocabulary)
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         # Python itself rounds, so that the numbers are those of `Masker` at every length.
-        numbers = [number_to_predict(length, **limits) for length in range(max_seq_length + 1)]
+        numbers = [num_predictions(length, **limits) for length in range(max_seq_length + 1)]
         digest = hashlib.sha256(f"{random_seed} {purpose}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "little")
         self._mask_id = pieces.mask
@@ -173,7 +173,7 @@ def _choose_words(
     )  # [B * S]; a word has at least one position
     lengths = tf.reshape(lengths, tf.shape(word))
     words = tf.argsort(tf.where(lengths > 0, order, _NEVER))  # [B, S], numbers of words in random order
-    is_chosen = first_that_fit(tf.gather(lengths, words, batch_dims=1), num_to_predict)
+    is_chosen = first_fit(tf.gather(lengths, words, batch_dims=1), num_to_predict)
     is_chosen = tf.gather(is_chosen, tf.argsort(words), batch_dims=1)  # in the order of the words again
     is_chosen = is_candidate & tf.gather(is_chosen, word, batch_dims=1)  # [B, S], of positions
     return _in_slots(tf.where(is_chosen, tf.range(num_positions), num_positions), num_slots, num_positions)
@@ -186,7 +186,7 @@ def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Ten
     return tf.ensure_shape(filled, [None, num_slots])
 
 
-def first_that_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+def first_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     """Take items in their order; one that is longer than the room that is left is left out, and later ones are tried.
 
     Each round takes as many of the open items as fit in a row. The room only shrinks, so all items that are longer than

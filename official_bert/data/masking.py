@@ -64,7 +64,7 @@ class Replacements(NamedTuple):
     random: float = 0.1
 
     @property
-    def kept_of_rest(self) -> float:
+    def keep_probability(self) -> float:
         """The fraction that stays of those that do not become [MASK]; half of them at 80/10/10, exactly."""
         rest = 1 - self.mask
         return round((rest - self.random) / rest, 12) if rest > 0 else 0.0  # 0.5 and not 0.49999999999999989
@@ -73,7 +73,7 @@ class Replacements(NamedTuple):
 BERT_REPLACEMENTS = Replacements()
 
 
-def number_to_predict(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
+def num_predictions(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
     """Return the maximum number of wordpieces to mask in a sequence of a length, [CLS] and [SEP] included; at least 1.
 
     Example: at 15%, of 30 pieces 4 and of 50 pieces 8, since Python rounds 4.5 and 7.5 to the even number.
@@ -113,7 +113,7 @@ class Masker:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
         self._kept, self._mask, self._pieces, self._continues_word = MaskingVocabulary.of(vocabulary)
-        self._masked_share, self._kept_share = replacements.mask, replacements.kept_of_rest
+        self._masked_share, self._kept_share = replacements.mask, replacements.keep_probability
         self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word
         lengths = [1 / length for length in range(1, max_ngram_length + 1)]
@@ -129,7 +129,7 @@ class Masker:
         Returns:
           At most `max_predictions_per_seq` masked pieces; none if every word is longer than what may be masked.
         """
-        num_to_predict = number_to_predict(len(ids), **self._limits)
+        num_to_predict = num_predictions(len(ids), **self._limits)
         choose = self._choose
         if self._whole_word:
             choose = self._choose_ngrams if self._ngram_limits else self._choose_words

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from official_bert.data.wire import VARINTS, delimited
+from official_bert.data.protobuf_wire import VARINTS, delimited
 from official_bert.support.errors import UserError
 
 
@@ -51,7 +51,7 @@ class Field:
         """Number of values at each position."""
         return math.prod(self.shape[1:])
 
-    def expected_instead(self, num_values: int) -> str | None:
+    def expected_size(self, num_values: int) -> str | None:
         """Return the expected number of values on disk, for a message; None if their number is allowed."""
         if not self.is_trimmed:
             return None if num_values == self.length else str(self.length)
@@ -209,7 +209,7 @@ class RecordSchema:
                 raise UserError(f"{found}; {field.hint_if_absent}" if field.hint_if_absent else found)
             kind = "float_list" if field.dtype == "float32" else "int64_list"
             numbers = getattr(features[field.name], kind).value
-            expected = field.expected_instead(len(numbers))
+            expected = field.expected_size(len(numbers))
             if expected:
                 raise UserError(f"{field.name} has {len(numbers)} values, expected {expected}")
             if field.below is not None:

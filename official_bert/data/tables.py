@@ -228,7 +228,7 @@ def read_nsmc(path: str) -> Iterator[Row]:
         yield row._replace(cells=[_unquoted(_unquoted(cell)) for cell in row.cells])
 
 
-def without_blank_end(rows: Iterable[Row]) -> Iterator[Row]:
+def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Leave out the blank rows after the last one that is not.
 
     Raises:

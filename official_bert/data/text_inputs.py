@@ -18,7 +18,7 @@ from official_bert.data.tables import (
     column_number,
     format_of,
     read_table,
-    without_blank_end,
+    without_trailing_blank_rows,
 )
 from official_bert.support import files
 from official_bert.support.compression import is_compressed
@@ -138,7 +138,7 @@ class TextSource(NamedTuple):
             yield TextOrPair(match[1], match[2]) if match else TextOrPair(line)
 
     def _cells(self, table_format: str) -> Iterator[TextOrPair]:
-        rows = without_blank_end(read_table(self.readable_path, table_format, Keys(self.text_columns)))
+        rows = without_trailing_blank_rows(read_table(self.readable_path, table_format, Keys(self.text_columns)))
         if table_format in KEYED_FORMATS:
             numbers = range(len(self.text_columns))
         elif self.has_header:

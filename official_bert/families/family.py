@@ -15,7 +15,7 @@ class Family:
       name: its name in `registry.FAMILIES`, which is the `model_type` of its `config.json`.
       title: its name in messages: "an ALBERT".
       config_class: the architecture, a `BertConfig`, whose fields are the keys of the config files. It says when two
-        models are the same, too: `BertConfig.decisive_values`.
+        models are the same, too: `BertConfig.identity_values`.
       config_file: the config file's name in released archives.
       own_key: a key that only its config files have; None if nothing but our own key `family` tells it from BERT.
       constant_keys: keys of released config files that nothing computes with, and the one value that each may have.

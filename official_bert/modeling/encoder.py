@@ -29,7 +29,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.families.registry import load_class
 from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.model import TokenModel, complete_inputs, refuse_within_sequential, symbolic_inputs
+from official_bert.modeling.model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
 from official_bert.support.errors import UserError
 
@@ -158,7 +158,7 @@ class BertEncoder(Configured, TokenModel):
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
         """Symbolic outputs; see `call`."""
-        refuse_within_sequential(self)
+        check_not_in_sequential(self)
         shape = symbolic_inputs(input_ids, input_mask, segment_ids).input_ids.shape
         self.embeddings.compute_output_shape(shape)  # raises for a shape that does not fit
         embedded = keras.KerasTensor((*shape, self.config.hidden_size), self.compute_dtype)
@@ -190,8 +190,9 @@ class BertEncoder(Configured, TokenModel):
         layers = self.transformer(layout.pack(embedding_output), bias, layout=layout, training=training)
         layers = [layer._replace(context=layout.unpack(layer.context)) for layer in layers]  # [B, S, D]
         last = layers[-1].context
-        first = at_last_real(last, inputs.input_mask) if self.config.is_left_to_right else last[:, 0]  # has seen all
-        return self._outputs(embedding_output, layers, self.pooler(first))
+        # The position that has seen all others.
+        pooled = last_token_vector(last, inputs.input_mask) if self.config.is_left_to_right else last[:, 0]
+        return self._outputs(embedding_output, layers, self.pooler(pooled))
 
     @staticmethod
     def _outputs(embedding_output, layers, pooled_output) -> dict[str, Any]:
@@ -342,7 +343,7 @@ def attention_bias(input_mask, *, is_left_to_right: bool = False):
     return ops.minimum(bias, is_later * MASKED_SCORE)  # [B, 1, T, T]
 
 
-def at_last_real(x, input_mask):
+def last_token_vector(x, input_mask):
     """Select the vectors of x, float [B, S, D], at the last positions that are no padding, or at 0: float [B, D]."""
     positions = ops.max(input_mask * ops.arange(ops.shape(input_mask)[1], dtype="int32"), axis=1)  # [B]
     return ops.take_along_axis(x, positions[:, None, None], axis=1)[:, 0]

@@ -156,7 +156,7 @@ def symbolic_inputs(first: Any, *others: Any) -> EncoderInputs:
     return EncoderInputs(ids, *(ids if other is None else other for other in others))
 
 
-def refuse_within_sequential(encoder: keras.Model) -> None:
+def check_not_in_sequential(encoder: keras.Model) -> None:
     """Raise if `keras.Sequential` is about to hand all results of an encoder to a layer that takes one tensor.
 
     That layer's own message would list nine tensors without a name. Keras tells an encoder nothing of the model that it

@@ -139,7 +139,7 @@ def option(
     return dataclasses.field(default=default, metadata=limits)
 
 
-def restated(group: type, name: str, *, circumstances: str = "", **changes: Any) -> Any:
+def redeclared(group: type, name: str, *, circumstances: str = "", **changes: Any) -> Any:
     """Declare a field of a group again, for a command whose default, help text or limits are others.
 
     Args:

@@ -16,7 +16,7 @@ from official_bert.options.command import Command
 from official_bert.options.flag_names import with_dashes
 from official_bert.support import extras, files, signals
 from official_bert.support.errors import UserError, printable
-from official_bert.support.standard_error import notes_left_out
+from official_bert.support.stderr_filter import filtered_stderr
 
 flags.disclaim_key_flags()  # as in binding: the flags belong to the command
 
@@ -34,7 +34,7 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
       command: its declaration.
       complete: adds to flags that name a checkpoint what is beside that; see `from_flags`.
     """
-    with orderly_end(command.config_class):
+    with exiting_with_one_line(command.config_class):
         define_flags(command.config_class, flags.FLAGS)
         for field in dataclasses.fields(command.config_class):  # for --helpxml, whichever file was started
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
@@ -57,7 +57,7 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
                 _import_tensorflow()
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
             if command.check and _can_be_checked_early(config):
-                with _only_errors_logged():  # the run warns of the same things, once
+                with _logging_errors_only():  # the run warns of the same things, once
                     command.check(config)
             if command.uses_tensorflow or _is_any(files.is_remote, config):
                 _import_tensorflow()
@@ -104,7 +104,7 @@ class _Formatter(standard_logging.Formatter):
 
 
 @contextlib.contextmanager
-def orderly_end(config_class: type | None = None) -> Iterator[None]:
+def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
     """Whatever ends the block, the process ends with a sensible exit code and at most one line, not with a traceback.
 
     A mistake of the user (`UserError`, a file that cannot be opened, a full disk, too little memory) gives exit code 1,
@@ -208,7 +208,7 @@ def _is_any(is_kind: Callable[[str], bool], config: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _only_errors_logged() -> Iterator[None]:
+def _logging_errors_only() -> Iterator[None]:
     verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.ERROR)
     try:
@@ -221,7 +221,7 @@ def _import_tensorflow() -> None:
     """Import TensorFlow and drop its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever a user has set for work of another kind
-    with notes_left_out(_is_startup_note):
+    with filtered_stderr(_is_startup_note):
         with extras.left_out(*UNUSED_PEERS):
             import keras  # noqa: F401
             import tensorflow as tf

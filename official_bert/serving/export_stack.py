@@ -108,7 +108,7 @@ class ExportStack:
         self._kernels = _Kernels(*(tf.Variable(np.stack(arrays), trainable=False) for arrays in parts))
 
     @contextlib.contextmanager
-    def in_place_of_layers(self, encoder: BertEncoder) -> Iterator[None]:
+    def replacing_layers(self, encoder: BertEncoder) -> Iterator[None]:
         """Within it, the encoder computes with this, and not with the layers that it has."""
         own = encoder.transformer, encoder.layout
         encoder.transformer, encoder.layout = self, ServedLayout

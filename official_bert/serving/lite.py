@@ -6,9 +6,9 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.serving.servable import Servable
-from official_bert.serving.versions import LITE_FILE, only_errors_logged, write_version
+from official_bert.serving.versions import LITE_FILE, logging_errors_only, write_version
 from official_bert.support import files
-from official_bert.support.standard_error import notes_left_out
+from official_bert.support.stderr_filter import filtered_stderr
 
 
 def write_lite(export_dir: str, servable: Servable, precision: str = "float32") -> str:
@@ -37,7 +37,7 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if precision == "float16":
         converter.target_spec.supported_types = [tf.float16]
-    with only_errors_logged(), notes_left_out(lambda line: line.startswith(("I0000 ", "W0000 "))):
+    with logging_errors_only(), filtered_stderr(lambda line: line.startswith(("I0000 ", "W0000 "))):
         model = converter.convert()
 
     def save(folder: str) -> None:

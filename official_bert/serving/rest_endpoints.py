@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from official_bert.serving.gate import Gate
+from official_bert.serving.request_limits import RequestLimits
 from official_bert.serving.rest_format import quoted
 from official_bert.serving.served_model import ServedModel, ServedVersion
 
@@ -70,7 +70,7 @@ def add_endpoints(app: Starlette, find: Callable[[str], RestModel]) -> None:
             app.add_route(f"{path}:{verb}", refuse, methods=["POST"])
         app.add_route(path, status, methods=["GET"])
         app.add_route(f"{path}/metadata", metadata, methods=["GET"])
-    app.add_middleware(Gate)
+    app.add_middleware(RequestLimits)
     app.add_exception_handler(HTTPException, _answer_http_error)
 
 

@@ -9,7 +9,7 @@ from absl import logging
 
 from official_bert.config.batching import BatchingSettings
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
-from official_bert.serving.versions import made, only_errors_logged, write_version
+from official_bert.serving.versions import logging_errors_only, made, write_version
 from official_bert.serving.warmup import prediction_log, write_warmup
 from official_bert.support import files, writing
 
@@ -89,7 +89,7 @@ def _examples(servable: Servable, ids: Tensors) -> list[bytes]:
 
 
 def _save(servable: Servable, signatures: dict[str, Callable[..., Tensors]], path: str) -> None:
-    with only_errors_logged():  # of lookup tables and captured inputs, which are saved all the same
+    with logging_errors_only():  # of lookup tables and captured inputs, which are saved all the same
         tf.saved_model.save(servable, path, signatures)
 
 

@@ -104,7 +104,7 @@ class Servable(tf.Module):
         stack = ExportStack(encoder.transformer, num_parts)
 
         def run_in_parts(inputs: Tensors) -> Tensors:
-            with stack.in_place_of_layers(encoder):
+            with stack.replacing_layers(encoder):
                 return run_model(inputs)
 
         self._run_model = run_in_parts

@@ -23,8 +23,8 @@ from starlette.exceptions import HTTPException
 
 from official_bert.config.batching import BatchingSettings
 from official_bert.serving.batching import QueueFullError
-from official_bert.serving.gate import MOST_BYTES
 from official_bert.serving.open_format import LENGTH_HEADER, open_arrays, read_open_request
+from official_bert.serving.request_limits import MOST_BYTES
 from official_bert.serving.rest_endpoints import add_endpoints, find_version
 from official_bert.serving.rest_format import JsonRequest, RequestError, quoted_names
 from official_bert.serving.servable import TEXT

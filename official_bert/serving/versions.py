@@ -237,7 +237,7 @@ def _publish(partial: str, export_dir: str) -> str:
 
 
 @contextlib.contextmanager
-def only_errors_logged() -> Iterator[None]:
+def logging_errors_only() -> Iterator[None]:
     """Drop what TensorFlow logs while it saves a model."""
     tensorflow_logger, verbosity = tf.get_logger(), logging.get_verbosity()
     level = tensorflow_logger.level

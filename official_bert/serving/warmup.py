@@ -11,8 +11,8 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.framework import tensor_pb2
 
+from official_bert.data.protobuf_wire import delimited, fields
 from official_bert.data.tfrecord import read_records
-from official_bert.data.wire import delimited, fields
 from official_bert.support.errors import UserError
 
 # PredictionLog{6: PredictLog{1: PredictRequest}}, where a PredictRequest is {1: ModelSpec, 2: map<string,

@@ -141,7 +141,7 @@ def check_regular(path: str) -> None:
 
 
 @contextlib.contextmanager
-def explained_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
+def reporting_file_errors(action: str, path: str, *hidden: str) -> Iterator[None]:
     """Turn what the disk reports about a file inside the block into a message that names it.
 
     Args:
@@ -196,7 +196,7 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
     if not (is_read and is_own_descriptor(path)):
         check_regular(path)
     with (
-        explained_errors(f"{'read' if is_read else 'write'}{what and f' the {what}'}", path),
+        reporting_file_errors(f"{'read' if is_read else 'write'}{what and f' the {what}'}", path),
         opened(path, mode) as file,
     ):
         yield file

@@ -14,7 +14,7 @@ from typing import IO, Any
 from official_bert.support import files
 from official_bert.support.compression import Unpacked, open_unpacked, unpacked
 from official_bert.support.errors import UserError
-from official_bert.support.files import explained_errors
+from official_bert.support.files import reporting_file_errors
 
 _BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 _BLOCK_BYTES = 1 << 20
@@ -56,7 +56,7 @@ class LineReader:
 
     def __iter__(self) -> Iterator[str]:
         with (
-            explained_errors("read", self.path),
+            reporting_file_errors("read", self.path),
             open_unpacked(self.path) if self._source is None else contextlib.nullcontext(self._source) as source,
         ):
             if self._source is not None:

@@ -68,13 +68,13 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
             raise UserError(f"cannot write {path}: it is a folder")
     for partial, path in zip(partials, paths, strict=True):
         if not files.is_remote(path):
-            with files.explained_errors("write", path, partial):
+            with files.reporting_file_errors("write", path, partial):
                 _flush(partial)
     for partial, path in zip(partials, paths, strict=True):
         _replace(partial, path)
     folders = {os.path.dirname(os.path.realpath(path)): path for path in paths if not files.is_remote(path)}
     for folder, path in folders.items():
-        with files.explained_errors("write", path):
+        with files.reporting_file_errors("write", path):
             _flush(folder)
     fault_point(f"published {_place(paths[-1])}")
 
@@ -86,7 +86,7 @@ def _replace(partial: str, path: str) -> None:
             gfile.rename(partial, path, overwrite=True)
         return
     target = os.path.realpath(path)
-    with files.explained_errors("write", path, partial, target):
+    with files.reporting_file_errors("write", path, partial, target):
         with contextlib.suppress(OSError):  # it is new, or the file system knows no permissions
             os.chmod(partial, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(partial, target)
@@ -114,7 +114,7 @@ def flush(path: str) -> None:
       UserError: the disk reports an error.
     """
     if not files.is_remote(path):
-        with files.explained_errors("write", path):
+        with files.reporting_file_errors("write", path):
             _flush(path)
 
 
@@ -233,7 +233,7 @@ def new_folder(path: str) -> Iterator[str]:
         if files.is_remote(path):
             make_folders(partial)
         else:
-            with files.explained_errors("write", path, partial):
+            with files.reporting_file_errors("write", path, partial):
                 os.mkdir(partial)
                 descriptor = os.open(partial, os.O_RDONLY)
                 stack.callback(os.close, descriptor)
@@ -278,7 +278,10 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
         remove_abandoned(path)
     partials = [partial_name(path) for path in paths]
     try:
-        with files.explained_errors("write", files.named(paths), *paths, *partials), contextlib.ExitStack() as stack:
+        with (
+            files.reporting_file_errors("write", files.named(paths), *paths, *partials),
+            contextlib.ExitStack() as stack,
+        ):
             are_remote = [files.is_remote(path) for path in paths]
             sinks = [
                 stack.enter_context(files.open_file(partial, mode) if is_remote else _created(partial, mode))

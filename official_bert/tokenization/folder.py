@@ -85,7 +85,7 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     """
     if len(given) == len(TextSettings._fields):
         return TextSettings(**given).check()
-    found, sources = said_settings(folder)
+    found, sources = recorded_settings(folder)
     if "do_lower_case" not in found:
         is_lower = found["do_lower_case"] = not is_cased(vocabulary)
         sources["do_lower_case"] = (
@@ -99,7 +99,7 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     return settings
 
 
-def said_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
+def recorded_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
     """Return the settings that the files of a folder say, and the name of the file that says each.
 
     Raises:

@@ -17,7 +17,7 @@ from official_bert.tokenization.graph_operations import (
     CodePointLookup,
     GraphEncoder,
     RaggedEncodingWithOffsets,
-    depending_on_the_rest,
+    changed_by_the_rest,
     ended,
     final_sigmas_in,
     shifted,
@@ -71,7 +71,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
         """Make white space of what depends on what was cut off."""
         is_boundary = self._text.is_space(codes) & self._ends_at_spaces
-        is_dropped = depending_on_the_rest(codes, is_cut, is_boundary)
+        is_dropped = changed_by_the_rest(codes, is_cut, is_boundary)
         return codes.with_flat_values(tf.where(is_dropped, _SPACE, codes.flat_values))
 
     @tf.function(input_signature=[TEXTS], autograph=False)

@@ -190,7 +190,7 @@ def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, ba
         for prefix in kinds:
             text = piece.removeprefix(prefix)
             num_strides = max(num_strides, len(text).bit_length())
-            for end, name in namer.name_beginnings(prefix, text):
+            for end, name in namer.name_prefixes(prefix, text):
                 beginnings[name] = prefix, text[:end]
     piece_ids, piece_lengths = np.zeros((2, namer.num_names), np.int32)
     for name, (prefix, text) in beginnings.items():
@@ -218,7 +218,7 @@ class _Namer:
         self.num_names = after_letters + len(self.starts)
         self._blocks = dict(letters)
 
-    def name_beginnings(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
+    def name_prefixes(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
         """Go through a piece in strides: the powers of 2 that add up to its length, the largest first."""
         name, start = self.starts[prefix], 0
         for bit in reversed(range(len(text).bit_length())):

@@ -18,7 +18,7 @@ from official_bert.tokenization.graph_operations import (
     CodePointLookup,
     GraphEncoder,
     RaggedEncodingWithOffsets,
-    depending_on_the_rest,
+    changed_by_the_rest,
     ended,
     final_sigmas_in,
     shifted,
@@ -169,7 +169,7 @@ class _CharacterOps(tf.Module):
         return _Letters(letters, tf.gather(starts, codes.row_splits), rules, starts, order)
 
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
-        is_dropped = depending_on_the_rest(codes, is_cut, tf.gather(self._is_boundary, rules))
+        is_dropped = changed_by_the_rest(codes, is_cut, tf.gather(self._is_boundary, rules))
         return tf.where(is_dropped, self._rule_numbers(tf.constant([ord(" ")])), rules)
 
     def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:

@@ -33,16 +33,16 @@ class Windows(NamedTuple):
         return Parts(pieces.flat_values, tf.gather(pieces.row_starts(), self.text) + self.first, self.num_pieces)
 
 
-class Cuts(NamedTuple):
-    """Windows that each text is cut into, see `windows.Cut`. All int64 [B]."""
+class SlidingWindows(NamedTuple):
+    """Windows that each text is cut into, see `windows.SlidingWindow`. All int64 [B]."""
 
     num_pieces: tf.Tensor
     room: tf.Tensor
     stride: tf.Tensor
 
     @classmethod
-    def of(cls, num_pieces: tf.Tensor, room: tf.Tensor | int, stride: int | None = None) -> "Cuts":
-        """Cut texts; for the stride see `windows.Cut`."""
+    def of(cls, num_pieces: tf.Tensor, room: tf.Tensor | int, stride: int | None = None) -> "SlidingWindows":
+        """Cut texts; for the stride see `windows.SlidingWindow`."""
         room += tf.zeros_like(num_pieces)
         return cls(num_pieces, room, tf.minimum(tf.cast(stride or (room + 1) // 2, tf.int64), room))
 
@@ -59,13 +59,13 @@ class Cuts(NamedTuple):
         """Return the number of wordpieces that they hold."""
         return tf.minimum(self.room, self.num_pieces - self.first(number))
 
-    def taken(self, places: tf.Tensor) -> "Cuts":
+    def taken(self, places: tf.Tensor) -> "SlidingWindows":
         """Return the cuts of some texts."""
-        return Cuts(*(tf.gather(column, places) for column in self))
+        return SlidingWindows(*(tf.gather(column, places) for column in self))
 
-    def as_rows(self) -> "Cuts":
+    def as_rows(self) -> "SlidingWindows":
         """Return the same as columns of a table, int64 [B, 1], for numbers and pieces that are one: [B, N]."""
-        return Cuts(*(column[:, tf.newaxis] for column in self))
+        return SlidingWindows(*(column[:, tf.newaxis] for column in self))
 
     def windows(self) -> Windows:
         """Return all windows."""
@@ -75,7 +75,7 @@ class Cuts(NamedTuple):
         return Windows(text, number, own.first(number), own.length(number))
 
     def best_windows(self, pieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
-        """Find the windows that show most around pieces, as `windows.Cut` does.
+        """Find the windows that show most around pieces, as `windows.SlidingWindow` does.
 
         Args:
           pieces: int64 [B], a piece of each text; those that are none may be anything, and so is their result.
@@ -130,7 +130,7 @@ def join_windows(
         is_first_cut = num_first > num_second
         longer = tf.maximum(num_first, num_second)
         whole = tf.minimum(tf.minimum(num_first, num_second), room // 2)  # the shorter text is in every window
-        cuts = Cuts.of(longer, room - whole, doc_stride)
+        cuts = SlidingWindows.of(longer, room - whole, doc_stride)
         num_windows = tf.minimum(cuts.num_windows, max_windows)
         numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
         table = cuts.as_rows()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Cut(NamedTuple):
+class SlidingWindow(NamedTuple):
     """A text of `num_pieces`, cut into windows of `room` pieces, one every `stride` pieces; the last one is shorter."""
 
     num_pieces: int
@@ -18,7 +18,7 @@ class Cut(NamedTuple):
     stride: int
 
     @classmethod
-    def of(cls, num_pieces: int, room: int, stride: int | None = None) -> "Cut":
+    def of(cls, num_pieces: int, room: int, stride: int | None = None) -> "SlidingWindow":
         """Cut a text; a stride of None is half a window, and one that is larger than a window is a window."""
         return cls(num_pieces, room, min(stride or (room + 1) // 2, room))
 
@@ -75,5 +75,5 @@ def split_windows(
       The windows: which ids of the first text and which of the second one stands for.
     """
     whole = range(min(num_first, num_second, max_num_tokens // 2))  # beside it there may be less room than a stride
-    pieces = Cut.of(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
+    pieces = SlidingWindow.of(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
     return [(piece, whole) if num_first > num_second else (whole, piece) for piece in pieces]

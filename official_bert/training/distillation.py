@@ -75,7 +75,7 @@ class DistilledTask:
         return self._task.predictions(outputs, batch)
 
 
-class TaughtTask(abc.ABC):
+class TaskWithTeacher(abc.ABC):
     """A task whose student learns from a teacher that reads each batch together with it.
 
     Evaluation is that of the task, and needs no teacher.
@@ -123,7 +123,7 @@ class TaughtTask(abc.ABC):
         """Ask the teacher; return the losses of the student against it."""
 
 
-class HiddenStateTask(TaughtTask):
+class HiddenStateTask(TaskWithTeacher):
     """A distilled task whose student also learns what the layers of its teacher compute.
 
     Source: Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding" (2020), section 3.1.

@@ -14,7 +14,7 @@ from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import folders_of, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.pipeline import batch_sizes, training_batches
 from official_bert.data.records import RecordFile, manifest_path
 from official_bert.data.token_budget import TokenBudget
@@ -34,8 +34,8 @@ from official_bert.training.run_folder import (
     check_room_for_model_files,
     check_same_model,
     checkpoint_folder,
-    other_vocabulary,
     read_run_config,
+    vocabulary_mismatch,
 )
 from official_bert.training.run_setup import (
     check_resumed_flags,
@@ -98,7 +98,7 @@ def _checked_teacher(job: FinetuningJob) -> Teacher:
     teacher, advice = find_teacher(job.config), "use the same value, or another teacher"
     if teacher.run.vocabulary not in (None, job.tokenizer.vocabulary.fingerprint):
         whose = f"teacher={teacher.folder} was trained with"
-        raise UserError(other_vocabulary(job.tokenizer.vocabulary, teacher.folder, whose))
+        raise UserError(vocabulary_mismatch(job.tokenizer.vocabulary, teacher.folder, whose))
     _check_flags_of(teacher.folder, job, advice, has_same_head=False)
     if job.labels is not None:
         check_same_labels(teacher.folder, job.labels, noun=job.label_noun, other="another teacher")
@@ -156,7 +156,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
             lengths=file.lengths,
         )
 
-    with explained_damage([learned.path], learned.schema):
+    with reporting_damaged_records([learned.path], learned.schema):
         return trainer.train(
             plan,
             batches,

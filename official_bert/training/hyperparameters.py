@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from google.protobuf.struct_pb2 import Value
 
-from official_bert.data.wire import delimited
+from official_bert.data.protobuf_wire import delimited
 
 # Of tensorboard/plugins/hparams/plugin_data.proto and metadata.py: the numbers of the fields, each with its wire type.
 _PLUGIN = "hparams"

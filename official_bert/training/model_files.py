@@ -14,8 +14,8 @@ from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.casing import check_casing, is_cased
-from official_bert.tokenization.folder import find_settings, said_settings, vocabulary_beside
-from official_bert.training.run_folder import knows_vocabulary, other_vocabulary
+from official_bert.tokenization.folder import find_settings, recorded_settings, vocabulary_beside
+from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
 
 
 class CheckpointFlags(Protocol):
@@ -91,10 +91,10 @@ def check_fits(
     """
     is_known = is_trained or flags.init_checkpoint is None
     for folder in [] if is_known else folders_of(flags.init_checkpoint):
-        is_same = knows_vocabulary(folder, vocabulary)
+        is_same = matches_vocabulary(folder, vocabulary)
         if is_same is False:
             whose = f"init_checkpoint={flags.init_checkpoint} was trained with"
-            raise UserError(other_vocabulary(vocabulary, folder, whose))
+            raise UserError(vocabulary_mismatch(vocabulary, folder, whose))
         is_known = is_known or is_same is True
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, flags.bert_config_file, is_of_model=is_known)
 
@@ -102,7 +102,7 @@ def check_fits(
 def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
     """Raise if a checkpoint's folder says that its text was lowercased, and now it is not, or the other way round."""
     folder, settings = folders_of(init_checkpoint)[-1], tokenizer.settings
-    said, sources = said_settings(folder)
+    said, sources = recorded_settings(folder)
     trained = said.get("do_lower_case", settings.do_lower_case)
     if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
         return
@@ -148,7 +148,7 @@ def completed(config_class: type, values: Mapping[str, Any], given: Collection[s
         found |= tokenizer_beside(checkpoint, chosen)
     elif supplies_vocabulary:
         folder = folders_of(checkpoint)[-1]
-        said, sources = said_settings(folder)
+        said, sources = recorded_settings(folder)
         for name, value in TextSettings(**said).updated(**chosen)._asdict().items() if said else ():
             if name not in chosen and value != values[name]:
                 source = os.path.join(folder, sources.get(name, ""))

@@ -12,7 +12,7 @@ _SECONDS_PER_CALL = 1.0
 _MOST_FAILURES = 20  # steps in a row that nan_policy passes over
 
 
-class CallPace:
+class StepsPerCall:
     """Chooses how many steps the next compiled call takes.
 
     Attributes:

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import RecordFile
 from official_bert.training.loop import Trainer
@@ -24,7 +24,7 @@ def predictions(
     Returns:
       Name to array, one row per record, in the order of the file.
     """
-    with explained_damage([file.path], file.schema):
+    with reporting_damaged_records([file.path], file.schema):
         return trainer.predict(batches_of(trainer, file, batch_size), num_records=num_records, label=label)
 
 

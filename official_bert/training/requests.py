@@ -90,7 +90,7 @@ class RunRequests:
         """True if the time of training is up."""
         return bool(self._max_seconds and time.monotonic() - self._began >= self._max_seconds)
 
-    def note_saved(self) -> None:
+    def mark_saved(self) -> None:
         """Note that a checkpoint has been saved, which answers what was asked for before."""
         self.is_signalled = False
         self._saved = time.monotonic()

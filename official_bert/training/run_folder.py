@@ -218,7 +218,7 @@ def model_file(folder: str, name: str) -> str | None:
     return path if files.exists(path) else None
 
 
-def knows_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
+def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
     """Tell whether a vocabulary is that of the model in a folder; None if the folder does not say it.
 
     A vocabulary that has words of its own in the places of `[unused...]` tokens, or behind the last token, is that of
@@ -244,7 +244,7 @@ def knows_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
     return recorded in (None, there.fingerprint) and vocabulary.continues(there)
 
 
-def other_vocabulary(vocabulary: Vocabulary, folder: str, whose: str) -> str:
+def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:
     """Return the message that refuses a vocabulary, with the file to use instead.
 
     Args:
@@ -273,12 +273,12 @@ def check_same_model(folder: str, config: BertConfig, vocabulary: Vocabulary | N
     """
     run = read_run_config(folder)
     if run and vocabulary and run.vocabulary not in (None, vocabulary.fingerprint):
-        raise UserError(other_vocabulary(vocabulary, folder, f"the checkpoints in {folder} were trained with"))
+        raise UserError(vocabulary_mismatch(vocabulary, folder, f"the checkpoints in {folder} were trained with"))
     copy = model_file(folder, BERT_CONFIG_FILE)
     if not run or not copy:
         return
     trained = BertConfig.from_json_file(copy)
-    if decisive := _differences(config.decisive_values(), trained.decisive_values(), folder):
+    if decisive := _differences(config.identity_values(), trained.identity_values(), folder):
         raise UserError(f"{decisive}; use {copy}")
     here, there = ({name: getattr(of, name) for name in DROPOUT_KEYS} for of in (config, trained))
     if in_training := _differences(here, there, folder):

@@ -7,7 +7,7 @@ from typing import Protocol
 import keras
 import numpy as np
 
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.records import RecordFile
 from official_bert.data.schema import RecordSchema
 from official_bert.modeling.model import model_fingerprint
@@ -106,7 +106,7 @@ class SplitRecords:
         return predictions(trainer, self.file(trainer, name), num_records, batch_size=batch_size, label=label)
 
     def _features(self, trainer: Trainer, file: RecordFile, num_records: int) -> Iterator[np.ndarray]:
-        with explained_damage([file.path], file.schema):
+        with reporting_damaged_records([file.path], file.schema):
             yield from trainer.compute_by_record(
                 trainer.model.features,
                 lambda numbers: batches_of(trainer, file, self._config.eval_batch_size, numbers),

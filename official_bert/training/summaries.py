@@ -28,7 +28,7 @@ class ScalarLog:
         self._path = os.path.join(output_dir, METRICS_FILE)
         self._writers: dict[str, tf.summary.SummaryWriter] = {}
 
-    def forget_after(self, step: int) -> None:
+    def discard_after(self, step: int) -> None:
         """Drop the lines of `metrics.jsonl` beyond a step, for a run that resumes from there."""
         self._drop(lambda line: line["step"] > step)
 

@@ -14,7 +14,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.checkpoints.names import BEST_FOLDER
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import tfrecord
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.records import RecordFile, manifest_path, write_cached
 from official_bert.data.schema import RecordSchema
 from official_bert.options.finetuning import FinetuningOptions
@@ -125,7 +125,7 @@ def _logits(
     """Return the logits of each record, in their order."""
     trainer = Trainer(task, strategy, seed=config.random_seed)
     trainer.restore(teacher.checkpoint)
-    with explained_damage([file.path], file.schema):
+    with reporting_damaged_records([file.path], file.schema):
         yield from trainer.compute_by_record(
             lambda batch: task.logits(trainer.model(batch, training=False)),
             lambda numbers: batches_of(trainer, file, config.predict_batch_size, numbers),

@@ -15,7 +15,7 @@ from official_bert.checkpoints.loading import load
 from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
-from official_bert.training.monitoring import CallPace, FailurePolicy, StepWindow, describe_scalars
+from official_bert.training.monitoring import FailurePolicy, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.requests import RunRequests, Terminated
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
@@ -84,7 +84,7 @@ class TrainingRun:
     def is_over(self) -> bool:
         """Return True if no step is left to take; evaluates a step whose evaluation was interrupted."""
         start = self.step
-        self.scalar_log.forget_after(start)
+        self.scalar_log.discard_after(start)
         if start and self._is_evaluated(start) and self._stops_early(start):
             return True
         if start < self.plan.num_train_steps:
@@ -126,7 +126,7 @@ class TrainingRun:
     def _loop(self, iterator: Iterator, progress: Progress) -> bool:
         plan, step = self.plan, self.step
         is_cut_short = not isinstance(self.cluster.strategy, tf.distribute.TPUStrategy)
-        pace = CallPace(plan.iterations_per_loop, is_cut_short=is_cut_short)
+        pace = StepsPerCall(plan.iterations_per_loop, is_cut_short=is_cut_short)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
         is_over, is_stopped = False, self.cluster.is_any(self.requests.is_terminated)
         while not is_over and not is_stopped:
@@ -160,7 +160,7 @@ class TrainingRun:
             if is_over or is_stopped or saves or is_rolled_back or step % plan.save_checkpoints_steps == 0:
                 progress.clear()
                 self.save()
-                self.requests.note_saved()
+                self.requests.mark_saved()
         return is_over
 
     def _log(self, step: int, progress: Progress, *, is_logged: bool, is_overflow: bool) -> None:

@@ -138,10 +138,10 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
         assert_refused(run_classifier.run, ClassifierConfig, {**student, **changes}, *parts)
 
     refuse({"teacher": str(tmp_path)}, f"--teacher={tmp_path} is not the output folder of a finished run")
-    other_vocabulary = tmp_path / "vocab.txt"
+    vocabulary_mismatch = tmp_path / "vocab.txt"
     tokens = open(files_of_model["vocab_file"]).read().splitlines()
-    other_vocabulary.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
-    refuse({"vocab_file": str(other_vocabulary)}, "is not the vocabulary that --teacher=", "vocab.txt")
+    vocabulary_mismatch.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
+    refuse({"vocab_file": str(vocabulary_mismatch)}, "is not the vocabulary that --teacher=", "vocab.txt")
     refuse({"do_lower_case": False}, "do_lower_case=False, but the checkpoints in", "or another teacher")
     copied = tmp_path / "copied"
     shutil.copytree(teacher, copied)

@@ -76,7 +76,7 @@ def contents(folder):
     }
 
 
-def other_vocabulary(settings, tmp_path):
+def vocabulary_mismatch(settings, tmp_path):
     lines = open(settings["vocab_file"], encoding="utf-8").read().splitlines()
     lines[-2:] = lines[-1], lines[-2]
     (tmp_path / "other.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
@@ -94,7 +94,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     shutil.copy(os.path.join(resumed["data_dir"], "dev.tsv"), elsewhere / "train.tsv")
-    vocabulary = {"vocab_file": other_vocabulary(resumed, tmp_path)}
+    vocabulary = {"vocab_file": vocabulary_mismatch(resumed, tmp_path)}
     only = {"do_train": False}
     for changes, message in (
         (
@@ -166,7 +166,7 @@ def test_an_output_folder_can_be_moved_and_needs_no_other_file(half_done, given,
 
 def test_a_predictor_refuses_files_of_another_model(half_done, settings, tmp_path):
     with pytest.raises(UserError, match="other.txt is not the vocabulary"):
-        Predictor(half_done, vocab_file=other_vocabulary(settings, tmp_path))
+        Predictor(half_done, vocab_file=vocabulary_mismatch(settings, tmp_path))
     with pytest.raises(UserError, match="hidden_act is 'relu'"):
         Predictor(half_done, bert_config_file=other_architecture(settings, tmp_path, hidden_act="relu"))
 

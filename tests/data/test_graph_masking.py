@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.data.graph_masking import GraphMasker, first_that_fit, uniform_numbers
+from official_bert.data.graph_masking import GraphMasker, first_fit, uniform_numbers
 from official_bert.data.masking import Masker, Replacements
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
@@ -139,8 +139,8 @@ def test_words_are_taken_in_order_as_long_as_they_fit():
             taken.append(0 < length <= room)
             room -= length if taken[-1] else 0
         expected.append(taken)
-    assert first_that_fit(tf.constant(rows), tf.constant(rooms)).numpy().tolist() == expected
-    assert first_that_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]
+    assert first_fit(tf.constant(rows), tf.constant(rooms)).numpy().tolist() == expected
+    assert first_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.15, 0.3])

@@ -210,5 +210,5 @@ def test_other_shares(mask, other):
 
 
 def test_the_shares_of_the_reference_are_exact():
-    assert Replacements().kept_of_rest == 0.5
-    assert Replacements(0.7, 0.3).kept_of_rest == 0
+    assert Replacements().keep_probability == 0.5
+    assert Replacements(0.7, 0.3).keep_probability == 0

@@ -7,7 +7,7 @@ import random
 import pytest
 import tensorflow as tf
 
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.records import (
     RecordFile,
     RecordSpool,
@@ -145,7 +145,10 @@ def test_a_damaged_record_is_found_in_the_right_file(tmp_path):
     bad.write_bytes(data)
     paths = [str(good), str(bad)]
     assert count_records(str(bad)) == 3
-    with pytest.raises(UserError, match=r"/bad: record 2 \(counted from 0\) is damaged"), explained_damage(paths):
+    with (
+        pytest.raises(UserError, match=r"/bad: record 2 \(counted from 0\) is damaged"),
+        reporting_damaged_records(paths),
+    ):
         list(tf.data.TFRecordDataset(paths))
 
 
@@ -163,7 +166,7 @@ def test_a_damaged_file_that_is_kept_for_reuse_may_be_deleted(tmp_path, position
         pytest.raises(
             UserError, match=r"train\.tf_record: record [02] .* is damaged or truncated; delete it; it will be"
         ),
-        explained_damage([str(path)]),
+        reporting_damaged_records([str(path)]),
     ):
         read(path)
     path.unlink()
@@ -204,7 +207,10 @@ def test_records_with_a_damaged_note_are_made_again(tmp_path, sidecar):
 
 def test_a_file_that_is_gone_is_named(tmp_path):
     path = str(tmp_path / "gone")
-    with pytest.raises(UserError, match=r"^cannot read \S*/gone: No such file or directory$"), explained_damage([path]):
+    with (
+        pytest.raises(UserError, match=r"^cannot read \S*/gone: No such file or directory$"),
+        reporting_damaged_records([path]),
+    ):
         read(path)
 
 
@@ -213,7 +219,7 @@ def test_a_record_that_does_not_fit_is_found(tmp_path):
     write(path, [SCHEMA.encode({"ids": [1]}), SCHEMA.encode({"ids": [1, 100]})])
     with (
         pytest.raises(UserError, match=r"record 1 \(counted from 0\): ids contains 100"),
-        explained_damage([str(path)], SCHEMA),
+        reporting_damaged_records([str(path)], SCHEMA),
     ):
         list(tf.data.TFRecordDataset([str(path)]).batch(2).map(SCHEMA.decode))
 
@@ -221,7 +227,7 @@ def test_a_record_that_does_not_fit_is_found(tmp_path):
 def test_errors_that_no_record_explains_pass_through(tmp_path):
     path = tmp_path / "a"
     write(path, [SCHEMA.encode({"ids": [1]})])
-    with pytest.raises(tf.errors.InvalidArgumentError), explained_damage([str(path)], SCHEMA):
+    with pytest.raises(tf.errors.InvalidArgumentError), reporting_damaged_records([str(path)], SCHEMA):
         tf.reshape(tf.constant([1, 2, 3]), [2])
 
 
@@ -245,6 +251,6 @@ def test_a_compressed_file_is_reused_like_any_other(tmp_path):
     open(path, "wb").write(data)
     with (
         pytest.raises(UserError, match=r"record \d+ .* is damaged or truncated; delete it; it will be created again"),
-        explained_damage([path]),
+        reporting_damaged_records([path]),
     ):
         list(tf.data.TFRecordDataset([path], "GZIP"))

@@ -125,18 +125,18 @@ def test_review_folders_must_hold_both_classes(tmp_path):
 
 def test_blank_rows_go_at_the_end_alone(tmp_path):
     rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "\na\n\n\nb\n\r\n\n")
-    assert [row.cells for row in tables.without_blank_end(rows)] == [[], ["a"], [], [], ["b"]]
+    assert [row.cells for row in tables.without_trailing_blank_rows(rows)] == [[], ["a"], [], [], ["b"]]
     rows = rows_of(tables.read_jsonl, tmp_path / "t.jsonl", '\n{"t": 1}\n\n', keys=tables.Keys(["t"]))
-    assert [row.number for row in tables.without_blank_end(rows)] == [0, 1]
+    assert [row.number for row in tables.without_trailing_blank_rows(rows)] == [0, 1]
 
 
 def test_blank_rows_that_would_fill_the_memory_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_MOST_BLANK_ROWS", 3)
     rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "a\n\n\n\nb\n\n\n\n")
-    assert len(list(tables.without_blank_end(rows))) == 5
+    assert len(list(tables.without_trailing_blank_rows(rows))) == 5
     rows = rows_of(tables.read_tsv, tmp_path / "t.tsv", "a\n\n\n\n\nb\n")
     with pytest.raises(UserError, match=r"t.tsv, line 5: 3 blank rows come before it; remove them"):
-        list(tables.without_blank_end(rows))
+        list(tables.without_trailing_blank_rows(rows))
 
 
 @pytest.mark.parametrize("read", [tables.read_tsv, tables.read_csv])

@@ -127,5 +127,5 @@ def test_an_unknown_family_is_refused_with_those_that_are_known(tmp_path):
 def test_another_family_is_another_model():
     as_bert = BertConfig(**{name: value for name, value in CONFIG.to_dict().items() if name not in ("family", "toys")})
     assert as_bert != CONFIG
-    ours, theirs = CONFIG.decisive_values(), as_bert.decisive_values()
+    ours, theirs = CONFIG.identity_values(), as_bert.identity_values()
     assert ours == {**theirs, "family": "toy", "toys": 5}

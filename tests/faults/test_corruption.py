@@ -19,7 +19,7 @@ from official_bert.checkpoints.safetensors import from_hf, read_folder
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.pipeline import evaluation_batches
 from official_bert.data.records import check_first_record, count_records
 from official_bert.inference.predictor import Predictor
@@ -75,7 +75,7 @@ def read_checkpoint(folder):
 def read_records(folder):
     path = str(folder / "train.tfrecord")
     check_first_record(path, SCHEMA)
-    with explained_damage([path], SCHEMA):
+    with reporting_damaged_records([path], SCHEMA):
         num_records = count_records(path)
         batches = [
             {name: values.numpy() for name, values in batch.items()}

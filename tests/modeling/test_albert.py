@@ -177,7 +177,7 @@ def test_every_way_of_computing_gives_the_same_numbers():
     }
     for name, given in options.items():
         other = randomized(create_encoder(CONFIG, EncoderOptions(**given)))
-        in_parts = ExportStack(other.transformer, 3).in_place_of_layers(other)
+        in_parts = ExportStack(other.transformer, 3).replacing_layers(other)
         with in_parts if name == "parts" else contextlib.nullcontext():
             found, pooled = other(*INPUTS), other.pool(*INPUTS)
         np.testing.assert_allclose(found["pooled_output"], expected["pooled_output"], atol=1e-5, err_msg=name)

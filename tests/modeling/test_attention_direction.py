@@ -73,7 +73,7 @@ def test_the_pooler_reads_the_last_real_position(encoder, encoded):
 @pytest.mark.parametrize("num_parts", [1, 2])
 def test_other_ways_of_computing_give_the_same_numbers(encoded, num_parts):
     other = random_encoder(layout=UnpaddedLayout)
-    in_parts = ExportStack(other.transformer, num_parts).in_place_of_layers(other)
+    in_parts = ExportStack(other.transformer, num_parts).replacing_layers(other)
     with in_parts if num_parts > 1 else contextlib.nullcontext():
         found, pooled = other(IDS, MASK), other.pool(IDS, MASK)
     np.testing.assert_allclose(found["pooled_output"], encoded["pooled_output"], atol=1e-5)

@@ -10,7 +10,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from official_bert.options.running import orderly_end
+from official_bert.options.running import exiting_with_one_line
 from official_bert.support.errors import UserError
 from tests.conftest import ROOT, script_environment
 
@@ -187,7 +187,7 @@ def test_termination_at_the_start_is_quiet():
     ids=["Python", "TensorFlow"],
 )
 def test_too_little_memory_is_told_in_one_line(capsys, take_too_much):
-    with pytest.raises(SystemExit) as end, orderly_end():
+    with pytest.raises(SystemExit) as end, exiting_with_one_line():
         take_too_much()
     assert end.value.code == 1
     assert ": error: not enough memory; use a smaller model" in capsys.readouterr().err
@@ -214,7 +214,7 @@ def test_too_little_memory_is_told_with_the_sizes_that_matter(argument, message)
 
 
 def test_an_interruption_that_native_code_made_an_error_of_is_one(capsys):
-    with pytest.raises(SystemExit) as end, orderly_end():
+    with pytest.raises(SystemExit) as end, exiting_with_one_line():
         raise RuntimeError(
             "pybind11::error_already_set: MISMATCH of original and normalized active exception types: ORIGINAL "
             "InvalidArgumentError REPLACED BY KeyboardInterrupt: <EMPTY MESSAGE>"
@@ -224,9 +224,9 @@ def test_an_interruption_that_native_code_made_an_error_of_is_one(capsys):
 
 
 def test_mistakes_in_the_program_keep_their_traceback():
-    with pytest.raises(ZeroDivisionError), orderly_end():
+    with pytest.raises(ZeroDivisionError), exiting_with_one_line():
         _ = 1 / 0
-    with pytest.raises(tf.errors.ResourceExhaustedError), orderly_end():
+    with pytest.raises(tf.errors.ResourceExhaustedError), exiting_with_one_line():
         raise tf.errors.ResourceExhaustedError(None, None, "the queue is full")
 
 
@@ -235,7 +235,7 @@ def test_other_mistakes_in_one_line(capsys):
         (UserError("no flour"), "no flour"),
         (FileNotFoundError(2, "No such file", "flour"), "flour: No such file"),
     ):
-        with pytest.raises(SystemExit) as end, orderly_end():
+        with pytest.raises(SystemExit) as end, exiting_with_one_line():
             raise error
         assert end.value.code == 1
         assert capsys.readouterr().err.endswith(f": error: {message}\n")

@@ -29,7 +29,7 @@ def random_encoder(dtype="float32"):
 
 
 def as_exported(encoder, num_parts):
-    return ExportStack(encoder.transformer, num_parts).in_place_of_layers(encoder)
+    return ExportStack(encoder.transformer, num_parts).replacing_layers(encoder)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 6])
@@ -68,7 +68,7 @@ def test_the_weights_are_copies_and_the_encoder_stays_as_it_is(tmp_path):
     kernel = encoder.transformer.layers[0].intermediate.dense.kernel
     before = encoder.pool(IDS, MASK, SEGMENTS)
     kernel.assign(2 * kernel)
-    with in_parts.in_place_of_layers(encoder):
+    with in_parts.replacing_layers(encoder):
         np.testing.assert_allclose(encoder.pool(IDS, MASK, SEGMENTS), before, atol=1e-6)
     after = encoder.pool(IDS, MASK, SEGMENTS)
     assert np.abs(after - before).max() > 0.01

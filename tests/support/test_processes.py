@@ -127,7 +127,7 @@ STARTING = """
 import operator, os, signal, sys, time
 from multiprocessing import util
 
-from official_bert.options.running import orderly_end
+from official_bert.options.running import exiting_with_one_line
 from official_bert.support.processes import Workers
 
 start, send = util.spawnv_passfds, getattr(os, sys.argv[1])
@@ -141,7 +141,7 @@ def start_and_signal(path, arguments, descriptors):
     return number
 
 util.spawnv_passfds = start_and_signal
-with orderly_end(), Workers(2, 1, name="adds") as workers:
+with exiting_with_one_line(), Workers(2, 1, name="adds") as workers:
     print(list(workers.map(operator.add, range(9))))
 """
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_bert.tokenization.graph_windows import Cuts
-from official_bert.tokenization.windows import Cut, split_windows
+from official_bert.tokenization.graph_windows import SlidingWindows
+from official_bert.tokenization.windows import SlidingWindow, split_windows
 
 
 @pytest.mark.parametrize("room", [4, 7, 10])
@@ -31,10 +31,10 @@ def test_windows_by_hand():
 
 @pytest.mark.parametrize("length_weight", [0.0, 0.01])
 def test_windows_and_the_best_of_them_are_the_same_in_the_graph(length_weight):
-    cuts = [Cut.of(size, 250, stride) for size in (1, 250, 251, 700) for stride in (20, 131, None, 300)]
+    cuts = [SlidingWindow.of(size, 250, stride) for size in (1, 250, 251, 700) for stride in (20, 131, None, 300)]
     pieces = [2 * cut.num_pieces // 3 for cut in cuts]
     best = [int(cut.best_windows([piece], length_weight)[0]) for cut, piece in zip(cuts, pieces, strict=True)]
-    in_graph, pieces = Cuts(*map(tf.constant, np.array(cuts, np.int64).T)), tf.constant(pieces, tf.int64)
+    in_graph, pieces = SlidingWindows(*map(tf.constant, np.array(cuts, np.int64).T)), tf.constant(pieces, tf.int64)
     assert in_graph.best_windows(pieces, length_weight).numpy().tolist() == best
     table = in_graph.as_rows().best_windows(tf.stack([pieces, pieces], axis=1), length_weight)
     assert table.numpy().tolist() == [[number] * 2 for number in best]
@@ -45,5 +45,5 @@ def test_windows_and_the_best_of_them_are_the_same_in_the_graph(length_weight):
 
 
 def test_the_best_window_of_a_piece_has_more_on_its_poorer_side():
-    assert Cut(10, 6, 3).best_windows(range(10)).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
-    assert Cut.of(0, 6).windows() == [range(0)]
+    assert SlidingWindow(10, 6, 3).best_windows(range(10)).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
+    assert SlidingWindow.of(0, 6).windows() == [range(0)]

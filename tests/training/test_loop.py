@@ -10,7 +10,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.training import loop
 from official_bert.training.loop import Trainer, check_divisible
-from official_bert.training.monitoring import CallPace, StepWindow
+from official_bert.training.monitoring import StepsPerCall, StepWindow
 
 
 def make_trainer(model_dir, *, seed=1, strategy=None):
@@ -97,7 +97,7 @@ def test_batches_must_divide_among_devices(two_devices):
 
 
 def test_calls_grow_to_a_second_but_not_beyond_the_limit():
-    pace = CallPace(limit=12, is_cut_short=True)
+    pace = StepsPerCall(limit=12, is_cut_short=True)
     assert pace.num_steps == 1 and pace.is_first_call
     pace.add(1, 8.0)  # the call that compiles
     assert pace.num_steps == 1 and not pace.is_first_call
@@ -110,7 +110,7 @@ def test_calls_grow_to_a_second_but_not_beyond_the_limit():
     assert pace.num_steps == 10
     pace.add(10, 0.1)
     assert pace.num_steps == 12
-    assert CallPace(limit=1000, is_cut_short=False).num_steps == 1000
+    assert StepsPerCall(limit=1000, is_cut_short=False).num_steps == 1000
 
 
 def test_the_speed_counts_the_examples_of_batches_that_differ():

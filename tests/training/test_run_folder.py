@@ -15,7 +15,7 @@ from official_bert.training.run_folder import (
     check_same_model,
     differing_flags,
     distinct_names,
-    knows_vocabulary,
+    matches_vocabulary,
     read_run_config,
     write_model_files,
     write_run_config,
@@ -156,7 +156,7 @@ def test_a_folder_says_which_vocabulary_it_has_by_any_of_its_files(folder, vocab
     swapped, recorded = Vocabulary({"[PAD]": 0, "b": 1, "a": 2}), os.path.join(folder, "run_config.json")
 
     def answers():
-        return [knows_vocabulary(folder, given) for given in (vocabulary, swapped)]
+        return [matches_vocabulary(folder, given) for given in (vocabulary, swapped)]
 
     assert answers() == [True, False]
     os.remove(recorded)  # as in a released folder
@@ -175,8 +175,8 @@ def test_a_folder_says_which_vocabulary_it_has_by_any_of_its_files(folder, vocab
 def test_words_in_the_places_of_unused_tokens_are_no_other_vocabulary(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[unused1]\nthe\n")
     own = Vocabulary({"[PAD]": 0, "harbour": 1, "the": 2, "quay": 3})
-    assert knows_vocabulary(str(tmp_path), own)
-    assert not knows_vocabulary(str(tmp_path), Vocabulary({"[PAD]": 0, "harbour": 1}))
+    assert matches_vocabulary(str(tmp_path), own)
+    assert not matches_vocabulary(str(tmp_path), Vocabulary({"[PAD]": 0, "harbour": 1}))
 
 
 @pytest.mark.parametrize(("name", "value"), [("num_attention_heads", 4), ("hidden_act", "relu"), ("hidden_size", 16)])

@@ -16,13 +16,13 @@ def lines(folder):
 
 def test_a_resumed_run_forgets_what_lies_ahead_of_it(tmp_path):
     log = ScalarLog(str(tmp_path))
-    log.forget_after(0)  # nothing written yet
+    log.discard_after(0)  # nothing written yet
     for step in (10, 20, 30):
         log.write("train", step, {"loss": step / 10})
     with open(tmp_path / "metrics.jsonl", "a") as sink:
         sink.write('{"split": "train", "st')  # as a killed run may leave it
     resumed = ScalarLog(str(tmp_path))
-    resumed.forget_after(20)
+    resumed.discard_after(20)
     resumed.write("train", 30, {"loss": 7.0})
     assert lines(tmp_path) == [
         {"split": "train", "step": 10, "loss": 1.0},
@@ -39,7 +39,7 @@ def test_damaged_lines_are_counted_and_dropped(tmp_path, caplog):
         sink.write(b'{"split": "eval", "step": "20"}\n{"split": "eval", "step": 1e999}\n')
     log.write("train", 20, {"loss": 2.0})
     log.replace("eval", 20, {"loss": 3.0})
-    log.forget_after(20)
+    log.discard_after(20)
     assert lines(tmp_path) == [
         {"split": "train", "step": 10, "loss": 1.0},
         {"split": "train", "step": 20, "loss": 2.0},

@@ -76,7 +76,7 @@ def run_python(*arguments: str) -> None:
         raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
 
 
-def run_alone(program: str) -> None:
+def run_outside_project(program: str) -> None:
     """Print a Python program as it could be typed, and run it in a process that does not find this project.
 
     Raises:
@@ -120,7 +120,7 @@ def quoted(word: str) -> str:
     return f"{name}={shlex.quote(value)}" if equals else shlex.quote(word)
 
 
-def say_title(text: str) -> None:
+def print_title(text: str) -> None:
     """Write the title of a step."""
     say(f"\n== {text}")
 

@@ -12,8 +12,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.records import RecordFile
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
-from official_bert.tasks.classification.datasets.choice import configured_dataset
 from official_bert.tasks.classification.datasets.custom import CUSTOM
+from official_bert.tasks.classification.datasets.from_flags import configured_dataset
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample, split_suffix
 from official_bert.tasks.classification.options import ClassifierConfig

@@ -13,7 +13,7 @@ from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.serving.servable import Servable, Tensors
-from official_bert.tasks.classification.datasets.choice import configured_dataset, reads_pairs
+from official_bert.tasks.classification.datasets.from_flags import configured_dataset, reads_pairs
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.classification.task import PROBLEMS
 from official_bert.tokenization import Tokenizer

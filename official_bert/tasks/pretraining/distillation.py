@@ -14,15 +14,15 @@ from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.task import PretrainingTask
 from official_bert.tokenization import Vocabulary
-from official_bert.training.distillation import TaughtTask, cosine_loss
+from official_bert.training.distillation import TaskWithTeacher, cosine_loss
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
-from official_bert.training.run_folder import knows_vocabulary, other_vocabulary
+from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
 from official_bert.training.task import WeightedSum
 
 _NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that nothing asks
 
 
-class DistilledPretrainingTask(TaughtTask):
+class DistilledPretrainingTask(TaskWithTeacher):
     """Pretraining whose student also learns a teacher's predictions of the masked words, and its last layer.
 
     Source: Sanh et al., "DistilBERT, a distilled version of BERT" (2019), section 2.
@@ -79,8 +79,8 @@ class DistilledPretrainingTask(TaughtTask):
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
     """Raise if beside a teacher lies another vocabulary than that of the run."""
     for folder in folders_of(teacher):
-        if knows_vocabulary(folder, vocabulary) is False:
-            raise UserError(other_vocabulary(vocabulary, folder, f"teacher={teacher} was trained with"))
+        if matches_vocabulary(folder, vocabulary) is False:
+            raise UserError(vocabulary_mismatch(vocabulary, folder, f"teacher={teacher} was trained with"))
 
 
 def _check_fits(teacher: BertConfig, student: BertConfig, source: str, *, compares_layers: bool) -> None:

@@ -13,7 +13,7 @@ from absl import logging
 from official_bert.checkpoints.bundle import GLOBAL_STEP
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.data.damage import explained_damage
+from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.masking import Replacements
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.pipeline import evaluation_batches, training_batches
@@ -131,7 +131,7 @@ def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strat
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of records", config, records.count)
         trainer = Trainer(learned, strategy, seed=config.random_seed, use_xla=config.use_xla)
-        with explained_damage(inputs.paths, records.schema):
+        with reporting_damaged_records(inputs.paths, records.schema):
             if records.masking:
                 records.masking.check_vocabulary(inputs.paths[0])
             folder = cluster.folder(config.output_dir)

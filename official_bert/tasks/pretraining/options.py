@@ -6,7 +6,7 @@ from official_bert.options.corpus import CorpusOptions, RecordFileOptions
 from official_bert.options.distillation import WITH_TEACHER, TeacherOptions
 from official_bert.options.evaluation import EvaluationOptions
 from official_bert.options.export import top_k_option
-from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, restated
+from official_bert.options.option import MAX_AXIS, MAX_NUMBER, MAX_PARTS, UNLIMITED, option, options, redeclared
 from official_bert.options.text import TokenizerOptions
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError
@@ -157,7 +157,7 @@ class PretrainingDataConfig(RecordOptions):
 def _dynamic(name: str) -> Any:
     """Declare a flag of masks for records that have none."""
     circumstances = "With --dynamic_masking: "
-    return restated(RecordOptions, name, circumstances=circumstances, only_with=_DYNAMIC, affects="learning")
+    return redeclared(RecordOptions, name, circumstances=circumstances, only_with=_DYNAMIC, affects="learning")
 
 
 @options(group="training")
@@ -192,7 +192,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         maximum=MAX_AXIS,
         affects="learning",
     )
-    do_eval: bool = restated(EvaluationOptions, "do_eval", help="Run evaluation on the same records.")
+    do_eval: bool = redeclared(EvaluationOptions, "do_eval", help="Run evaluation on the same records.")
     num_train_steps: int = option(100000, "Number of training steps.", minimum=1, affects="learning")
     num_warmup_steps: int = option(10000, "Number of learning-rate warm-up steps.", minimum=0, affects="learning")
     max_eval_steps: int = option(
@@ -225,13 +225,13 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
         affects="learning",
     )
 
-    teacher: str | None = restated(
+    teacher: str | None = redeclared(
         TeacherOptions,
         "teacher",
         help="Folder of a larger pretrained model: its predictions of the masked words and its last layer are "
         "learned, too (knowledge distillation).",
     )
-    soft_target_weight: float = restated(
+    soft_target_weight: float = redeclared(
         TeacherOptions,
         "soft_target_weight",
         default=5.0,

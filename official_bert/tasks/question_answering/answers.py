@@ -232,13 +232,13 @@ def text_finder(
         lambda context_index: split_words(tokenized.squad.contexts[context_index])
     )
 
-    def likely_text(context_index: int, first: int, last: int) -> tuple[str, None]:
+    def normalized_text(context_index: int, first: int, last: int) -> tuple[str, None]:
         context = tokenized.contexts[context_index]
         predicted = _rejoined(pieces_of(context.ids[first : last + 1].tolist()))
         original = words_of(context_index).joined(context.word_of_piece[first], context.word_of_piece[last])
         return final_text(predicted, original, basic_tokenizer, verbose=verbose), None
 
-    return likely_text
+    return normalized_text
 
 
 def _rejoined(pieces: Sequence[str]) -> str:

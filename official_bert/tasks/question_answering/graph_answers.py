@@ -7,7 +7,7 @@ import tensorflow as tf
 from official_bert.serving.servable import WINDOWS_IN_A_BATCH
 from official_bert.tasks.question_answering.windows import LENGTH_WEIGHT
 from official_bert.tokenization.graph_operations import RaggedEncodingWithOffsets, cut_out
-from official_bert.tokenization.graph_windows import Cuts, Windows
+from official_bert.tokenization.graph_windows import SlidingWindows, Windows
 
 NUM_RANKED = 20  # reference value: the answers of a question that share its probability
 
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 
     characters: tf.RaggedTensor
     pieces: RaggedEncodingWithOffsets
-    cuts: Cuts
+    cuts: SlidingWindows
     windows: Windows
     offsets: tf.Tensor
 

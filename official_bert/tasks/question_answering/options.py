@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from official_bert.options.export import top_k_option
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.options.model import HeadOptions
-from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options, restated
+from official_bert.options.option import MAX_AXIS, MAX_PARTS, Options, option, options, redeclared
 from official_bert.support.errors import UserError
 
 
@@ -64,7 +64,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
         is_path=True,
         affects="data",
     )
-    do_predict: bool = restated(FinetuningOptions, "do_predict", help="Answer the questions of --predict_file.")
+    do_predict: bool = redeclared(FinetuningOptions, "do_predict", help="Answer the questions of --predict_file.")
     n_best_size: int = option(
         20,
         "Number of answers per question in nbest_predictions.json.",
@@ -102,7 +102,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
         choices=("reference", "offsets"),
         affects="nothing",
     )
-    dynamic_padding: bool = restated(
+    dynamic_padding: bool = redeclared(
         FinetuningOptions,
         "dynamic_padding",
         help="Batch windows of similar length and pad each batch to its longest; see docs/squad.md. Off on TPU.",

@@ -24,7 +24,7 @@ from official_bert.tasks.question_answering.windows import WindowOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import Parts, join_parts
 from official_bert.tokenization.graph_operations import in_groups
-from official_bert.tokenization.graph_windows import Cuts
+from official_bert.tokenization.graph_windows import SlidingWindows
 
 # B: questions, W: windows of all questions, S: positions, K: answers of a question.
 
@@ -138,7 +138,9 @@ class QuestionAnsweringServable(WindowedServable):
             queries = self._graph_tokenizer().encode_beginnings(question, self._options.max_query_length)
             pieces = self._graph_tokenizer().encode_with_offsets(context)
             lengths = tf.minimum(queries.row_lengths(), self._options.max_query_length)
-            cuts = Cuts.of(pieces.ids.row_lengths(), self.max_seq_length - lengths - 3, self._options.doc_stride)
+            cuts = SlidingWindows.of(
+                pieces.ids.row_lengths(), self.max_seq_length - lengths - 3, self._options.doc_stride
+            )
             windows = cuts.windows()
             lengths = tf.gather(lengths, windows.text)
             query_parts = Parts(queries.flat_values, tf.gather(queries.row_starts(), windows.text), lengths)

@@ -14,7 +14,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces_in_range
 from official_bert.tokenization.joining import JoinedSequence, join_pair
-from official_bert.tokenization.windows import Cut
+from official_bert.tokenization.windows import SlidingWindow
 
 LENGTH_WEIGHT = 0.01  # reference value: what a piece of a window adds to the context that the window shows
 
@@ -171,10 +171,10 @@ class TokenizedSquad:
             elif version_2:
                 yield window._replace(is_impossible=True)
 
-    def _cut(self, question_index: int) -> Cut:
+    def _cut(self, question_index: int) -> SlidingWindow:
         room = self.options.max_seq_length - len(self._queries[question_index]) - 3
         context = self.contexts[self.squad.questions[question_index].context_index]
-        return Cut.of(len(context.ids), room, self.options.doc_stride)
+        return SlidingWindow.of(len(context.ids), room, self.options.doc_stride)
 
     def _windows(self, question_index: int) -> Iterator[Window]:
         offset = len(self._queries[question_index]) + 2

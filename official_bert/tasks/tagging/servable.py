@@ -28,7 +28,7 @@ from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import join_parts
 from official_bert.tokenization.graph_operations import in_groups
-from official_bert.tokenization.graph_windows import Cuts
+from official_bert.tokenization.graph_windows import SlidingWindows
 from official_bert.training.labels_file import LABELS_FILE, read_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
@@ -241,7 +241,7 @@ class TaggingServable(WindowedServable):
         sentences = tf.RaggedTensor.from_row_splits(
             pieces.flat_values, tf.gather(pieces.row_splits, words.row_splits), validate=False
         )  # [B, (pieces)]
-        cuts = Cuts.of(sentences.row_lengths(), self.max_seq_length - 2)
+        cuts = SlidingWindows.of(sentences.row_lengths(), self.max_seq_length - 2)
         windows = cuts.windows()
         ids = join_parts(windows.parts(sentences), **self._specials)
 

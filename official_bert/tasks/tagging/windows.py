@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.windows import Cut
+from official_bert.tokenization.windows import SlidingWindow
 
 
 class Window(NamedTuple):
@@ -91,7 +91,7 @@ def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
 
 def _own_windows(number: int, pieces: _Pieces, room: int) -> Iterator[Window]:
     """Return the windows of a sentence without its neighbours."""
-    cut = Cut.of(len(pieces.ids), room)
+    cut = SlidingWindow.of(len(pieces.ids), room)
     best = cut.best_windows(pieces.firsts)
     for window, own in enumerate(cut.windows()):
         words = np.flatnonzero(best == window).tolist()

@@ -567,7 +567,7 @@ def test_labels_to_be_found_must_be_two_and_none_empty(tmp_path):
 
 
 def test_data_sets_need_no_tensorflow():
-    module = "official_bert.tasks.classification.datasets.choice"
+    module = "official_bert.tasks.classification.datasets.from_flags"
     program = f"import sys, {module}; assert not {{'tensorflow', 'keras'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from absl import logging
 
-from official_bert.data.tables import Row, column_number, read_tsv, separator_hint, without_blank_end
+from official_bert.data.tables import Row, column_number, read_tsv, separator_hint, without_trailing_blank_rows
 from official_bert.support import files
 from official_bert.support.errors import UserError, listed
 
@@ -87,7 +87,7 @@ class Split:
         Raises:
           UserError: the file cannot be read; the message names the first bad row and says how many there are.
         """
-        rows = without_blank_end(self.read(path))
+        rows = without_trailing_blank_rows(self.read(path))
         layout = self
         if self.has_header:
             header = next(rows, None)

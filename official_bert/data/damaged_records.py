@@ -13,7 +13,7 @@ from official_bert.support.manifest import Manifest
 
 
 @contextlib.contextmanager
-def explained_damage(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
+def reporting_damaged_records(paths: Sequence[str], schema: RecordSchema | None = None) -> Iterator[None]:
     """Turn TensorFlow's errors about unreadable records into a message with file and record number.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def notes_left_out(is_note: Callable[[str], bool]) -> Iterator[None]:
+def filtered_stderr(is_note: Callable[[str], bool]) -> Iterator[None]:
     """Hold back what is written to standard error in the block, then pass on the lines that are not mere notes.
 
     Args:

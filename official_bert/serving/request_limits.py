@@ -1,4 +1,4 @@
-"""The gate of a server: limits of the size of requests, and answers of one sentence if something is wrong.
+"""Limits of the size of requests to a server, and answers of one sentence if something is wrong.
 
 An ASGI server would otherwise read whatever a client sends into memory, and log a traceback for a client that leaves.
 """
@@ -16,7 +16,7 @@ _LARGE = 1 << 20  # bytes of a request from which it counts as large
 _MOST_IN_A_NAME = 200  # characters between two slashes of an address
 
 
-class Gate:
+class RequestLimits:
     """ASGI middleware: an application that reads more than `MOST_BYTES` of a request gets an HTTPException, 413.
 
     The same happens, with 503, where many large requests are held at a time. What an application raises is answered.

@@ -72,7 +72,7 @@ def pieces_per_word(vocab_file: str, text: str) -> tuple[float, float]:
 
     with open(text, encoding="utf-8") as lines:
         found = coverage(load_vocab(vocab_file), count_words((line.rstrip("\n") for line in lines), TextSettings()))
-    return found.num_pieces / found.num_words, 100 * found.num_unknown / found.num_words
+    return found.num_wordpieces / found.num_words, 100 * found.num_unknown / found.num_words
 
 
 def main() -> None:
@@ -139,8 +139,11 @@ def main() -> None:
             *(f"--{flag}={value}" for flag, value in model.items()),
         )
         after = loss_per_piece(options, f"{key}-after", trained, model, heldout)
-        pieces, unknown = pieces_per_word(vocab_file, options.heldout)
-        print(f"| {name} | {pieces:.3f} | {unknown:.2f}% | {pieces * before:.3f} | {pieces * after:.3f} |", flush=True)
+        wordpieces, unknown = pieces_per_word(vocab_file, options.heldout)
+        print(
+            f"| {name} | {wordpieces:.3f} | {unknown:.2f}% | {wordpieces * before:.3f} | {wordpieces * after:.3f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ SCRIPT = pathlib.Path(__file__).resolve().parent.parent / "extract_features.py"
 
 def make_model(folder: pathlib.Path, vocab_file: str) -> list[str]:
     """Save an encoder of random weights; give the flags that name the model's files."""
-    num_pieces = len(pathlib.Path(vocab_file).read_text().splitlines())
+    num_wordpieces = len(pathlib.Path(vocab_file).read_text().splitlines())
     config = BertConfig(
-        vocab_size=num_pieces, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+        vocab_size=num_wordpieces, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )
     prefix = BertEncoder(config).save_checkpoint(folder)
     return [

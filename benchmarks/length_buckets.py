@@ -89,11 +89,11 @@ def prediction(trainer: Trainer, records: Records, side: str) -> Callable[[], fl
 
 def describe(records: Records) -> str:
     masks = [batch["input_mask"].numpy() for batch in prediction_batches(records, "buckets")]
-    num_pieces = sum(int(mask.sum()) for mask in masks) / records.num_records
+    num_wordpieces = sum(int(mask.sum()) for mask in masks) / records.num_records
     sizes = [len(mask) for mask in masks]
     return (
-        f"{records.num_records:,} examples of {num_pieces:.0f} wordpieces; batch size {PREDICT_BATCH_SIZE}, in buckets "
-        f"{min(sizes)} to {max(sizes)}, {np.mean(sizes):.0f} on average"
+        f"{records.num_records:,} examples of {num_wordpieces:.0f} wordpieces; batch size {PREDICT_BATCH_SIZE}, in "
+        f"buckets {min(sizes)} to {max(sizes)}, {np.mean(sizes):.0f} on average"
     )
 
 

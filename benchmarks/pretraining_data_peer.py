@@ -127,8 +127,8 @@ def make_peer_records(corpus: str, folder: str, vocab_file: str) -> dict:
 
 def sentence_pairs(texts: list[list[list[int]]], number: int, rng: random.Random) -> list[tuple]:
     """Return the pairs of a document: first part, second part, whether the second one is random."""
-    text, room = texts[number], LENGTH - 3
-    target = rng.randint(2, room) if rng.random() < 0.1 else room
+    text, max_tokens = texts[number], LENGTH - 3
+    target = rng.randint(2, max_tokens) if rng.random() < 0.1 else max_tokens
     pairs, chunk, length, position = [], [], 0, 0
     while position < len(text):
         chunk.append(text[position])
@@ -147,7 +147,7 @@ def sentence_pairs(texts: list[list[list[int]]], number: int, rng: random.Random
                 position -= len(chunk) - end  # the sentences that were not used
             else:
                 second = [piece for sentence in chunk[end:] for piece in sentence]
-            while len(first) + len(second) > room:
+            while len(first) + len(second) > max_tokens:
                 longer = first if len(first) > len(second) else second
                 del longer[0 if rng.random() < 0.5 else -1]
             pairs.append((first, second, is_random))

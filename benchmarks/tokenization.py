@@ -41,21 +41,21 @@ def main() -> None:
     expected = our_ids()
     if peer_ids() != expected:
         raise SystemExit("the ids differ: this text or vocabulary cannot be compared")
-    num_pieces = sum(map(len, expected))
+    num_wordpieces = sum(map(len, expected))
 
     def ours() -> float:
         tokenizer = FullTokenizer(flags.vocab_file)
         began = time.perf_counter()
         for line in lines:
             tokenizer.encode(line)
-        return num_pieces / (time.perf_counter() - began)
+        return num_wordpieces / (time.perf_counter() - began)
 
     def peer() -> float:
         began = time.perf_counter()
         peer_tokenizer.encode_batch(lines, add_special_tokens=False)
-        return num_pieces / (time.perf_counter() - began)
+        return num_wordpieces / (time.perf_counter() - began)
 
-    print(f"Tokenization: {len(lines):,} lines, {num_pieces:,} wordpieces, one core; the ids agree")
+    print(f"Tokenization: {len(lines):,} lines, {num_wordpieces:,} wordpieces, one core; the ids agree")
     compare("wordpieces/s", ours, peer, "tokenizers")
 
 

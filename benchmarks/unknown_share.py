@@ -31,13 +31,13 @@ def main() -> None:
     print(f"{'':<42}{'[UNK]':>8}  wordpieces  first line with a word")
     for name, settings in WAYS.items():
         tokenizer = FullTokenizer(vocabulary, **settings._asdict())
-        num_pieces = num_unknown = 0
+        num_wordpieces = num_unknown = 0
         for line in lines:
             ids = tokenizer.encode(line)
-            num_pieces += len(ids)
+            num_wordpieces += len(ids)
             num_unknown += ids.count(tokenizer.unk_id)
         example = " ".join(tokenizer.tokenize(lines[0])[:8])
-        print(f"{name:<42}{num_unknown / max(num_pieces, 1):>8.2%}  {num_pieces:>10,}  {example}")
+        print(f"{name:<42}{num_unknown / max(num_wordpieces, 1):>8.2%}  {num_wordpieces:>10,}  {example}")
 
 
 if __name__ == "__main__":

@@ -30,14 +30,14 @@ def make_view(
 
     for number in range(num_words):
         text = word if number == 0 else f"word{number}"
-        pieces = [text, "##s"] if number % 3 == 1 else [text]
+        wordpieces = [text, "##s"] if number % 3 == 1 else [text]
         segment = int(number >= num_words // 2)
         if segment and not segments[-1]:
             end_text(0)
-        tokens += pieces
-        segments += [segment] * len(pieces)
-        indices += [len(words)] * len(pieces)
-        words.append(text + "s" * (len(pieces) - 1))
+        tokens += wordpieces
+        segments += [segment] * len(wordpieces)
+        indices += [len(words)] * len(wordpieces)
+        words.append(text + "s" * (len(wordpieces) - 1))
     end_text(1)
     scores = np.exp(3 * rng.standard_normal([num_layers, num_heads, len(tokens), len(tokens)]))
     attention = (scores / scores.sum(axis=-1, keepdims=True)).astype(np.float32)

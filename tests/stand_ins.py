@@ -29,11 +29,11 @@ _DEMO_STEPS = 2000  # demo
 def make_encoder(folder: pathlib.Path) -> None:
     """A tiny encoder of random weights in the place of a pretrained one."""
     folder.mkdir(parents=True)
-    pieces = [*(GOLDEN / "inputs" / "vocab.txt").read_text().split(), *_TOUR_PIECES]
-    pieces += (ROOT / "vocab" / "demo_uncased.txt").read_text().split()
-    pieces = list(dict.fromkeys(pieces))
-    pieces += [f"[unused{number}]" for number in range(_VOCAB_SIZE - len(pieces))]
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    wordpieces = [*(GOLDEN / "inputs" / "vocab.txt").read_text().split(), *_TOUR_PIECES]
+    wordpieces += (ROOT / "vocab" / "demo_uncased.txt").read_text().split()
+    wordpieces = list(dict.fromkeys(wordpieces))
+    wordpieces += [f"[unused{number}]" for number in range(_VOCAB_SIZE - len(wordpieces))]
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in wordpieces))
     (folder / "bert_config.json").write_text(_ENCODER.to_json_string())
     encoder = BertEncoder(_ENCODER).trainable_variables
     with_prefix = CheckpointFolder(str(folder), keep_max=1).save(0, {variable.path: variable for variable in encoder})
@@ -46,8 +46,8 @@ def _make_demo_output(folder: pathlib.Path) -> None:
     """What `make demo` leaves, with random weights."""
     folder.mkdir()
     shutil.copy(ROOT / "vocab" / "demo_uncased.txt", folder / "vocab.txt")
-    num_pieces = len((folder / "vocab.txt").read_text().split())
-    config = dataclasses.replace(_ENCODER, vocab_size=num_pieces, max_position_embeddings=40)
+    num_wordpieces = len((folder / "vocab.txt").read_text().split())
+    config = dataclasses.replace(_ENCODER, vocab_size=num_wordpieces, max_position_embeddings=40)
     (folder / "bert_config.json").write_text(config.to_json_string())
     (folder / "pretraining").mkdir()
     (folder / "pretraining" / "bert_config.json").write_text(config.to_json_string())

@@ -77,13 +77,13 @@ def run(config: AnswerConfig) -> None:
     )
     predict = Predictor.of(servable)
     for question in _questions_from_input() if config.question is None else [config.question]:
-        num_pieces = len(tokenizer.encode(question))
-        if not num_pieces:
+        num_wordpieces = len(tokenizer.encode(question))
+        if not num_wordpieces:
             raise UserError(f"the question {question!r} contains no words; ask a question")
-        if num_pieces > config.max_query_length:
+        if num_wordpieces > config.max_query_length:
             logging.info(
                 "the question has %d wordpieces and was truncated to --max_query_length=%d",
-                num_pieces,
+                num_wordpieces,
                 config.max_query_length,
             )
         _write(question, predict((question, context)))

@@ -36,17 +36,17 @@ def run(config: VocabConfig) -> None:
     paths = find_inputs(config.input_file)
     writing.check_writable_folder(config.vocab_file, name="vocab_file")
     writing.check_no_overwriting([config.vocab_file], paths, name="vocab_file")
-    pieces = learn_vocab(
+    wordpieces = learn_vocab(
         count_corpus_words(paths, config),
         vocab_size=config.vocab_size,
         min_frequency=config.min_frequency,
         max_characters=config.max_characters,
     )
     with writing.atomic_write(config.vocab_file) as sink:
-        sink.writelines(f"{piece}\n" for piece in pieces)
+        sink.writelines(f"{piece}\n" for piece in wordpieces)
     logging.info(
         "wrote %s wordpieces to %s (--vocab_size=%d; each occurs at least %d times in the text)",
-        f"{len(pieces):,}",
+        f"{len(wordpieces):,}",
         config.vocab_file,
         config.vocab_size,
         config.min_frequency,

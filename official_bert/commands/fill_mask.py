@@ -33,9 +33,9 @@ def run(config: FillMaskConfig) -> None:
     parts = config.text.split(vocab.MASK)
     if len(parts) == 1:
         raise UserError(f"the text has no {vocab.MASK}: {config.text!r}")
-    num_pieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # each mask is one; and [CLS], [SEP]
-    if num_pieces > limit:
-        raise UserError(f"the text has {num_pieces} wordpieces, but the model takes at most {limit}; shorten it")
+    num_wordpieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # each mask is one; and [CLS], [SEP]
+    if num_wordpieces > limit:
+        raise UserError(f"the text has {num_wordpieces} wordpieces, but the model takes at most {limit}; shorten it")
     servable = load_servable(
         bert_config,
         tokenizer,

@@ -74,11 +74,11 @@ def tokenized_documents(
     lengths, ids, start = array("i"), array("i"), 0
     for position, line in itertools.chain(lines, [(0, "")]):
         if line:
-            pieces = tokenizer.encode(line)
-            if pieces:
+            wordpieces = tokenizer.encode(line)
+            if wordpieces:
                 start = start if lengths else position
-                lengths.append(len(pieces))
-                ids.extend(pieces)
+                lengths.append(len(wordpieces))
+                ids.extend(wordpieces)
         elif lengths:
             yield Document(file_number, start, np.frombuffer(lengths, np.int32), np.frombuffer(ids, np.int32))
             lengths, ids = array("i"), array("i")

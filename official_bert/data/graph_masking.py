@@ -44,28 +44,28 @@ class GraphMasker:
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
           max_seq_length: positions of a record, S.
           max_predictions_per_seq: maximum number of masked wordpieces per record, P.
-          whole_word: mask either all pieces of a word or none.
+          whole_word: mask either all wordpieces of a word or none.
           random_seed: seed of the masks.
           purpose: any text; maskers with the same seed and different purposes draw different masks.
-          replacements: what becomes of the chosen pieces.
+          replacements: what becomes of the chosen wordpieces.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        pieces = MaskingVocabulary.of(vocabulary)
+        wordpieces = MaskingVocabulary.of(vocabulary)
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         # Python itself rounds, so that the numbers are those of `Masker` at every length.
         numbers = [num_predictions(length, **limits) for length in range(max_seq_length + 1)]
         digest = hashlib.sha256(f"{random_seed} {purpose}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "little")
-        self._mask_id = pieces.mask
+        self._mask_id = wordpieces.mask
         self._max_predictions = max_predictions_per_seq
         self._whole_word = whole_word
         # Arrays and not tensors, which would lie on a GPU, while the input is made on the CPU.
         ids = range(vocabulary.size)
-        self._is_kept = np.array([index in pieces.kept for index in ids])  # [V]
-        self._continues_word = np.array([index in pieces.continues_word for index in ids])  # [V]
-        self._pieces = np.array(pieces.pieces, np.int32)
+        self._is_kept = np.array([index in wordpieces.kept for index in ids])  # [V]
+        self._continues_word = np.array([index in wordpieces.continues_word for index in ids])  # [V]
+        self._wordpieces = np.array(wordpieces.wordpieces, np.int32)
         self._below_mask, self._below_kept = replacements.mask, 1 - replacements.random
         self._numbers = np.array(numbers, np.int32)  # [S + 1]
 
@@ -96,7 +96,7 @@ class GraphMasker:
         positions = tf.where(is_used, positions, 0)
         labels = tf.where(is_used, tf.gather(ids, positions, batch_dims=1), 0)
 
-        random_pieces = tf.gather(self._pieces, tf.cast(replacement * len(self._pieces), tf.int32))
+        random_pieces = tf.gather(self._wordpieces, tf.cast(replacement * len(self._wordpieces), tf.int32))
         kept_or_random = tf.where(kind < self._below_kept, labels, random_pieces)
         shown = tf.where(kind < self._below_mask, self._mask_id, kept_or_random)
         change = tf.where(is_used, shown - labels, 0)  # unused slots add 0 to the id of position 0
@@ -163,7 +163,7 @@ def _choose_words(
     The words of a record are numbered, and `order` has a place for each number; `continues_word` is bool [B, S].
     """
     num_positions = tf.shape(is_candidate)[1]
-    # The first wordpiece of a record begins a word in any case; a piece after [SEP] may go on with that before it.
+    # The first wordpiece of a record begins a word in any case; a wordpiece after [SEP] may go on with that before it.
     is_first = tf.cumsum(tf.cast(is_candidate, tf.int32), axis=1) == 1
     is_start = is_candidate & (is_first | ~continues_word)
     word = tf.maximum(tf.cumsum(tf.cast(is_start, tf.int32), axis=1) - 1, 0)  # [B, S], number of a position's word
@@ -186,7 +186,7 @@ def _in_slots(positions: tf.Tensor, num_slots: int, unused: tf.Tensor) -> tf.Ten
     return tf.ensure_shape(filled, [None, num_slots])
 
 
-def first_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
+def first_fit(lengths: tf.Tensor, num_left: tf.Tensor) -> tf.Tensor:
     """Take items in their order; one that is longer than the room that is left is left out, and later ones are tried.
 
     Each round takes as many of the open items as fit in a row. The room only shrinks, so all items that are longer than
@@ -195,7 +195,7 @@ def first_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
 
     Args:
       lengths: int32 [B, S]; 0 for no item.
-      room: int32 [B].
+      num_left: int32 [B].
 
     Returns:
       bool [B, S], whether an item is taken.
@@ -203,16 +203,16 @@ def first_fit(lengths: tf.Tensor, room: tf.Tensor) -> tf.Tensor:
     Example: of lengths 2 4 1 1 in a room of 4 the first, the third and the fourth are taken.
     """
 
-    def is_any_open(is_taken, is_open, room):
+    def is_any_open(is_taken, is_open, num_left):
         return tf.reduce_any(is_open)
 
-    def take(is_taken, is_open, room):
+    def take(is_taken, is_open, num_left):
         needed = tf.where(is_open, lengths, 0)
-        is_new = is_open & (tf.cumsum(needed, axis=1) <= room)
-        room -= tf.reduce_sum(tf.where(is_new, lengths, 0), axis=1, keepdims=True)
-        return is_taken | is_new, is_open & ~is_new & (lengths <= room), room
+        is_new = is_open & (tf.cumsum(needed, axis=1) <= num_left)
+        num_left -= tf.reduce_sum(tf.where(is_new, lengths, 0), axis=1, keepdims=True)
+        return is_taken | is_new, is_open & ~is_new & (lengths <= num_left), num_left
 
-    room = room[:, tf.newaxis]
-    is_open = (lengths > 0) & (lengths <= room)
-    is_taken, _, _ = tf.while_loop(is_any_open, take, [tf.zeros_like(is_open), is_open, room])
+    num_left = num_left[:, tf.newaxis]
+    is_open = (lengths > 0) & (lengths <= num_left)
+    is_taken, _, _ = tf.while_loop(is_any_open, take, [tf.zeros_like(is_open), is_open, num_left])
     return is_taken

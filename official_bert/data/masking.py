@@ -14,8 +14,8 @@ class MaskedSequence(NamedTuple):
     """A sequence with some wordpieces masked, and their original ids.
 
     Attributes:
-      ids: the sequence, with masked pieces replaced.
-      positions: positions of the masked pieces, ascending.
+      ids: the sequence, with masked wordpieces replaced.
+      positions: positions of the masked wordpieces, ascending.
       labels: their original ids, one per position.
     """
 
@@ -30,13 +30,13 @@ class MaskingVocabulary(NamedTuple):
     Attributes:
       kept: [CLS] and [SEP], which are never masked.
       mask: [MASK].
-      pieces: those of which a random one is taken, as the file first names them, a repeated one once.
-      continues_word: the pieces that belong to the word before them.
+      wordpieces: those of which a random one is taken, as the file first names them, a repeated one once.
+      continues_word: the wordpieces that belong to the word before them.
     """
 
     kept: list[int]
     mask: int
-    pieces: list[int]
+    wordpieces: list[int]
     continues_word: set[int]
 
     @classmethod
@@ -56,7 +56,7 @@ class Replacements(NamedTuple):
 
     Attributes:
       mask: fraction that become [MASK].
-      random: fraction that become a random piece of the whole vocabulary.
+      random: fraction that become a random wordpiece of the whole vocabulary.
     Source: BERT paper, section 3.1, task 1, and appendix C.2, which compares others.
     """
 
@@ -76,7 +76,7 @@ BERT_REPLACEMENTS = Replacements()
 def num_predictions(length: int, *, masked_lm_prob: float, max_predictions_per_seq: int) -> int:
     """Return the maximum number of wordpieces to mask in a sequence of a length, [CLS] and [SEP] included; at least 1.
 
-    Example: at 15%, of 30 pieces 4 and of 50 pieces 8, since Python rounds 4.5 and 7.5 to the even number.
+    Example: at 15%, of 30 wordpieces 4 and of 50 wordpieces 8, since Python rounds 4.5 and 7.5 to the even number.
     """
     return min(max_predictions_per_seq, max(1, round(length * masked_lm_prob)))
 
@@ -104,15 +104,15 @@ class Masker:
           vocabulary: its [CLS] and [SEP] are never masked.
           masked_lm_prob: fraction of the wordpieces to mask, including [CLS] and [SEP] in the count.
           max_predictions_per_seq: maximum number of masked wordpieces per sequence.
-          whole_word: mask either all pieces of a word or none.
+          whole_word: mask either all wordpieces of a word or none.
           max_ngram_length: with `whole_word`, maximum number of neighbouring words that are masked together; a length
             of n is drawn with a probability proportional to 1/n.
-          replacements: what becomes of the chosen pieces.
+          replacements: what becomes of the chosen wordpieces.
 
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        self._kept, self._mask, self._pieces, self._continues_word = MaskingVocabulary.of(vocabulary)
+        self._kept, self._mask, self._wordpieces, self._continues_word = MaskingVocabulary.of(vocabulary)
         self._masked_share, self._kept_share = replacements.mask, replacements.keep_probability
         self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word
@@ -127,7 +127,7 @@ class Masker:
           rng: drawn from in the reference's order.
 
         Returns:
-          At most `max_predictions_per_seq` masked pieces; none if every word is longer than what may be masked.
+          At most `max_predictions_per_seq` masked wordpieces; none if every word is longer than what may be masked.
         """
         num_to_predict = num_predictions(len(ids), **self._limits)
         choose = self._choose
@@ -135,13 +135,13 @@ class Masker:
             choose = self._choose_ngrams if self._ngram_limits else self._choose_words
         chosen = choose(ids, num_to_predict, rng)
         masked = list(ids)
-        random, pieces = rng.random, self._pieces
+        random, wordpieces = rng.random, self._wordpieces
         masked_share, kept_share = self._masked_share, self._kept_share
         for position in chosen:
             if random() < masked_share:
                 masked[position] = self._mask
             elif random() >= kept_share:
-                masked[position] = pieces[rng.randint(0, len(pieces) - 1)]
+                masked[position] = wordpieces[rng.randint(0, len(wordpieces) - 1)]
         positions = sorted(chosen)
         return MaskedSequence(masked, positions, [ids[position] for position in positions])
 

@@ -15,7 +15,7 @@ def _varint(number: int) -> bytes:
 
 
 class _VarintTable(dict):
-    """Varints made so far; ids of pieces come again and again."""
+    """Varints made so far; ids of wordpieces come again and again."""
 
     def __missing__(self, number: int) -> bytes:
         encoded = self[number] = _varint(number)

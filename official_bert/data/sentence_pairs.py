@@ -21,7 +21,7 @@ class Corpus:
     Sentences follow one another, so any stretch of neighbouring sentences is one slice of `ids`.
 
     Attributes:
-      ids: every piece of every sentence, in the order of the files.
+      ids: every wordpiece of every sentence, in the order of the files.
       starts: where each sentence begins in `ids`, and the end of the last one.
       documents: the sentences of each document.
     """
@@ -32,7 +32,7 @@ class Corpus:
         self.documents: list[range] = []
 
     def add_document(self, sentence_lengths: np.ndarray, ids: np.ndarray) -> None:
-        """Add a document: int32, the number of pieces of each sentence, and the pieces of all."""
+        """Add a document: int32, the number of wordpieces of each sentence, and the wordpieces of all."""
         first = len(self.starts) - 1
         self.starts.extend(itertools.accumulate(sentence_lengths.tolist(), initial=self.starts.pop()))
         self.documents.append(range(first, len(self.starts) - 1))
@@ -58,7 +58,7 @@ class SentencePair(NamedTuple):
 
 
 def full_sentences(
-    corpus: Corpus, document_index: int, *, max_num_pieces: int, short_seq_prob: float, rng: Random
+    corpus: Corpus, document_index: int, *, max_num_wordpieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[array]:
     """Cut a document into stretches of as many whole sentences as fit, for pretraining without next sentences.
 
@@ -67,7 +67,7 @@ def full_sentences(
     Args:
       corpus: all documents.
       document_index: the one to cut.
-      max_num_pieces: maximum number of wordpieces of a stretch.
+      max_num_wordpieces: maximum number of wordpieces of a stretch.
       short_seq_prob: fraction of documents that are cut into shorter stretches, of a random length.
       rng: drawn from for the lengths.
 
@@ -76,7 +76,7 @@ def full_sentences(
     Source: RoBERTa, section 4.2, "DOC-SENTENCES".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
-    length = _target_length(max_num_pieces, short_seq_prob, rng)
+    length = _target_length(max_num_wordpieces, short_seq_prob, rng)
     begin, document_end = starts[document.start], starts[document.stop]
     while begin < document_end:
         last_start = bisect.bisect_right(starts, begin + length, document.start, document.stop + 1) - 1
@@ -86,7 +86,7 @@ def full_sentences(
 
 
 def sentence_pairs(
-    corpus: Corpus, document_index: int, *, max_num_pieces: int, short_seq_prob: float, rng: Random
+    corpus: Corpus, document_index: int, *, max_num_wordpieces: int, short_seq_prob: float, rng: Random
 ) -> Iterator[SentencePair]:
     """Cut a document into sentence pairs.
 
@@ -99,17 +99,17 @@ def sentence_pairs(
     Args:
       corpus: all documents.
       document_index: the one to cut.
-      max_num_pieces: maximum number of wordpieces of both parts together.
+      max_num_wordpieces: maximum number of wordpieces of both parts together.
       short_seq_prob: fraction of documents that are cut into shorter sequences, of a random length.
       rng: drawn from in the reference's order.
 
     Yields:
-      Pairs of at most `max_num_pieces` pieces.
+      Pairs of at most `max_num_wordpieces` wordpieces.
     Source: BERT paper, appendix A.2; the reference's create_instances_from_document.
     """
     starts = corpus.starts
     document = corpus.documents[document_index]
-    target_length = _target_length(max_num_pieces, short_seq_prob, rng)
+    target_length = _target_length(max_num_wordpieces, short_seq_prob, rng)
 
     sentence = document.start
     while sentence < document.stop:
@@ -128,14 +128,16 @@ def sentence_pairs(
             second_start, second_end = starts[middle], starts[chunk_end]
             sentence = chunk_end
 
-        yield _truncated(corpus, (first_start, first_end), (second_start, second_end), max_num_pieces, is_negative, rng)
+        yield _truncated(
+            corpus, (first_start, first_end), (second_start, second_end), max_num_wordpieces, is_negative, rng
+        )
 
 
 def ordered_pairs(
     corpus: Corpus,
     document_index: int,
     *,
-    max_num_pieces: int,
+    max_num_wordpieces: int,
     short_seq_prob: float,
     rng: Random,
     continues_word: Container[int] = (),
@@ -149,17 +151,17 @@ def ordered_pairs(
     Args:
       corpus: all documents.
       document_index: the one to cut.
-      max_num_pieces: maximum number of wordpieces of both segments together.
+      max_num_wordpieces: maximum number of wordpieces of both segments together.
       short_seq_prob: fraction of documents that are cut into shorter sequences, of a random length.
       rng: drawn from for the lengths, the cuts and the order.
       continues_word: the ids that belong to the word before them.
 
     Yields:
-      Pairs of at most `max_num_pieces` pieces; the negative ones are swapped.
+      Pairs of at most `max_num_wordpieces` wordpieces; the negative ones are swapped.
     Source: ALBERT paper, section 3.1, "Inter-sentence coherence loss".
     """
     starts, document = corpus.starts, corpus.documents[document_index]
-    target_length = _target_length(max_num_pieces, short_seq_prob, rng)
+    target_length = _target_length(max_num_wordpieces, short_seq_prob, rng)
     sentence = document.start
     while sentence < document.stop:
         chunk_end = _chunk_end(starts, sentence, document, target_length)
@@ -174,12 +176,12 @@ def ordered_pairs(
             segments = (begin, cut), (cut, end)
             is_swapped = rng.random() < 0.5
             first, second = reversed(segments) if is_swapped else segments
-            yield _truncated(corpus, first, second, max_num_pieces, is_swapped, rng)
+            yield _truncated(corpus, first, second, max_num_wordpieces, is_swapped, rng)
 
 
-def _target_length(max_num_pieces: int, short_seq_prob: float, rng: Random) -> int:
+def _target_length(max_num_wordpieces: int, short_seq_prob: float, rng: Random) -> int:
     """Draw the length of the sequences of a document."""
-    return rng.randint(2, max_num_pieces) if rng.random() < short_seq_prob else max_num_pieces
+    return rng.randint(2, max_num_wordpieces) if rng.random() < short_seq_prob else max_num_wordpieces
 
 
 def _chunk_end(starts: array, sentence: int, document: range, target_length: int) -> int:
@@ -191,18 +193,18 @@ def _truncated(
     corpus: Corpus,
     first: tuple[int, int],
     second: tuple[int, int],
-    max_num_pieces: int,
+    max_num_wordpieces: int,
     is_negative: bool,
     rng: Random,
 ) -> SentencePair:
     """Return the pair of two stretches of the corpus, given by where they begin and end, cut to what fits.
 
-    The longer one loses a piece at a random end, again and again, to favour neither beginnings nor ends.
+    The longer one loses a wordpiece at a random end, again and again, to favour neither beginnings nor ends.
     """
     (first_start, first_end), (second_start, second_end) = first, second
     random = rng.random
     first_length, second_length = first_end - first_start, second_end - second_start
-    while first_length + second_length > max_num_pieces:
+    while first_length + second_length > max_num_wordpieces:
         from_front = random() < 0.5  # adding it moves the start by 0 or 1: this is the innermost loop
         if first_length > second_length:
             first_length -= 1

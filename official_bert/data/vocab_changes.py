@@ -31,12 +31,12 @@ class Coverage(NamedTuple):
 
     Attributes:
       num_words: words of the text.
-      num_pieces: their wordpieces; an unknown word is one.
+      num_wordpieces: their wordpieces; an unknown word is one.
       num_unknown: words that are unknown.
     """
 
     num_words: int
-    num_pieces: int
+    num_wordpieces: int
     num_unknown: int
 
     def __str__(self) -> str:
@@ -59,12 +59,12 @@ def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverag
     if not word_counts:
         raise UserError("the text has no words")
     tokenizer = WordpieceTokenizer(set(tokens))
-    num_pieces = num_unknown = 0
+    num_wordpieces = num_unknown = 0
     for word, count in word_counts.items():
-        pieces = tokenizer.split_word(word)
-        num_pieces += count * len(pieces)
-        num_unknown += count * (pieces == [UNK])
-    return Coverage(sum(word_counts.values()), num_pieces, num_unknown)
+        wordpieces = tokenizer.split_word(word)
+        num_wordpieces += count * len(wordpieces)
+        num_unknown += count * (wordpieces == [UNK])
+    return Coverage(sum(word_counts.values()), num_wordpieces, num_unknown)
 
 
 def tokens_by_id(vocabulary: Vocabulary) -> list[str]:

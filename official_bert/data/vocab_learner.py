@@ -103,24 +103,24 @@ def learn_vocab(
     num_rounds = 1 + (high - low).bit_length()  # at most: each halves the range
     logging.info("learning wordpieces from %s distinct words in up to %d rounds", f"{len(word_counts):,}", num_rounds)
     with Progress("learning", num_rounds, "rounds") as progress:
-        pieces = learn(high)
-        if len(pieces) > vocab_size:
+        wordpieces = learn(high)
+        if len(wordpieces) > vocab_size:
             raise UserError(
-                f"vocab_size={vocab_size} is too small: the single characters of this text alone are {len(pieces)} "
+                f"vocab_size={vocab_size} is too small: the single characters of this text alone are {len(wordpieces)} "
                 f"wordpieces; raise it or lower max_characters={max_characters}"
             )
         num_done = 1
         while low < high:
-            progress.update(num_done, f"{len(pieces):,} wordpieces found")
+            progress.update(num_done, f"{len(wordpieces):,} wordpieces found")
             middle = (low + high) // 2
             candidates = learn(middle)
             num_done += 1
             if len(candidates) <= vocab_size:
-                pieces, high = candidates, middle
+                wordpieces, high = candidates, middle
             else:
                 low = middle + 1
-        progress.update(num_rounds, f"{len(pieces):,} wordpieces found")
-    return pieces
+        progress.update(num_rounds, f"{len(wordpieces):,} wordpieces found")
+    return wordpieces
 
 
 def _learner() -> ModuleType:

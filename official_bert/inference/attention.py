@@ -84,17 +84,17 @@ class AttentionReader:
           UserError: a text has no wordpiece.
         """
         texts = [_encodable(text), _encodable(text_b or "")]
-        first, second = (self._pieces(given) for given in texts)
-        for name, given, pieces in (("text", text, first), ("text_b", text_b, second)):
-            if given is not None and not pieces:
+        first, second = (self._wordpieces(given) for given in texts)
+        for name, given, wordpieces in (("text", text, first), ("text_b", text_b, second)):
+            if given is not None and not wordpieces:
                 raise UserError(f"{name}={given!r:.80} has no wordpieces; give a text with words")
         notes = []
         limit = min(max_seq_length, self._encoder.max_length)
         num_specials = 3 if second else 2
-        num_pieces = len(first) + len(second) + num_specials
-        if num_pieces > limit:
+        num_wordpieces = len(first) + len(second) + num_specials
+        if num_wordpieces > limit:
             notes.append(
-                f"The text was truncated from {num_pieces} to {limit} wordpieces, including [CLS] and [SEP]: "
+                f"The text was truncated from {num_wordpieces} to {limit} wordpieces, including [CLS] and [SEP]: "
                 f"max_seq_length is {max_seq_length}, and the model has {self._encoder.max_length} positions."
             )
             logging.warning(notes[-1])
@@ -119,12 +119,12 @@ class AttentionReader:
             notes=notes,
         )
 
-    def _pieces(self, text: str) -> list[_Piece]:
-        pieces: list[_Piece] = []
+    def _wordpieces(self, text: str) -> list[_Piece]:
+        wordpieces: list[_Piece] = []
         offset = 0
         for number, part in enumerate(text.split(vocab.MASK)):
             if number:
-                pieces.append(_Piece(self._tokenizer.mask_id, offset - len(vocab.MASK), offset, True))
+                wordpieces.append(_Piece(self._tokenizer.mask_id, offset - len(vocab.MASK), offset, True))
             encoding = self._tokenizer.encode_with_offsets(part)
             tokens = self._tokenizer.convert_ids_to_tokens(encoding.ids)
             last_end = 0
@@ -132,10 +132,10 @@ class AttentionReader:
                 # A vocabulary may hold words that look like continuations, in text that is split already.
                 is_part = self._tokenizer.vocabulary.continues_word(token)
                 goes_on = is_part and last_end and not _has_space(part[last_end:start])
-                pieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
+                wordpieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
                 last_end = end
             offset += len(part) + len(vocab.MASK)
-        return pieces
+        return wordpieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
         """Mask one wordpiece after the other, int32 [1, S] each, and predicts it."""
@@ -168,11 +168,11 @@ def _has_space(text: str) -> bool:
 def _words(texts: Sequence[tuple[str, Sequence[_Piece]]]) -> tuple[list[str], list[int]]:
     """Return the words of joined texts, as they stand in them, and of each wordpiece the number of its word."""
     words, word_indices = [vocab.CLS], [0]
-    for text, pieces in texts:
-        if not pieces:
+    for text, wordpieces in texts:
+        if not wordpieces:
             continue
-        numbers = itertools.accumulate((piece.begins_word for piece in pieces), initial=0)
-        for _, group in itertools.groupby(zip(list(numbers)[1:], pieces, strict=True), key=lambda pair: pair[0]):
+        numbers = itertools.accumulate((piece.begins_word for piece in wordpieces), initial=0)
+        for _, group in itertools.groupby(zip(list(numbers)[1:], wordpieces, strict=True), key=lambda pair: pair[0]):
             of_word = [piece for _, piece in group]
             word_indices += [len(words)] * len(of_word)
             words.append(text[of_word[0].start : of_word[-1].end])

@@ -230,17 +230,17 @@ class TextEncoder:
     def _encoded(self, text: TextOrPair) -> _EncodedText:
         first = self.tokenizer.encode(text.text_a)
         second = self.tokenizer.encode(text.text_b) if text.text_b else []
-        room = self.settings.max_seq_length - (3 if second else 2)
-        if len(first) + len(second) > room:
+        max_tokens = self.settings.max_seq_length - (3 if second else 2)
+        if len(first) + len(second) > max_tokens:
             self.num_long += 1
             if self.settings.use_windows:
-                return self._windowed(first, second, room)
-            first, second = truncate_pair(first, second, room)
+                return self._windowed(first, second, max_tokens)
+            first, second = truncate_pair(first, second, max_tokens)
         whole = join_texts(first, second, **self._specials)
         return _EncodedText(whole.input_ids, [whole], [np.arange(len(whole.input_ids))])
 
-    def _windowed(self, first: list[int], second: list[int], room: int) -> _EncodedText:
-        parts = split_windows(len(first), len(second), room)
+    def _windowed(self, first: list[int], second: list[int], max_tokens: int) -> _EncodedText:
+        parts = split_windows(len(first), len(second), max_tokens)
         # Of the shorter text all windows hold the same.
         first, second = first[: max(a.stop for a, _ in parts)], second[: max(b.stop for _, b in parts)]
         whole = join_texts(first, second, **self._specials)

@@ -34,7 +34,7 @@ def find_occurrences(word: str, sentences: Iterable[Sentence], encoder: TextEnco
     kept = list(sentences)
     for sentence, features in zip(kept, encoder.features(each.text for each in kept), strict=True):
         for start in _places(wanted, encoder.tokenizer.vocabulary, features.input_ids):
-            vectors = features.vectors[start : start + len(wanted)]  # [pieces, K, D]
+            vectors = features.vectors[start : start + len(wanted)]  # [wordpieces, K, D]
             yield Occurrence(sentence, vectors.mean(axis=(0, 1)))
 
 

@@ -101,7 +101,7 @@ class PretrainingModel(EncoderModel):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class MaskedLmHead(keras.layers.Layer):
-    """Scores every piece of the vocabulary at the masked positions.
+    """Scores every wordpiece of the vocabulary at the masked positions.
 
     Source: BERT paper, section 3.1, task 1; the output weights are the word embeddings.
     """

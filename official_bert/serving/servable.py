@@ -50,7 +50,7 @@ class Servable(tf.Module):
           name: of the module.
 
         Raises:
-          UserError: the vocabulary lacks a special piece, or has more wordpieces than the model.
+          UserError: the vocabulary lacks a special token, or has more wordpieces than the model.
         """
         super().__init__(name=name)
         config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, "the model")
@@ -109,10 +109,10 @@ class Servable(tf.Module):
 
         self._run_model = run_in_parts
 
-    def sample_texts(self, num_pieces: int) -> Sequence[str]:
-        """Make texts for warming up, one for each of `text_names`, of about `num_pieces` wordpieces in total."""
+    def sample_texts(self, num_wordpieces: int) -> Sequence[str]:
+        """Make texts for warming up, one for each of `text_names`, of about `num_wordpieces` wordpieces in total."""
         words = [piece for piece in self.vocabulary.token_to_id if piece.isalpha()] or [vocab.UNK]
-        num_words = max(num_pieces // len(self.text_names), 1)
+        num_words = max(num_wordpieces // len(self.text_names), 1)
         text = " ".join(words[number % len(words)] for number in range(num_words))
         return [text] * len(self.text_names)
 

@@ -123,7 +123,7 @@ class FullTokenizer(Tokenizer):
 
         Returns:
           `ids` are those of `encode`. Each range is the smallest that holds all that the wordpiece was made from. An
-          accent that the tokenizer drops belongs to the character before it, an unknown wordpiece is its whole word,
+          accent that the tokenizer drops belongs to the character before it, an unknown token is its whole word,
           and characters that the tokenizer deletes (white space, controls) are in no range unless they stand inside
           it. `"Zoe\u0301's"` may give `zo`, `##e`, `'` and `s` at `Zo`, `e\u0301`, `'` and `s`.
         """

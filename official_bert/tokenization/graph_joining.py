@@ -88,7 +88,7 @@ def truncate_and_join(
     """Truncate, join and pad texts or pairs of texts, as `TextJoiner` and the reader of the records do.
 
     Args:
-      first: int32 [B, (pieces)], ids of the first texts.
+      first: int32 [B, (wordpieces)], ids of the first texts.
       second: ids of the second texts, an empty one where there is none; None if there are none at all.
       max_seq_length: maximum number of positions per example, at least 3.
       cls_id: id of [CLS].
@@ -99,10 +99,10 @@ def truncate_and_join(
     """
     with tf.device("CPU:0"):
         second = as_second(first, second)
-        num_first, num_second, room = sizes_of(first, second, max_seq_length)
+        num_first, num_second, max_tokens = sizes_of(first, second, max_seq_length)
         # What `joining.truncate_pair` leaves, without a loop: each may have half, and what the other leaves.
-        kept_first = tf.minimum(num_first, tf.maximum((room + 1) // 2, room - num_second))
-        kept_second = tf.minimum(num_second, tf.maximum(room // 2, room - num_first))
+        kept_first = tf.minimum(num_first, tf.maximum((max_tokens + 1) // 2, max_tokens - num_second))
+        kept_second = tf.minimum(num_second, tf.maximum(max_tokens // 2, max_tokens - num_first))
     return join_parts(
         Parts(first.flat_values, first.row_starts(), kept_first),
         Parts(second.flat_values, second.row_starts(), kept_second),

@@ -20,7 +20,7 @@ class RaggedEncodingWithOffsets(NamedTuple):
     """The wordpieces of texts and where each stands; all are int32 [B, (wordpieces)].
 
     Attributes:
-      ids: ids of the pieces.
+      ids: ids of the wordpieces.
       starts: index of a piece's first character, among those that could be decoded.
       ends: index after the last one.
     """
@@ -116,22 +116,22 @@ def in_groups(
 
 
 def encode_beginnings(
-    encode: Callable[[tf.Tensor, tf.Tensor], tf.RaggedTensor], texts: tf.Tensor, num_pieces: tf.Tensor
+    encode: Callable[[tf.Tensor, tf.Tensor], tf.RaggedTensor], texts: tf.Tensor, num_wordpieces: tf.Tensor
 ) -> tf.RaggedTensor:
-    """Encode as much of texts as their first pieces need.
+    """Encode as much of texts as their first wordpieces need.
 
-    Of a long text a part is read, up to a place where words end whatever follows. If it holds too few pieces, more is
-    read, but no more than `MOST_BYTES`.
+    Of a long text a part is read, up to a place where words end whatever follows. If it holds too few wordpieces, more
+    is read, but no more than `MOST_BYTES`.
 
     Args:
-      encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it gives only those pieces
+      encode: takes texts, string [B], and whether each was cut, bool [B]; of a cut text it gives only those wordpieces
         that do not depend on what was cut off.
       texts: string [B].
-      num_pieces: how many pieces of each text are needed.
+      num_wordpieces: how many wordpieces of each text are needed.
 
     Returns:
-      int32 [B, (pieces)], of each text at least the first `num_pieces`, or all if there are fewer. A text that would
-      have to be read further fails.
+      int32 [B, (wordpieces)], of each text at least the first `num_wordpieces`, or all if there are fewer. A text that
+      would have to be read further fails.
     """
 
     def encode_some(texts: tf.Tensor, is_cut: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -142,10 +142,10 @@ def encode_beginnings(
         num_bytes = tf.strings.length(texts)
         is_cut = num_bytes > limit
         found = in_groups(encode_some, [tf.strings.substr(texts, 0, limit), is_cut], tf.minimum(num_bytes, limit))
-        return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_pieces)
+        return found["ids"], found["lengths"], ~is_cut | (found["lengths"] >= num_wordpieces)
 
     attempt = tf.function(encode_up_to, autograph=False).get_concrete_function(TEXTS, tf.TensorSpec([], tf.int32))
-    limit = tf.cast(tf.minimum(num_pieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
+    limit = tf.cast(tf.minimum(num_wordpieces * _BYTES_PER_PIECE, MOST_BYTES), tf.int32)
     ids, lengths, is_enough = attempt(texts, limit)
 
     def with_further_attempt() -> tuple[tf.Tensor, tf.Tensor]:
@@ -156,7 +156,7 @@ def encode_beginnings(
             [
                 f"a text may have at most {MOST_BYTES} bytes, unless its first {MOST_BYTES} bytes hold all wordpieces "
                 "that the model reads; these are needed:",
-                num_pieces,
+                num_wordpieces,
             ],
         )
         with tf.control_dependencies([check]):
@@ -184,31 +184,31 @@ class GraphEncoder(tf.Module):
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Split texts into pieces.
+        """Split texts into wordpieces.
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
 
         Returns:
-          int32 [B, (pieces)], what `Tokenizer.encode` returns for each.
+          int32 [B, (wordpieces)], what `Tokenizer.encode` returns for each.
         """
         with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
             return self.encode_cut(texts, tf.zeros_like(texts, tf.bool))
 
     @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
-    def encode_beginnings(self, texts: tf.Tensor, num_pieces: tf.Tensor) -> tf.RaggedTensor:
-        """Split as much of texts into pieces as is needed.
+    def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:
+        """Split as much of texts into wordpieces as is needed.
 
         Args:
           texts: string [B], UTF-8; undecodable bytes are dropped.
-          num_pieces: how many pieces of each text are needed.
+          num_wordpieces: how many wordpieces of each text are needed.
 
         Returns:
-          int32 [B, (pieces)], what `encode` returns, or of a long text its beginning: at least `num_pieces`. A text
-          of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer fails.
+          int32 [B, (wordpieces)], what `encode` returns, or of a long text its beginning: at least `num_wordpieces`. A
+          text of more than `MOST_BYTES` whose first `MOST_BYTES` hold fewer fails.
         """
         with tf.device("CPU:0"):
-            return encode_beginnings(self.encode_cut, texts, num_pieces)
+            return encode_beginnings(self.encode_cut, texts, num_wordpieces)
 
 
 def changed_by_the_rest(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:

@@ -1,8 +1,8 @@
 """The tokenizer's rules and vocabulary as arrays of numbers, for `graph_tokenizer`.
 
 Both tables speak of letters instead of code points: letter 0 stands between words, letter 1 is every character that no
-piece holds, the others are the vocabulary's characters. `CharacterTable` holds what `characters.rewrite` makes of every
-code point; `PieceTable` holds the vocabulary such that the longest piece is found in few steps.
+wordpiece holds, the others are the vocabulary's characters. `CharacterTable` holds what `characters.rewrite` makes of
+every code point; `PieceTable` holds the vocabulary such that the longest wordpiece is found in few steps.
 """
 
 import functools
@@ -133,16 +133,16 @@ def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> Ch
 class PieceTable(NamedTuple):
     """The vocabulary as names of strings: of single letters, of blocks of 2, 4, 8 ... letters, and of beginnings.
 
-    A piece is found from its start in strides of halving length: "harbour" is the block "harb" behind the beginning of
-    a word, "ou" behind that, "r" behind that. `joins` gives the name of each step's result from the names of both
-    sides, and so it names blocks from their halves. Beginnings are named only as far as pieces need them.
+    A wordpiece is found from its start in strides of halving length: "harbour" is the block "harb" behind the beginning
+    of a word, "ou" behind that, "r" behind that. `joins` gives the name of each step's result from the names of both
+    sides, and so it names blocks from their halves. Beginnings are named only as far as wordpieces need them.
 
     Attributes:
       joins: int64 [N, 3], names of a string, of a block behind it, and of both together.
-      word_start: name of the empty beginning of a word's first piece.
-      inner_start: name of the empty beginning of a word's other pieces.
-      num_strides: the longest piece has less than `2 ** num_strides` letters.
-      piece_ids: int32 [names], id of the longest piece that a beginning begins with.
+      word_start: name of the empty beginning of a word's first wordpiece.
+      inner_start: name of the empty beginning of a word's other wordpieces.
+      num_strides: the longest wordpiece has less than `2 ** num_strides` letters.
+      piece_ids: int32 [names], id of the longest wordpiece that a beginning begins with.
       piece_lengths: int32 [names], its letters; 0 where there is none.
     """
 
@@ -174,7 +174,7 @@ def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, ba
       token_to_id: the vocabulary.
       letters: what `letters_of` gives.
       basic_tokenize: whether words were split at punctuation; otherwise one may begin with `CONTINUATION`, and with a
-        piece that does.
+        wordpiece that does.
 
     Returns:
       The table.
@@ -219,7 +219,7 @@ class _Namer:
         self._blocks = dict(letters)
 
     def name_prefixes(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
-        """Go through a piece in strides: the powers of 2 that add up to its length, the largest first."""
+        """Go through a wordpiece in strides: the powers of 2 that add up to its length, the largest first."""
         name, start = self.starts[prefix], 0
         for bit in reversed(range(len(text).bit_length())):
             stride = 1 << bit

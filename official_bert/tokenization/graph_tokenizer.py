@@ -25,7 +25,7 @@ from official_bert.tokenization.graph_operations import (
 )
 from official_bert.tokenization.graph_tables import FINAL_SIGMA, SEPARATOR, UNKNOWN_LETTER
 
-# B: texts, C: characters, M: letters and separators, W: words, Q: pieces; C to Q count those of the whole batch.
+# B: texts, C: characters, M: letters and separators, W: words, Q: wordpieces; C to Q count those of the whole batch.
 
 
 class _Letters(NamedTuple):
@@ -53,7 +53,7 @@ class _Pieces(NamedTuple):
       ids: int32 [Q].
       firsts: int64 [Q], the first letter of each.
       lasts: int64 [Q], the last letter of each.
-      row_splits: int64 [B + 1], how many pieces stand before each text, and all.
+      row_splits: int64 [B + 1], how many wordpieces stand before each text, and all.
     """
 
     ids: tf.Tensor
@@ -79,14 +79,14 @@ class GraphTokenizer(GraphEncoder):
         letters = graph_tables.letters_of(tokenizer.vocab)
         with tf.device("CPU:0"):
             self._characters = _CharacterOps(letters, tokenizer.settings)
-            self._pieces = _PieceOps(letters, tokenizer)
+            self._wordpieces = _PieceOps(letters, tokenizer)
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
         """Split texts; see `GraphEncoder`."""
         codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
         letters = self._characters.rewrite(codes, is_cut)
-        pieces = self._pieces.split(letters.letters, letters.text_starts)
-        return tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
+        wordpieces = self._wordpieces.split(letters.letters, letters.text_starts)
+        return tf.RaggedTensor.from_row_splits(wordpieces.ids, wordpieces.row_splits, validate=False)
 
     @tf.function(input_signature=[TEXTS], autograph=False)
     def encode_with_offsets(self, texts: tf.Tensor) -> RaggedEncodingWithOffsets:
@@ -101,11 +101,11 @@ class GraphTokenizer(GraphEncoder):
         with tf.device("CPU:0"):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
             letters = self._characters.rewrite(codes)
-            pieces = self._pieces.split(letters.letters, letters.text_starts)
+            wordpieces = self._wordpieces.split(letters.letters, letters.text_starts)
             starts, ends = self._characters.places(letters)  # [M]
-            starts, ends = tf.gather(starts, pieces.firsts), tf.gather(ends, pieces.lasts)  # [Q]
+            starts, ends = tf.gather(starts, wordpieces.firsts), tf.gather(ends, wordpieces.lasts)  # [Q]
 
-            ids = tf.RaggedTensor.from_row_splits(pieces.ids, pieces.row_splits, validate=False)
+            ids = tf.RaggedTensor.from_row_splits(wordpieces.ids, wordpieces.row_splits, validate=False)
             before_text = tf.gather(codes.row_splits, ids.value_rowids())
             starts, ends = (tf.cast(places - before_text, tf.int32) for places in (starts, ends))
             return RaggedEncodingWithOffsets(ids, ids.with_flat_values(starts), ids.with_flat_values(ends))
@@ -202,7 +202,7 @@ class _CharacterOps(tf.Module):
         origins = tf.searchsorted(starts, tf.range(num_letters), side="right", out_type=tf.int64) - 1
         if letters.order is None:
             return origins, tf.gather(ends, origins)
-        # No piece may start before the one before it, so the range of a letter that moved is that of all it passed.
+        # No wordpiece may start before the one before it, so the range of a letter that moved is that of all it passed.
         origins = tf.gather(origins, letters.order)
         latest = _running_max(tf.gather(ends, origins))
         return tf.reverse(-_running_max(tf.reverse(-origins, [0])), [0]), latest
@@ -229,14 +229,14 @@ class _PieceOps(tf.Module):
         self._keeps_long_words = tokenizer.wordpiece_tokenizer.keeps_long_words
 
     def split(self, letters: tf.Tensor, text_starts: tf.Tensor) -> _Pieces:
-        """Split words into pieces.
+        """Split words into wordpieces.
 
         Args:
           letters: int64 [M].
           text_starts: int64 [B + 1].
 
         Returns:
-          The pieces.
+          The wordpieces.
         """
         is_letter = letters != SEPARATOR  # [M]; the last is not one, so that a roll brings a separator before the first
         is_start = is_letter & ~shifted(is_letter, 1)
@@ -244,7 +244,7 @@ class _PieceOps(tf.Module):
         word_firsts, word_lasts = tf.where(is_start)[:, 0], tf.where(is_last)[:, 0]  # [W]
         ids, piece_lengths = self._longest_pieces(letters, is_start)
         is_reached = self._reached(is_start, piece_lengths)
-        firsts = tf.where(is_reached & is_letter)[:, 0]  # [Q], a word's pieces though unknown
+        firsts = tf.where(is_reached & is_letter)[:, 0]  # [Q], a word's wordpieces though unknown
 
         words = tf.gather(tf.cumsum(tf.cast(is_start, tf.int64)), firsts) - 1
         lengths = tf.gather(piece_lengths, firsts)
@@ -257,13 +257,13 @@ class _PieceOps(tf.Module):
         ids = tf.where(is_unknown, self._unknown, tf.gather(ids, firsts))
         lasts = tf.where(is_unknown, tf.gather(word_lasts, words), firsts + lengths - 1)
 
-        kept = tf.where(~is_unknown | tf.gather(is_start, firsts))[:, 0]  # an unknown word is one piece
+        kept = tf.where(~is_unknown | tf.gather(is_start, firsts))[:, 0]  # an unknown word is one wordpiece
         firsts = tf.gather(firsts, kept)
         row_splits = tf.searchsorted(firsts, text_starts, out_type=tf.int64)
         return _Pieces(tf.gather(ids, kept), firsts, tf.gather(lasts, kept), row_splits)
 
     def _longest_pieces(self, letters: tf.Tensor, is_start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Find the longest piece that begins at each letter: its id, int32 [M], and length, int64 [M], 0 for none."""
+        """Find the longest wordpiece from each letter on: its id, int32 [M], and length, int64 [M], 0 for none."""
         # What a roll brings around follows the separator at the end, so no block holds it.
         blocks = [letters]
         for bit in range(self._num_strides - 1):
@@ -279,9 +279,9 @@ class _PieceOps(tf.Module):
         return tf.gather(self._ids, names), tf.gather(self._lengths, names)
 
     def _reached(self, is_start: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """Follow pieces from the words' starts, bool [M]: the letters at which a piece begins, or a word gets stuck.
+        """Follow wordpieces from the words' starts: the letters at which one begins or a word gets stuck, bool [M].
 
-        Each round doubles the number of pieces followed.
+        Each round doubles the number of wordpieces followed.
         """
         num_letters = tf.size(lengths, tf.int64)
         is_reached, following = tf.cast(is_start, tf.int32), tf.range(num_letters) + lengths

@@ -15,56 +15,60 @@ class Windows(NamedTuple):
     Attributes:
       text: which text.
       number: which of the text's windows.
-      first: the text's piece with which the window begins.
-      num_pieces: how many of the text's pieces it holds.
+      first: the text's wordpiece with which the window begins.
+      num_wordpieces: how many of the text's wordpieces it holds.
     """
 
     text: tf.Tensor
     number: tf.Tensor
     first: tf.Tensor
-    num_pieces: tf.Tensor
+    num_wordpieces: tf.Tensor
 
     def taken(self, places: tf.Tensor) -> "Windows":
         """Return some of the windows."""
         return Windows(*(tf.gather(column, places) for column in self))
 
-    def parts(self, pieces: tf.RaggedTensor) -> Parts:
-        """Wordpieces of the texts in the windows, int32 [B, (pieces)]."""
-        return Parts(pieces.flat_values, tf.gather(pieces.row_starts(), self.text) + self.first, self.num_pieces)
+    def parts(self, wordpieces: tf.RaggedTensor) -> Parts:
+        """Wordpieces of the texts in the windows, int32 [B, (wordpieces)]."""
+        return Parts(
+            wordpieces.flat_values, tf.gather(wordpieces.row_starts(), self.text) + self.first, self.num_wordpieces
+        )
 
 
 class SlidingWindows(NamedTuple):
     """Windows that each text is cut into, see `windows.SlidingWindow`. All int64 [B]."""
 
-    num_pieces: tf.Tensor
-    room: tf.Tensor
+    num_wordpieces: tf.Tensor
+    max_tokens: tf.Tensor
     stride: tf.Tensor
 
     @classmethod
-    def of(cls, num_pieces: tf.Tensor, room: tf.Tensor | int, stride: int | None = None) -> "SlidingWindows":
+    def of(cls, num_wordpieces: tf.Tensor, max_tokens: tf.Tensor | int, stride: int | None = None) -> "SlidingWindows":
         """Cut texts; for the stride see `windows.SlidingWindow`."""
-        room += tf.zeros_like(num_pieces)
-        return cls(num_pieces, room, tf.minimum(tf.cast(stride or (room + 1) // 2, tf.int64), room))
+        max_tokens += tf.zeros_like(num_wordpieces)
+        return cls(
+            num_wordpieces, max_tokens, tf.minimum(tf.cast(stride or (max_tokens + 1) // 2, tf.int64), max_tokens)
+        )
 
     @property
     def num_windows(self) -> tf.Tensor:
         """At least one of each text."""
-        return 1 - tf.minimum(self.room - self.num_pieces, 0) // self.stride  # rounds up
+        return 1 - tf.minimum(self.max_tokens - self.num_wordpieces, 0) // self.stride  # rounds up
 
     def first(self, number: tf.Tensor) -> tf.Tensor:
-        """Return the piece with which windows of these numbers begin."""
+        """Return the wordpiece with which windows of these numbers begin."""
         return number * self.stride
 
     def length(self, number: tf.Tensor) -> tf.Tensor:
         """Return the number of wordpieces that they hold."""
-        return tf.minimum(self.room, self.num_pieces - self.first(number))
+        return tf.minimum(self.max_tokens, self.num_wordpieces - self.first(number))
 
     def taken(self, places: tf.Tensor) -> "SlidingWindows":
         """Return the cuts of some texts."""
         return SlidingWindows(*(tf.gather(column, places) for column in self))
 
     def as_rows(self) -> "SlidingWindows":
-        """Return the same as columns of a table, int64 [B, 1], for numbers and pieces that are one: [B, N]."""
+        """Return the same as columns of a table, int64 [B, 1], for numbers and wordpieces that are one: [B, N]."""
         return SlidingWindows(*(column[:, tf.newaxis] for column in self))
 
     def windows(self) -> Windows:
@@ -74,27 +78,27 @@ class SlidingWindows(NamedTuple):
         own = self.taken(text)
         return Windows(text, number, own.first(number), own.length(number))
 
-    def best_windows(self, pieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
-        """Find the windows that show most around pieces, as `windows.SlidingWindow` does.
+    def best_windows(self, wordpieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
+        """Find the windows that show most around wordpieces, as `windows.SlidingWindow` does.
 
         Args:
-          pieces: int64 [B], a piece of each text; those that are none may be anything, and so is their result.
+          wordpieces: int64 [B], a wordpiece of each text; those that are none may be anything, and so is their result.
           length_weight: as there.
 
         Returns:
           int64 [B].
         """
-        last = tf.minimum(pieces // self.stride, self.num_windows - 1)
+        last = tf.minimum(wordpieces // self.stride, self.num_windows - 1)
 
         def compare(distance: tf.Tensor, best: tf.Tensor, highest: tf.Tensor) -> tuple[tf.Tensor, ...]:
             number = last - distance
-            inside, length = pieces - self.first(number), self.length(number)
+            inside, length = wordpieces - self.first(number), self.length(number)
             poorer_side = tf.minimum(inside, length - 1 - inside)
             score = tf.cast(poorer_side, tf.float64) + length_weight * tf.cast(length, tf.float64)
             is_better = (score >= highest) & (poorer_side >= 0) & (number >= 0)  # among equals the first window wins
             return distance + 1, tf.where(is_better, number, best), tf.where(is_better, score, highest)
 
-        reach = tf.reduce_max((self.room - 1) // self.stride)  # windows further away do not hold the piece
+        reach = tf.reduce_max((self.max_tokens - 1) // self.stride)  # windows further away do not hold the wordpiece
         start = tf.zeros([], tf.int64), last, tf.zeros(tf.shape(last), tf.float64)
         return tf.while_loop(lambda distance, *_: distance <= reach, compare, start)[1]
 
@@ -112,7 +116,7 @@ def join_windows(
     """Cut texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
 
     Args:
-      first: int32 [B, (pieces)], ids of the first texts.
+      first: int32 [B, (wordpieces)], ids of the first texts.
       second: ids of the second texts, an empty one where there is none; None if there are none at all.
       max_seq_length: positions of a window.
       max_windows: maximum number of windows per example.
@@ -126,11 +130,11 @@ def join_windows(
     """
     with tf.device("CPU:0"):
         second = as_second(first, second)
-        num_first, num_second, room = sizes_of(first, second, max_seq_length)
+        num_first, num_second, max_tokens = sizes_of(first, second, max_seq_length)
         is_first_cut = num_first > num_second
         longer = tf.maximum(num_first, num_second)
-        whole = tf.minimum(tf.minimum(num_first, num_second), room // 2)  # the shorter text is in every window
-        cuts = SlidingWindows.of(longer, room - whole, doc_stride)
+        whole = tf.minimum(tf.minimum(num_first, num_second), max_tokens // 2)  # the shorter text is in every window
+        cuts = SlidingWindows.of(longer, max_tokens - whole, doc_stride)
         num_windows = tf.minimum(cuts.num_windows, max_windows)
         numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
         table = cuts.as_rows()

@@ -20,14 +20,14 @@ from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabular
 
 
 class Tokenizer(abc.ABC):
-    """The whole way from text to pieces, their ids, and batches of them that a model reads.
+    """The whole way from text to wordpieces, their ids, and batches of them that a model reads.
 
     `FullTokenizer` splits words into wordpieces, as BERT does; `SentencePieceTokenizer` has ALBERT's rules.
 
     Attributes:
       vocabulary_class: the kind of its vocabulary.
       graph_class: the TensorFlow operations that give every text the same ids, as a dotted path.
-      vocabulary: its pieces and their ids.
+      vocabulary: its wordpieces and their ids.
       settings: what is done to text.
     """
 
@@ -94,7 +94,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str | bytes) -> list[int]:
-        """Split a text into pieces and return their ids, without [CLS] and [SEP].
+        """Split a text into wordpieces and return their ids, without [CLS] and [SEP].
 
         Raises:
           TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
@@ -102,7 +102,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
-        """Split a text into pieces with their offsets in the text.
+        """Split a text into wordpieces with their offsets in the text.
 
         Args:
           text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.

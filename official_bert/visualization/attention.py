@@ -62,9 +62,9 @@ def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarra
     Source: BertViz; Clark et al., "What Does BERT Look At?", section 4.1.
     """
     firsts = _first_pieces(word_indices)
-    num_pieces = np.bincount(word_indices).astype(attention.dtype)
+    num_wordpieces = np.bincount(word_indices).astype(attention.dtype)
     to_words = np.add.reduceat(attention, firsts, axis=-1)  # [..., S, W]
-    return np.add.reduceat(to_words, firsts, axis=-2) / num_pieces[:, np.newaxis]  # [..., W, W]
+    return np.add.reduceat(to_words, firsts, axis=-2) / num_wordpieces[:, np.newaxis]  # [..., W, W]
 
 
 def _first_pieces(word_indices: Sequence[int]) -> np.ndarray:

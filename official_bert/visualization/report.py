@@ -256,18 +256,18 @@ def shortened(text: str) -> str:
 
 def _shortened_parts(parts: Sequence[Part]) -> list[Part]:
     """Leave out the middle of what is long and not marked (the end, where nothing is), and the end of the rest."""
-    kept, room = [], _MOST_CHARACTERS
+    kept, num_left = [], _MOST_CHARACTERS
     for part in parts:
         text = part.text
         if not part.mark and len(text) > _MOST_UNMARKED:
             tail = _MOST_UNMARKED // 2 if len(parts) > 1 else 0
             head = _MOST_UNMARKED - tail
             text = f"{text[:head]} [… {len(text) - head - tail:,} characters …] {text[len(text) - tail :]}"
-        if len(text) > room:
-            kept.append(part._replace(text=text[:room] + " […]", label=shortened(part.label)))
+        if len(text) > num_left:
+            kept.append(part._replace(text=text[:num_left] + " […]", label=shortened(part.label)))
             break
         kept.append(part._replace(text=text, label=shortened(part.label)))
-        room -= len(text)
+        num_left -= len(text)
     return kept
 
 

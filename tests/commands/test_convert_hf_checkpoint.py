@@ -165,10 +165,10 @@ def mutated(values, rng):
 
 
 def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir, tmp_path):
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"]
+    wordpieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"]
     rng, names = random.Random(1), {name: f"bert.{name}" for name in "abc"}
     for name, values in {
-        "tokenizer.json": {"model": {"type": "WordPiece", "vocab": {piece: n for n, piece in enumerate(pieces)}}},
+        "tokenizer.json": {"model": {"type": "WordPiece", "vocab": {piece: n for n, piece in enumerate(wordpieces)}}},
         "tokenizer_config.json": {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
         "model.safetensors.index.json": {"weight_map": dict.fromkeys(names, "shard.safetensors")},
     }.items():

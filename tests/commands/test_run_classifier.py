@@ -360,8 +360,8 @@ def test_text_that_is_split_already(settings, tmp_path):
     joined = records(settings)
     tokenizer = FullTokenizer.from_folder(settings["output_dir"])
     assert tokenizer.settings == PRESPLIT
-    pieces = tokenizer.convert_ids_to_tokens(joined["input_ids"][0][:8].tolist())
-    assert pieces == ["[CLS]", "배/NNG", "밝/VA", "Zoë", "##,", "밝/VA", "##/VA", "[SEP]"]
+    wordpieces = tokenizer.convert_ids_to_tokens(joined["input_ids"][0][:8].tolist())
+    assert wordpieces == ["[CLS]", "배/NNG", "밝/VA", "Zoë", "##,", "밝/VA", "##/VA", "[SEP]"]
 
     description = json.loads((tmp_path / "serving" / "1" / "official_bert.json").read_text())
     assert description == {"task": "classification", "text_names": ["text_a"], **PRESPLIT._asdict()}

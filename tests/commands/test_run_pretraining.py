@@ -129,15 +129,15 @@ def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, t
     alone = tmp_path / "unmasked.tfrecord"  # without what create_pretraining_data.py has kept beside them
     shutil.copy(dynamic["input_file"], alone)
     dynamic = {**dynamic, "input_file": alone}
-    pieces = open(vocab_file, encoding="utf-8").read().split("\n")
-    (tmp_path / "short.txt").write_text("\n".join(pieces[:200]))
+    wordpieces = open(vocab_file, encoding="utf-8").read().split("\n")
+    (tmp_path / "short.txt").write_text("\n".join(wordpieces[:200]))
     message = ("unmasked.tfrecord: record ", "input_ids contains", "which is not in the range from 0 to 199")
     refuse({**dynamic, "vocab_file": tmp_path / "short.txt"}, *message)
-    at_front = [piece for piece in pieces if piece == "[CLS]"]
-    (tmp_path / "moved.txt").write_text("\n".join([*at_front, *(piece for piece in pieces if piece != "[CLS]")]))
+    at_front = [piece for piece in wordpieces if piece == "[CLS]"]
+    (tmp_path / "moved.txt").write_text("\n".join([*at_front, *(piece for piece in wordpieces if piece != "[CLS]")]))
     message = ("unmasked.tfrecord: record 0", "but [CLS] is 0 in", "moved.txt; give the vocabulary with which")
     refuse({**dynamic, "vocab_file": tmp_path / "moved.txt"}, *message)
-    (tmp_path / "long.txt").write_text("\n".join([*pieces, *(f"new{number}" for number in range(2000))]))
+    (tmp_path / "long.txt").write_text("\n".join([*wordpieces, *(f"new{number}" for number in range(2000))]))
     refuse({**dynamic, "vocab_file": tmp_path / "long.txt"}, "long.txt has", "use a vocabulary and a model that belong")
     assert not list(tmp_path.glob("out/*.index"))
 

@@ -298,7 +298,7 @@ def test_answers_of_a_checkpoint_are_those_of_the_plain_rules(golden_settings, v
 def assert_equal_in_windows(first, second, windows):
     """Compares logits up to the last [SEP] of each window."""
     for row, window in enumerate(windows):
-        stop = window.offset + window.num_pieces + 1
+        stop = window.offset + window.num_wordpieces + 1
         np.testing.assert_allclose(first[row, :stop], second[row, :stop], atol=1e-5)
 
 

@@ -41,8 +41,8 @@ def test_the_table_has_the_cosines_of_all_occurrences(flags, model_dir, vocab_fi
 
 
 def test_words_of_several_wordpieces_and_parts_of_words(flags, vocab_file, capsys, tmp_path):
-    pieces = FullTokenizer(vocab_file).tokenize("townish")
-    assert len(pieces) > 1
+    wordpieces = FullTokenizer(vocab_file).tokenize("townish")
+    assert len(wordpieces) > 1
     (tmp_path / "sentences.txt").write_text("townish\nthe townish town\nthe town\n")
     for word, lines in (("townish", ["1", "2"]), ("town", ["2", "3"]), ("the town", None)):
         if lines is None:

@@ -35,9 +35,9 @@ def graph_masker(length=LENGTH, random_seed=1, purpose="training", **changes):
     return GraphMasker(VOCABULARY, **limits)
 
 
-def sequence(rng, num_pieces, share_of_suffixes=0.5):
+def sequence(rng, num_wordpieces, share_of_suffixes=0.5):
     """Two parts, the second of which may begin within a word, as one that was cut at its front."""
-    kinds = [rng.random() < share_of_suffixes for _ in range(num_pieces - 3)]
+    kinds = [rng.random() < share_of_suffixes for _ in range(num_wordpieces - 3)]
     body = [rng.randrange(*((FIRST_SUFFIX, len(PIECES)) if kind else (FIRST_WORD, FIRST_SUFFIX))) for kind in kinds]
     middle = rng.randint(1, len(body))
     return [CLS, *body[:middle], SEP, *body[middle:], SEP]
@@ -131,15 +131,15 @@ def test_masks_are_those_of_the_plain_rules(whole_word, share, num_slots):
 def test_words_are_taken_in_order_as_long_as_they_fit():
     rng = random.Random(5)
     rows = [[rng.choice([0, 1, 1, 2, 3, 5, 9]) for _ in range(40)] for _ in range(500)]
-    rooms = [rng.randrange(30) for _ in rows]
+    lengths_left = [rng.randrange(30) for _ in rows]
     expected = []
-    for lengths, room in zip(rows, rooms, strict=True):
+    for lengths, max_tokens in zip(rows, lengths_left, strict=True):
         taken = []
         for length in lengths:
-            taken.append(0 < length <= room)
-            room -= length if taken[-1] else 0
+            taken.append(0 < length <= max_tokens)
+            max_tokens -= length if taken[-1] else 0
         expected.append(taken)
-    assert first_fit(tf.constant(rows), tf.constant(rooms)).numpy().tolist() == expected
+    assert first_fit(tf.constant(rows), tf.constant(lengths_left)).numpy().tolist() == expected
     assert first_fit(tf.constant([[2, 4, 1, 1]]), tf.constant([4])).numpy().tolist() == [[True, False, True, True]]
 
 
@@ -161,16 +161,16 @@ def test_80_10_10_and_the_positions():
     shown = np.take_along_axis(found["input_ids"], positions, axis=1)
     total = num_records * num_masked
     assert positions.size == int(found["masked_lm_weights"].sum()) == total
-    num_pieces = len(PIECES)  # a repeated piece counts once
+    num_wordpieces = len(PIECES)  # a repeated piece counts once
     for count, share in (
-        (np.sum(shown == MASK), 0.8 + 0.1 / num_pieces),
-        (np.sum(shown == labels), 0.1 + 0.1 / num_pieces),
-        (np.sum((shown != MASK) & (shown != labels)), 0.1 * (1 - 2 / num_pieces)),
+        (np.sum(shown == MASK), 0.8 + 0.1 / num_wordpieces),
+        (np.sum(shown == labels), 0.1 + 0.1 / num_wordpieces),
+        (np.sum((shown != MASK) & (shown != labels)), 0.1 * (1 - 2 / num_wordpieces)),
     ):
         assert abs(count / total - share) < 3 * math.sqrt(share * (1 - share) / total)
     others = collections.Counter(shown[(shown != MASK) & (shown != labels)].tolist())
     assert set(others) <= set(TOKEN_TO_ID.values())
-    expected = 0.1 * total / num_pieces
+    expected = 0.1 * total / num_wordpieces
     # Any piece, special ones and parts of words too, but for those that the record has.
     for index in set(TOKEN_TO_ID.values()) - set(ids) - {MASK}:
         assert abs(others[index] - expected) < 4 * math.sqrt(expected), index

@@ -145,7 +145,7 @@ def test_ngrams_of_one_word_are_what_whole_words_are():
 
 def test_words_of_analysed_text_stay_whole():
     """A morpheme with its tag is one word, as `##` marks all of its wordpieces but the first."""
-    pieces = [
+    wordpieces = [
         "[UNK]",
         "[CLS]",
         "[SEP]",
@@ -161,7 +161,7 @@ def test_words_of_analysed_text_stay_whole():
         "JKG",
         "영화",
     ]
-    vocabulary = Vocabulary({piece: index for index, piece in enumerate(pieces)})
+    vocabulary = Vocabulary({piece: index for index, piece in enumerate(wordpieces)})
     masked = {}
     for basic_tokenize in (False, True):
         tokenizer = FullTokenizer(vocabulary, do_lower_case=False, basic_tokenize=basic_tokenize)

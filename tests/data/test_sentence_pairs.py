@@ -30,7 +30,9 @@ def make_corpus(rng, num_documents=8):
 
 
 def pairs_of(corpus, index, rng, short_seq_prob=0.2):
-    return list(sentence_pairs(corpus, index, max_num_pieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng))
+    return list(
+        sentence_pairs(corpus, index, max_num_wordpieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng)
+    )
 
 
 def is_stretch(ids):
@@ -62,7 +64,7 @@ def test_every_sentence_is_used():
     rng = random.Random(2)
     corpus = make_corpus(rng)
     for index, document in enumerate(corpus.documents):
-        pairs = list(sentence_pairs(corpus, index, max_num_pieces=10_000, short_seq_prob=0.0, rng=rng))
+        pairs = list(sentence_pairs(corpus, index, max_num_wordpieces=10_000, short_seq_prob=0.0, rng=rng))
         used = {
             piece for pair in pairs for part in (pair.first, pair.second) for piece in part if piece // 10_000 == index
         }
@@ -102,7 +104,7 @@ def test_ordered_pairs_use_each_piece_once_and_join_where_sentences_do():
     rng = random.Random(6)
     corpus = make_corpus(rng)
     for index, document in enumerate(corpus.documents):
-        pairs = list(ordered_pairs(corpus, index, max_num_pieces=10_000, short_seq_prob=0.0, rng=rng))
+        pairs = list(ordered_pairs(corpus, index, max_num_wordpieces=10_000, short_seq_prob=0.0, rng=rng))
         parts = [(pair.second, pair.first) if pair.is_negative else (pair.first, pair.second) for pair in pairs]
         used = [piece for pair in parts for part in pair for piece in part]
         assert used == list(corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]])
@@ -138,7 +140,7 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
         corpus = make_corpus(rng)
         for index, document in enumerate(corpus.documents):
             stretches = list(
-                full_sentences(corpus, index, max_num_pieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng)
+                full_sentences(corpus, index, max_num_wordpieces=MAX_NUM_PIECES, short_seq_prob=short_seq_prob, rng=rng)
             )
             text = corpus.ids[corpus.starts[document.start] : corpus.starts[document.stop]]
             assert [piece for stretch in stretches for piece in stretch] == list(text)
@@ -153,7 +155,7 @@ def test_full_sentences_lose_no_text_and_end_where_sentences_end(short_seq_prob)
 
 def test_a_sentence_that_is_too_long_is_cut_where_it_is_full():
     corpus = corpus_of([range(3), range(100, 125), range(200, 204)])
-    found = full_sentences(corpus, 0, max_num_pieces=10, short_seq_prob=0.0, rng=random.Random(1))
+    found = full_sentences(corpus, 0, max_num_wordpieces=10, short_seq_prob=0.0, rng=random.Random(1))
     assert [list(stretch) for stretch in found] == [
         [0, 1, 2],
         [*range(100, 110)],

@@ -29,12 +29,12 @@ def test_words_are_counted_as_the_tokenizer_splits_them(lines):
 def test_a_learnt_vocabulary_can_spell_its_text(lines, caplog):
     caplog.set_level("INFO", logger="absl")
     counts = count_words(lines, TextSettings())
-    pieces = learn_vocab(counts, vocab_size=400)
+    wordpieces = learn_vocab(counts, vocab_size=400)
     assert f"learning wordpieces from {len(counts)} distinct words in up to " in caplog.text
-    assert len(pieces) <= 400
-    assert pieces[:5] == list(SPECIAL_PIECES)
-    assert len(set(pieces)) == len(pieces)
-    tokenizer = WordpieceTokenizer(dict.fromkeys(pieces))
+    assert len(wordpieces) <= 400
+    assert wordpieces[:5] == list(SPECIAL_PIECES)
+    assert len(set(wordpieces)) == len(wordpieces)
+    tokenizer = WordpieceTokenizer(dict.fromkeys(wordpieces))
     assert all("[UNK]" not in tokenizer.tokenize(word) for word in counts)
     assert tokenizer.tokenize("the") == ["the"]
 

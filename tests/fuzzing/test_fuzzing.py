@@ -193,8 +193,8 @@ def test_texts(vocab_file, times):
     """The tokenizer, its offsets, and the one in exported graphs: any text, and the same pieces."""
     tokenizer = FullTokenizer(vocab_file)
     graph = GraphTokenizer(tokenizer)
-    pieces = ["the ", "İ", "ß", "ŉ", "ͅ", "가", "각", "가", "中", "👨\u200d👩", "�", "\x00", "\u2028", "##"]
-    odd = st.sampled_from(pieces)
+    wordpieces = ["the ", "İ", "ß", "ŉ", "ͅ", "가", "각", "가", "中", "👨\u200d👩", "�", "\x00", "\u2028", "##"]
+    odd = st.sampled_from(wordpieces)
     texts = st.lists(odd | st.text(max_size=6), max_size=8).map("".join)
 
     def test(text):
@@ -214,9 +214,9 @@ def test_texts(vocab_file, times):
 @pytest.mark.parametrize("times", HOW_MANY)
 def test_exact_texts_of_answers(times):
     tokenizer = BasicTokenizer()
-    pieces = st.lists(st.sampled_from([*"abAB .,-'’\u0301éİ"]), max_size=12).map("".join)
+    wordpieces = st.lists(st.sampled_from([*"abAB .,-'’\u0301éİ"]), max_size=12).map("".join)
 
     def test(predicted, original):
         assert final_text(predicted, original, tokenizer) in original
 
-    tried(test, pieces, pieces, times=times)
+    tried(test, wordpieces, wordpieces, times=times)

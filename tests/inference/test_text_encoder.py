@@ -106,14 +106,14 @@ def test_four_layers_are_summed_or_stand_side_by_side(tokenizer, one_layer_confi
 
 def test_bm25_is_the_mean_with_weights_counted_by_hand(plain, unpadded, tokenizer):
     texts = [TextOrPair(text) for text in ("the town the town the crates", "the town woke", "the harbour", "")]
-    pieces = [tokenizer.encode(text.text_a) for text in texts]
-    weights = Bm25Weights.fit(pieces, len(tokenizer))
+    wordpieces = [tokenizer.encode(text.text_a) for text in texts]
+    weights = Bm25Weights.fit(wordpieces, len(tokenizer))
     extractor = TextEncoder(unpadded, tokenizer, VectorSettings(LAYERS, "bm25", max_seq_length=64), bm25=weights)
-    average = sum(map(len, pieces)) / 4
-    for text, ids, found in zip(texts, pieces, extractor.features(texts), strict=True):
+    average = sum(map(len, wordpieces)) / 4
+    for text, ids, found in zip(texts, wordpieces, extractor.features(texts), strict=True):
         expected, total = np.zeros(found.vectors.shape), 0.0
         for piece, vector in zip(ids, alone(plain, tokenizer, text)[1:-1], strict=True):
-            num_with = sum(piece in others for others in pieces)
+            num_with = sum(piece in others for others in wordpieces)
             idf = math.log(1 + (4 - num_with + 0.5) / (num_with + 0.5))
             count = ids.count(piece)
             of_sentence = idf * count * (1.2 + 1) / (count + 1.2 * (1 - 0.75 + 0.75 * len(ids) / average))

@@ -51,7 +51,7 @@ def random_text(rng, alphabet_kind):
     return "".join(rng.choice(AWKWARD + SPACING_MARKS + ACCENTS + "aB中 ") for _ in range(length))
 
 
-def write_vocabulary(path, pieces):
+def write_vocabulary(path, wordpieces):
     """Writes a vocabulary of the special tokens and these wordpieces; returns its path."""
-    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]))
+    path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *wordpieces]))
     return str(path)

@@ -62,10 +62,10 @@ def is_ideograph(character):
 
 def plain_pieces(text, vocab, settings):
     """Splits a text into wordpieces."""
-    pieces = []
+    wordpieces = []
     for word in plain_words(text, settings):
-        pieces += plain_word_pieces(word, vocab, settings)
-    return pieces
+        wordpieces += plain_word_pieces(word, vocab, settings)
+    return wordpieces
 
 
 def plain_word_pieces(word, vocab, settings):
@@ -74,18 +74,18 @@ def plain_word_pieces(word, vocab, settings):
         return [word]
     if len(word) > 200:
         return ["[UNK]"]
-    pieces = []
+    wordpieces = []
     rest = word
     while rest:
         for length in range(len(rest), 0, -1):
-            piece = rest[:length] if not pieces else "##" + rest[:length]
+            piece = rest[:length] if not wordpieces else "##" + rest[:length]
             if piece in vocab:
-                pieces.append(piece)
+                wordpieces.append(piece)
                 rest = rest[length:]
                 break
         else:
             return ["[UNK]"]
-    return pieces
+    return wordpieces
 
 
 def plain_alignment(text, vocab, settings):

@@ -56,8 +56,8 @@ def has_letters_that_move(text):
 
 def aligned_rows(text, tokenizer):
     aligned = tokenizer.encode_with_offsets(text)
-    pieces = tokenizer.convert_ids_to_tokens(aligned.ids)
-    return list(zip(pieces, aligned.starts, aligned.ends, strict=True))
+    wordpieces = tokenizer.convert_ids_to_tokens(aligned.ids)
+    return list(zip(wordpieces, aligned.starts, aligned.ends, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def aligned_rows(text, tokenizer):
     ],
 )
 def test_places_by_hand(tmp_path, text, do_lower_case, expected):
-    pieces = dict.fromkeys(piece for piece, _, _ in expected)
-    path = write_vocabulary(tmp_path / "vocab.txt", [*pieces, *(f"##{piece}" for piece in pieces)])
+    wordpieces = dict.fromkeys(piece for piece, _, _ in expected)
+    path = write_vocabulary(tmp_path / "vocab.txt", [*wordpieces, *(f"##{piece}" for piece in wordpieces)])
     rows = aligned_rows(text, FullTokenizer(path, do_lower_case=do_lower_case))
     assert [(piece.removeprefix("##"), start, end) for piece, start, end in rows] == expected
 

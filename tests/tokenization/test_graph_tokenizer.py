@@ -118,8 +118,10 @@ def letters_pair(settings, tmp_path_factory):
     ]
     some = [letter for letter in awkward.lower() if letter in kept]
     longer = {"".join(rng.choices(some, k=rng.randint(2, 5))) for _ in range(300)}
-    pieces = dict.fromkeys([*kept, *(f"##{letter}" for letter in kept), *(f"##{piece}" for piece in longer), *longer])
-    return Pair(write_vocabulary(tmp_path_factory.mktemp("letters") / "vocab.txt", pieces), settings)
+    wordpieces = dict.fromkeys(
+        [*kept, *(f"##{letter}" for letter in kept), *(f"##{piece}" for piece in longer), *longer]
+    )
+    return Pair(write_vocabulary(tmp_path_factory.mktemp("letters") / "vocab.txt", wordpieces), settings)
 
 
 def random_bytes(rng):
@@ -177,13 +179,13 @@ def test_every_single_character(tmp_path, settings):
 
 
 @pytest.mark.parametrize("num_pieces", [1, 3])
-def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_pieces):
+def test_beginnings_are_those_of_the_whole_texts(word_pair, letters_pair, num_wordpieces):
     texts = [text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass") for text in BEGINNINGS]
     for pair in (word_pair, letters_pair):
-        found = pair.graph.encode_beginnings(tf.constant(texts), num_pieces).to_list()
+        found = pair.graph.encode_beginnings(tf.constant(texts), num_wordpieces).to_list()
         expected = [pair.python.encode(text) for text in texts]
         for text, ids, all_ids in zip(texts, found, expected, strict=True):
-            assert len(ids) >= min(num_pieces, len(all_ids)), text
+            assert len(ids) >= min(num_wordpieces, len(all_ids)), text
             assert ids == all_ids[: len(ids)], text
         # Something was cut, and the sigmas and combining characters before the cut show it if it is at a wrong place.
         assert sum(map(len, found)) < 0.7 * sum(map(len, expected))
@@ -218,7 +220,7 @@ def test_places_of_scripts_and_random_strings(word_pair, letters_pair):
 def test_places_by_hand(letters_pair, settings):
     raw = b"\xff\xe2\x80\x8bThe\xff t\xc3\xa9\xff\xe4\xb8\xad\xcc\x81 \xe4"  # U+200B, é, U+4E2D and U+0301
     placed = [field.to_list()[1] for field in letters_pair.graph.encode_with_offsets(tf.constant([b"", raw]))]
-    pieces = letters_pair.python.convert_ids_to_tokens(placed[0])
+    wordpieces = letters_pair.python.convert_ids_to_tokens(placed[0])
     the = [("T", 1, 2), ("##h", 2, 3), ("##e", 3, 4)]
     lowercased = [("t", 1, 2), *the[1:]]
     expected = {
@@ -230,7 +232,7 @@ def test_places_by_hand(letters_pair, settings):
             *[("t", 5, 6), ("##é", 6, 7), ("##中", 7, 8), ("##\u0301", 8, 9)],
         ],
     }
-    assert list(zip(pieces, *placed[1:], strict=True)) == expected[settings]
+    assert list(zip(wordpieces, *placed[1:], strict=True)) == expected[settings]
 
 
 @pytest.mark.parametrize(
@@ -287,8 +289,8 @@ def test_a_text_does_not_depend_on_those_beside_it(letters_pair):
 
 
 def test_awkward_vocabularies(tmp_path):
-    pieces = ["##", "#", "##a", "a", "aa", "##aaa", "a" * 33, "", "b\x0cc", "[unused1]", "##\u0301e"]
-    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), CASED)
+    wordpieces = ["##", "#", "##a", "a", "aa", "##aaa", "a" * 33, "", "b\x0cc", "[unused1]", "##\u0301e"]
+    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", wordpieces), CASED)
     texts = [*("a" * number for number in range(80)), "#", "##", "##a", "[unused1]", "b\x0cc", "a\u0301e"]
     pair.assert_same(texts)
     pair.assert_same_places(texts)
@@ -298,8 +300,24 @@ def test_awkward_vocabularies(tmp_path):
 
 def test_words_that_are_taken_as_they_are(tmp_path):
     long = "ab" * 150  # more characters than a word may have, unless the vocabulary holds it
-    pieces = ["##", "#", "##a", "a", "##b", "##ab", "b", "[a]", "중/NNG", "중", "##/", "##NNG", "İ", long, f"##{long}"]
-    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", pieces), PRESPLIT)
+    wordpieces = [
+        "##",
+        "#",
+        "##a",
+        "a",
+        "##b",
+        "##ab",
+        "b",
+        "[a]",
+        "중/NNG",
+        "중",
+        "##/",
+        "##NNG",
+        "İ",
+        long,
+        f"##{long}",
+    ]
+    pair = Pair(write_vocabulary(tmp_path / "vocab.txt", wordpieces), PRESPLIT)
     words = [
         "##", "#", "##a", "##ab", "###", "##aab", "[UNK]", "[UNK]a", "[SEP]", "[SEP]ab", "[a]b", "a[UNK]", "중/NNG",
         "중/", "중NNG", "/", "İ", "i", "A", "\0", "\ufffda", long, f"{long}a", long[:-1], f"a{long}", f"##{long}",
@@ -310,8 +328,8 @@ def test_words_that_are_taken_as_they_are(tmp_path):
     pair.assert_same(texts)
     pair.assert_same_places(texts)
     found = pair.graph.encode(tf.constant([f"##a\x0b[SEP] [UNK]a {long}\u2028{long}a 중/NNG 중/NNGa"])).to_list()[0]
-    pieces = ["##a", "[SEP]", "[UNK]", "##a", long, "[UNK]", "중/NNG", "중/NNG", "##a"]
-    assert pair.python.convert_ids_to_tokens(found) == pieces
+    wordpieces = ["##a", "[SEP]", "[UNK]", "##a", long, "[UNK]", "중/NNG", "중/NNG", "##a"]
+    assert pair.python.convert_ids_to_tokens(found) == wordpieces
 
 
 LOADS_AND_ENCODES = """

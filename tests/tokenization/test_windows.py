@@ -11,14 +11,14 @@ from official_bert.tokenization.windows import SlidingWindow, split_windows
 
 
 @pytest.mark.parametrize("room", [4, 7, 10])
-def test_windows_hold_every_id_of_the_longer_text_and_fit(room):
+def test_windows_hold_every_id_of_the_longer_text_and_fit(max_tokens):
     for num_first, num_second in itertools.product(range(14), repeat=2):
-        windows = split_windows(num_first, num_second, room)
-        assert all(len(first) + len(second) <= room for first, second in windows)
+        windows = split_windows(num_first, num_second, max_tokens)
+        assert all(len(first) + len(second) <= max_tokens for first, second in windows)
         longer, shorter = (0, 1) if num_first > num_second else (1, 0)
         numbers = num_first, num_second
         assert {place for window in windows for place in window[longer]} == set(range(numbers[longer]))
-        assert {window[shorter] for window in windows} == {range(min(numbers[shorter], room // 2))}
+        assert {window[shorter] for window in windows} == {range(min(numbers[shorter], max_tokens // 2))}
         starts = [window[longer].start for window in windows]
         assert starts == sorted(set(starts))
 
@@ -32,15 +32,18 @@ def test_windows_by_hand():
 @pytest.mark.parametrize("length_weight", [0.0, 0.01])
 def test_windows_and_the_best_of_them_are_the_same_in_the_graph(length_weight):
     cuts = [SlidingWindow.of(size, 250, stride) for size in (1, 250, 251, 700) for stride in (20, 131, None, 300)]
-    pieces = [2 * cut.num_pieces // 3 for cut in cuts]
-    best = [int(cut.best_windows([piece], length_weight)[0]) for cut, piece in zip(cuts, pieces, strict=True)]
-    in_graph, pieces = SlidingWindows(*map(tf.constant, np.array(cuts, np.int64).T)), tf.constant(pieces, tf.int64)
-    assert in_graph.best_windows(pieces, length_weight).numpy().tolist() == best
-    table = in_graph.as_rows().best_windows(tf.stack([pieces, pieces], axis=1), length_weight)
+    wordpieces = [2 * cut.num_wordpieces // 3 for cut in cuts]
+    best = [int(cut.best_windows([piece], length_weight)[0]) for cut, piece in zip(cuts, wordpieces, strict=True)]
+    in_graph, wordpieces = (
+        SlidingWindows(*map(tf.constant, np.array(cuts, np.int64).T)),
+        tf.constant(wordpieces, tf.int64),
+    )
+    assert in_graph.best_windows(wordpieces, length_weight).numpy().tolist() == best
+    table = in_graph.as_rows().best_windows(tf.stack([wordpieces, wordpieces], axis=1), length_weight)
     assert table.numpy().tolist() == [[number] * 2 for number in best]
     windows = [(text, *window) for text, cut in enumerate(cuts) for window in enumerate(cut.windows())]
     assert tf.stack(in_graph.windows(), axis=1).numpy().tolist() == [
-        [text, number, pieces.start, len(pieces)] for text, number, pieces in windows
+        [text, number, wordpieces.start, len(wordpieces)] for text, number, wordpieces in windows
     ]
 
 

@@ -83,12 +83,12 @@ def test_lowercasing_alone_keeps_accents_and_syllables():
 
 def test_words_that_are_taken_as_they_are(tmp_path):
     long = "감독" * 101
-    pieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "##a", "\u3000"]
-    path = write_vocabulary(tmp_path / "vocab.txt", pieces)
+    wordpieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "##a", "\u3000"]
+    path = write_vocabulary(tmp_path / "vocab.txt", wordpieces)
     tokenizer = FullTokenizer(path, do_lower_case=False, basic_tokenize=False)
     text = f"감독/NNG 의/JKG\u3000Zoë.  {long} a\x1faa 감독 {long}a [SEP] ##a"
-    pieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "a", "##a", "[UNK]", "[UNK]", "[SEP]", "##a"]
-    assert tokenizer.tokenize(text) == tokenizer.tokenize(text.encode()) == pieces
+    wordpieces = ["감독/NNG", "의", "##/JKG", "Zoë", "##.", long, "a", "a", "##a", "[UNK]", "[UNK]", "[SEP]", "##a"]
+    assert tokenizer.tokenize(text) == tokenizer.tokenize(text.encode()) == wordpieces
     assert FullTokenizer(path, do_lower_case=False).tokenize("감독/NNG a\x1fa") == ["[UNK]"] * 3 + ["a", "##a"]
 
 
@@ -131,8 +131,8 @@ def test_a_word_is_unknown_beyond_200_characters(vocab_file):
 
 def test_ids_and_pieces_translate_back(tokenizers):
     tokenizer = tokenizers[UNCASED]
-    pieces = ["[CLS]", "the", "harbour", "[SEP]"]
-    assert tokenizer.convert_ids_to_tokens(tokenizer.convert_tokens_to_ids(pieces)) == pieces
+    wordpieces = ["[CLS]", "the", "harbour", "[SEP]"]
+    assert tokenizer.convert_ids_to_tokens(tokenizer.convert_tokens_to_ids(wordpieces)) == wordpieces
     assert all(tokenizer.vocab[piece] == index for index, piece in tokenizer.inv_vocab.items())
     with pytest.raises(KeyError, match="'no such piece' is not in"):
         tokenizer.convert_tokens_to_ids(["no such piece"])

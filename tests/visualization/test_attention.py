@@ -46,10 +46,10 @@ def naive_words(attention, word_indices):
     """The mean over the pieces that a word has, of the sums over the pieces of the other, one number at a time."""
     num_words = max(word_indices) + 1
     merged = np.zeros([*attention.shape[:2], num_words, num_words])
-    pieces = [[piece for piece, word in enumerate(word_indices) if word == wanted] for wanted in range(num_words)]
+    wordpieces = [[piece for piece, word in enumerate(word_indices) if word == wanted] for wanted in range(num_words)]
     for place in np.ndindex(*merged.shape):
         layer, head, source, target = place
-        sums = [sum(float(attention[layer, head, i, j]) for j in pieces[target]) for i in pieces[source]]
+        sums = [sum(float(attention[layer, head, i, j]) for j in wordpieces[target]) for i in wordpieces[source]]
         merged[place] = sum(sums) / len(sums)
     return merged
 

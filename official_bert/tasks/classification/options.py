@@ -146,11 +146,12 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             raise UserError("--head=bilstm reads the last layer at every position; leave --feature_layers out")
         if self.head == "bilstm" and not self.trainable_encoder:
             raise UserError("--head=bilstm and --notrainable_encoder exclude each other; choose one")
-        room = self.max_seq_length - 2  # without [CLS] and [SEP]
-        if self.doc_stride and self.doc_stride > room:
+        max_tokens = self.max_seq_length - 2  # without [CLS] and [SEP]
+        if self.doc_stride and self.doc_stride > max_tokens:
             raise UserError(
                 f"--doc_stride={self.doc_stride} would skip wordpieces: a window of --max_seq_length="
-                f"{self.max_seq_length} has room for {room}; give at most {room}, or leave the flag out for half of it"
+                f"{self.max_seq_length} has room for {max_tokens}; give at most {max_tokens}, or leave the flag out "
+                "for half of it"
             )
         if self.task_name.lower() == "custom":
             if not self.text_a_column:

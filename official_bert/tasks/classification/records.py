@@ -51,7 +51,7 @@ class TextJoiner:
       max_length: maximum number of positions per example, over all windows.
       tokenizer: turns texts into ids.
       num_shortened: examples that were truncated.
-      num_pieces: wordpieces of all texts.
+      num_wordpieces: wordpieces of all texts.
       num_unknown: how many of them were [UNK].
     """
 
@@ -73,7 +73,7 @@ class TextJoiner:
             has room for beside the other text.
 
         Raises:
-          UserError: the vocabulary lacks a special piece.
+          UserError: the vocabulary lacks a special token.
         """
         self.max_windows = max_windows
         self.max_length = max_windows * max_seq_length
@@ -82,7 +82,7 @@ class TextJoiner:
         self._doc_stride = doc_stride
         self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
         self._unknown = tokenizer.unk_id
-        self.num_shortened = self.num_pieces = self.num_unknown = 0
+        self.num_shortened = self.num_wordpieces = self.num_unknown = 0
 
     def join(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
         """Join the texts of an example.
@@ -96,16 +96,16 @@ class TextJoiner:
         """
         first = self.tokenizer.encode(text_a)
         second = self.tokenizer.encode(text_b) if text_b else []
-        self.num_pieces += len(first) + len(second)
+        self.num_wordpieces += len(first) + len(second)
         self.num_unknown += first.count(self._unknown) + second.count(self._unknown)
-        room = self._max_seq_length - (3 if second else 2)
-        if len(first) + len(second) <= room:
+        max_tokens = self._max_seq_length - (3 if second else 2)
+        if len(first) + len(second) <= max_tokens:
             parts = [(first, second)]
         elif self.max_windows == 1:
             self.num_shortened += 1
-            parts = [truncate_pair(first, second, room)]
+            parts = [truncate_pair(first, second, max_tokens)]
         else:
-            windows = split_windows(len(first), len(second), room, self._doc_stride)
+            windows = split_windows(len(first), len(second), max_tokens, self._doc_stride)
             parts = [(first[a.start : a.stop], second[b.start : b.stop]) for a, b in windows]
             if len(parts) > self.max_windows:
                 self.num_shortened += 1
@@ -205,12 +205,12 @@ class _Batch(NamedTuple):
 
 
 def _encoded_batch(batch: tuple[Texts, Labels], joiner: TextJoiner, schema: RecordSchema) -> _Batch:
-    joiner.num_shortened = joiner.num_pieces = joiner.num_unknown = 0
+    joiner.num_shortened = joiner.num_wordpieces = joiner.num_unknown = 0
     records = [
         schema.encode({**joiner.join(text_a, text_b), **_label_values(label)})
         for (text_a, text_b), label in zip(*batch, strict=True)
     ]
-    return _Batch(records, {name: getattr(joiner, name) for name in ("num_shortened", "num_pieces", "num_unknown")})
+    return _Batch(records, {name: getattr(joiner, name) for name in ("num_shortened", "num_wordpieces", "num_unknown")})
 
 
 def _label_values(label: int | float | tuple[int, ...]) -> dict[str, Sequence[int | float]]:

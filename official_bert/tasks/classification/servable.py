@@ -114,8 +114,8 @@ class ClassificationServable(Servable):
         """Encode texts as far as an example can hold them."""
         # Which text of a pair is cut into windows depends on how long both are.
         has_all = self._max_windows > 1 and len(self.text_names) > 1
-        num_pieces = MOST_BYTES if has_all else self._num_example_positions
-        return self._graph_tokenizer().encode_beginnings(texts, num_pieces)
+        num_wordpieces = MOST_BYTES if has_all else self._num_example_positions
+        return self._graph_tokenizer().encode_beginnings(texts, num_wordpieces)
 
     def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Encode both texts of all pairs at once: two rounds of so many small operations would take twice as long."""

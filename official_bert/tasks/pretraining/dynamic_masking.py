@@ -37,7 +37,7 @@ class DynamicMasking:
         `replacements` are `mask_replace_prob` and `random_replace_prob`.
 
         Raises:
-          UserError: the vocabulary lacks a special piece.
+          UserError: the vocabulary lacks a special token.
         """
         self.schema = UNMASKED_SCHEMA.sized(S=max_seq_length, V=vocabulary.size, T=type_vocab_size)
         self._vocabulary = vocabulary

@@ -137,14 +137,14 @@ class RecordCounts:
     Attributes:
       num_records: records made; the other counts are over these.
       num_positions: their length, padding included.
-      num_pieces: their wordpieces, [CLS] and [SEP] included.
+      num_wordpieces: their wordpieces, [CLS] and [SEP] included.
       num_masked: wordpieces to predict.
       num_negative: pairs whose second part does not follow the first.
     """
 
     num_records: int = 0
     num_positions: int = 0
-    num_pieces: int = 0
+    num_wordpieces: int = 0
     num_masked: int = 0
     num_negative: int = 0
 
@@ -186,7 +186,7 @@ class RecordMaker:
         second record on, they are other pairs than with masks.
 
         Raises:
-          UserError: the vocabulary lacks a special piece.
+          UserError: the vocabulary lacks a special token.
         """
         self.counts = RecordCounts()
         self._has_logged_example = False
@@ -234,22 +234,22 @@ class RecordMaker:
 
     def _pairs(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[SentencePair]:
         options = {"short_seq_prob": self._settings.short_seq_prob, "rng": rng}
-        room = self._settings.max_seq_length
+        max_tokens = self._settings.max_seq_length
         if self._negatives:
-            options["max_num_pieces"] = room - 3  # without [CLS] and two [SEP]
+            options["max_num_pieces"] = max_tokens - 3  # without [CLS] and two [SEP]
             if self._negatives == SWAPPED:
                 yield from ordered_pairs(corpus, document_index, continues_word=self._continues_word, **options)
             else:
                 yield from sentence_pairs(corpus, document_index, **options)
             return
-        for stretch in full_sentences(corpus, document_index, max_num_pieces=room - 2, **options):
+        for stretch in full_sentences(corpus, document_index, max_num_wordpieces=max_tokens - 2, **options):
             yield SentencePair(stretch, array("i"), is_negative=False)
 
     def _count(self, joined: JoinedSequence, masked: MaskedSequence, pair: SentencePair) -> None:
         counts = self.counts
         counts.num_records += 1
         counts.num_positions += self._settings.max_seq_length
-        counts.num_pieces += len(joined.input_ids)
+        counts.num_wordpieces += len(joined.input_ids)
         counts.num_masked += len(masked.labels)
         counts.num_negative += pair.is_negative
 

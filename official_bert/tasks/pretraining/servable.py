@@ -62,11 +62,11 @@ class PretrainingServable(Servable):
         self._mask = tokenizer.mask_id
         self._top_k = min(top_k, tokenizer.vocabulary.size)
         ids = range(tokenizer.vocabulary.size)
-        self._pieces = tf.constant(tokenizer.convert_ids_to_tokens(list(ids)), tf.string)
+        self._wordpieces = tf.constant(tokenizer.convert_ids_to_tokens(list(ids)), tf.string)
 
-    def sample_texts(self, num_pieces: int) -> list[str]:
+    def sample_texts(self, num_wordpieces: int) -> list[str]:
         """Make a text with a mask; see `Servable.sample_texts`."""
-        (text,) = super().sample_texts(num_pieces - 1)
+        (text,) = super().sample_texts(num_wordpieces - 1)
         return [f"{vocab.MASK} {text}"]
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
@@ -78,17 +78,17 @@ class PretrainingServable(Servable):
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S].
         """
-        room = self.max_seq_length - 2
+        max_tokens = self.max_seq_length - 2
         # Each mask is a position, so that there is room for no more of them; behind them may stand anything.
-        parts = tf.strings.split(text, vocab.MASK, maxsplit=room)  # [B, (masks + 1)]
-        ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, room)  # [parts, (pieces)]
-        # A mask follows each part, so that a piece moves on by one for each part before its own.
+        parts = tf.strings.split(text, vocab.MASK, maxsplit=max_tokens)  # [B, (masks + 1)]
+        ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, max_tokens)  # [parts, (wordpieces)]
+        # A mask follows each part, so that a wordpiece moves on by one for each part before its own.
         splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
         places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()
         row = tf.tensor_scatter_nd_update(tf.fill([splits[-1]], self._mask), places[:, tf.newaxis], ids.flat_values)
         ends = tf.gather(splits, parts.row_splits)  # [B + 1]
         lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # without the mask that follows the last part
-        texts = Parts(row, ends[:-1], tf.minimum(lengths, room))
+        texts = Parts(row, ends[:-1], tf.minimum(lengths, max_tokens))
         return join_parts(texts, **self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:
@@ -106,10 +106,10 @@ class PretrainingServable(Servable):
         is_real = tf.sequence_mask(positions.row_lengths())[..., tf.newaxis]  # [B, P, 1]
         positions = positions.to_tensor()  # [B, P]
         logits = self._run_model({**inputs, "masked_lm_positions": positions})["masked_lm_logits"]  # [B, P, V]
-        probabilities = tf.nn.softmax(logits)[..., : tf.size(self._pieces)]
+        probabilities = tf.nn.softmax(logits)[..., : tf.size(self._wordpieces)]
         best, ids = tf.math.top_k(probabilities, self._top_k)
         return {
-            "words": tf.where(is_real, tf.gather(self._pieces, ids), ""),
+            "words": tf.where(is_real, tf.gather(self._wordpieces, ids), ""),
             "probabilities": tf.where(is_real, best, 0.0),
         }
 

@@ -90,18 +90,18 @@ class Resources(NamedTuple):
         return cls(num_processes, int(max_memory_gb * _GB) // num_processes)
 
     @property
-    def _room(self) -> int:
+    def _memory_left(self) -> int:
         return self.process_bytes - _BASE_BYTES
 
     @property
     def max_cached_words(self) -> int:
         """Maximum number of words that a tokenizer caches."""
-        return min(max(self._room // _BYTES_PER_WORD, _MIN_WORDS), _MAX_WORDS)
+        return min(max(self._memory_left // _BYTES_PER_WORD, _MIN_WORDS), _MAX_WORDS)
 
     @property
     def slice_bytes(self) -> int:
         """Return the number of bytes of records that a process may sort at a time."""
-        return min(max(self._room // _COPIES_OF_A_SLICE, _MIN_SLICE), _MAX_SLICE)
+        return min(max(self._memory_left // _COPIES_OF_A_SLICE, _MIN_SLICE), _MAX_SLICE)
 
     def num_group_processes(self, num_ids: int) -> int:
         """Return the number of processes that may make the records of groups of so many wordpieces; at least one."""
@@ -190,7 +190,7 @@ class ShardedRun:
           work_dir: local folder for intermediate files; those of an interrupted run are used again.
 
         Raises:
-          UserError: the vocabulary lacks a special piece.
+          UserError: the vocabulary lacks a special token.
         """
         self._parts = parts
         self._tokenizer = tokenizer

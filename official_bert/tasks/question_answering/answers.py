@@ -29,8 +29,8 @@ class RankedAnswer(NamedTuple):
     Attributes:
       text: the answer; "" means that there is none.
       probability: its probability among the best answers to the question.
-      start_logit: of its first piece.
-      end_logit: of its last piece.
+      start_logit: of its first wordpiece.
+      end_logit: of its last wordpiece.
       position: the character of the context at which it begins; None unless found with "offsets".
     """
 
@@ -130,10 +130,10 @@ def _spans(
 ) -> list[_Span]:
     """Return all spans of a question's K windows that may be answers, by window, start logit and end logit."""
     offsets = np.array([window.offset for window in windows])[:, None]
-    stops = np.array([window.offset + window.num_pieces for window in windows])[:, None]
+    stops = np.array([window.offset + window.num_wordpieces for window in windows])[:, None]
     may_start = np.zeros(start_logits.shape, bool)  # [K, S]
     for row, window, flags in zip(may_start, windows, has_max_context, strict=True):
-        row[window.offset : window.offset + window.num_pieces] = flags
+        row[window.offset : window.offset + window.num_wordpieces] = flags
     best_starts, best_ends = _best_positions(start_logits, n_best_size), _best_positions(end_logits, n_best_size)
     are_starts = np.take_along_axis(may_start, best_starts, axis=1)  # [K, n]
     are_ends = (best_ends >= offsets) & (best_ends < stops)
@@ -212,7 +212,7 @@ def _softmax(scores: Sequence[float]) -> list[float]:
 def text_finder(
     tokenized: TokenizedSquad, *, verbose: bool = False
 ) -> Callable[[int, int, int], tuple[str, int | None]]:
-    """Make the function that maps a context's number, a first and a last piece to their text and its position.
+    """Make the function that maps a context's number, a first and a last wordpiece to their text and its position.
 
     Args:
       tokenized: the set; its options say by which alignment.
@@ -241,9 +241,9 @@ def text_finder(
     return normalized_text
 
 
-def _rejoined(pieces: Sequence[str]) -> str:
+def _rejoined(wordpieces: Sequence[str]) -> str:
     """Return the words of pieces: `["em", "##bed", "it"]` becomes `"embed it"`."""
-    return " ".join(" ".join(pieces).replace(" ##", "").replace("##", "").split())
+    return " ".join(" ".join(wordpieces).replace(" ##", "").replace("##", "").split())
 
 
 def final_text(
@@ -253,12 +253,12 @@ def final_text(
 
     The original is tokenized again; if that changes nothing but spaces and each character into one other, the
     prediction's place there is its place in the original. Otherwise (a combining accent, a deleted character, a space
-    that the reference does not count as one, an unknown piece) all of the original is returned.
+    that the reference does not count as one, an unknown token) all of the original is returned.
 
     Args:
       predicted: words as the tokenizer leaves them, such as `"zoe lindqvist"`.
       original: words of the context, such as `"Zoë Lindqvist's"`.
-      tokenizer: the one that made the words of the pieces.
+      tokenizer: the one that made the words of the wordpieces.
       verbose: whether to log why the original is returned as it is.
 
     Returns:

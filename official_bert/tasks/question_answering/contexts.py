@@ -22,10 +22,10 @@ class TokenizedContext(NamedTuple):
 
     Attributes:
       ids: int32 [P].
-      word_of_piece: int32 [P], the word that each piece is part of.
+      word_of_piece: int32 [P], the word that each wordpiece is part of.
       word_starts: int32 [W], the character at which each word begins.
-      starts: int32 [P], the character at which each piece begins; [0] unless made for "offsets".
-      ends: int32 [P], the character after each piece; [0] unless made for "offsets".
+      starts: int32 [P], the character at which each wordpiece begins; [0] unless made for "offsets".
+      ends: int32 [P], the character after each wordpiece; [0] unless made for "offsets".
     """
 
     ids: np.ndarray
@@ -43,7 +43,7 @@ def tokenize_contexts(
     Args:
       contexts: the texts.
       tokenizer: turns them into ids.
-      answer_alignment: one of `ALIGNMENTS`; "offsets" also says where each piece stands in the text.
+      answer_alignment: one of `ALIGNMENTS`; "offsets" also says where each wordpiece stands in the text.
       num_processes: maximum number of processes; None for one per processor. Little work is done in this process.
 
     Returns:

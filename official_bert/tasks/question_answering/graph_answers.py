@@ -21,14 +21,14 @@ class Reading(NamedTuple):
 
     Attributes:
       characters: int32 [B, (characters)], the contexts without the bytes that could not be decoded.
-      pieces: those of the contexts.
+      wordpieces: those of the contexts.
       cuts: how these are cut.
       windows: the windows.
-      offsets: int64 [W], the positions of the first of the context's pieces in each window.
+      offsets: int64 [W], the positions of the first of the context's wordpieces in each window.
     """
 
     characters: tf.RaggedTensor
-    pieces: RaggedEncodingWithOffsets
+    wordpieces: RaggedEncodingWithOffsets
     cuts: SlidingWindows
     windows: Windows
     offsets: tf.Tensor
@@ -39,8 +39,8 @@ class _Candidates(NamedTuple):
 
     Attributes:
       question: which question.
-      first: the context's first piece; of no answer -1.
-      last: the context's last piece; of no answer -1.
+      first: the context's first wordpiece; of no answer -1.
+      last: the context's last wordpiece; of no answer -1.
       score: float64, start logit and end logit.
     """
 
@@ -127,7 +127,7 @@ class AnswerSearch:
         (best_starts, starts), (best_ends, ends) = (
             tf.math.top_k(logits, num_best, index_type=tf.int64) for logits in (start_logits, end_logits)
         )  # [W, n]
-        offset, stop = offsets[:, tf.newaxis], (offsets + windows.num_pieces)[:, tf.newaxis]
+        offset, stop = offsets[:, tf.newaxis], (offsets + windows.num_wordpieces)[:, tf.newaxis]
         are_starts = tf.gather(may_start, starts, batch_dims=1)
         are_ends = (ends >= offset) & (ends < stop)
         lengths = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis] + 1  # [W, n, n]
@@ -183,10 +183,13 @@ class AnswerSearch:
     def _places(self, reading: Reading, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
         """Character of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
         is_answer = candidates.first >= 0
-        row_starts = tf.gather(reading.pieces.ids.row_starts(), candidates.question)
+        row_starts = tf.gather(reading.wordpieces.ids.row_starts(), candidates.question)
         return tuple(
             tf.where(is_answer, _gather(places.flat_values, tf.where(is_answer, row_starts + piece, 0)), 0)
-            for places, piece in ((reading.pieces.starts, candidates.first), (reading.pieces.ends, candidates.last))
+            for places, piece in (
+                (reading.wordpieces.starts, candidates.first),
+                (reading.wordpieces.ends, candidates.last),
+            )
         )
 
     def _outputs(
@@ -220,14 +223,14 @@ class AnswerSearch:
 
 
 def _have_max_context(reading: Reading, length: tf.Tensor) -> tf.Tensor:
-    """For each position, whether it holds a piece of the context of whose surroundings no other window shows more.
+    """For each position, whether it holds a wordpiece of the context of whose surroundings no other window shows more.
 
     Returns:
       bool [W, S]; see `TokenizedSquad.has_max_context`.
     """
     windows = reading.windows
     inside = tf.range(length) - reading.offsets[:, tf.newaxis]
-    is_piece = (inside >= 0) & (inside < windows.num_pieces[:, tf.newaxis])
+    is_piece = (inside >= 0) & (inside < windows.num_wordpieces[:, tf.newaxis])
     cuts = reading.cuts.taken(windows.text).as_rows()
     best = cuts.best_windows(inside + windows.first[:, tf.newaxis], LENGTH_WEIGHT)
     return is_piece & (best == windows.number[:, tf.newaxis])

@@ -136,16 +136,16 @@ class QuestionAnsweringServable(WindowedServable):
         with tf.device("CPU:0"):
             characters = tf.strings.unicode_decode(context, "UTF-8", errors="ignore")
             queries = self._graph_tokenizer().encode_beginnings(question, self._options.max_query_length)
-            pieces = self._graph_tokenizer().encode_with_offsets(context)
+            wordpieces = self._graph_tokenizer().encode_with_offsets(context)
             lengths = tf.minimum(queries.row_lengths(), self._options.max_query_length)
             cuts = SlidingWindows.of(
-                pieces.ids.row_lengths(), self.max_seq_length - lengths - 3, self._options.doc_stride
+                wordpieces.ids.row_lengths(), self.max_seq_length - lengths - 3, self._options.doc_stride
             )
             windows = cuts.windows()
             lengths = tf.gather(lengths, windows.text)
             query_parts = Parts(queries.flat_values, tf.gather(queries.row_starts(), windows.text), lengths)
-            ids = join_parts(query_parts, windows.parts(pieces.ids), **self._specials)
-            return Reading(characters, pieces, cuts, windows, lengths + 2), ids
+            ids = join_parts(query_parts, windows.parts(wordpieces.ids), **self._specials)
+            return Reading(characters, wordpieces, cuts, windows, lengths + 2), ids
 
 
 def _same_number(question: tf.Tensor, context: tf.Tensor) -> tf.Operation:

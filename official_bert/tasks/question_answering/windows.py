@@ -16,7 +16,7 @@ from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces
 from official_bert.tokenization.joining import JoinedSequence, join_pair
 from official_bert.tokenization.windows import SlidingWindow
 
-LENGTH_WEIGHT = 0.01  # reference value: what a piece of a window adds to the context that the window shows
+LENGTH_WEIGHT = 0.01  # reference value: what a wordpiece of a window adds to the context that the window shows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +53,8 @@ class WindowOptions:
         )
 
     def __post_init__(self):
-        room = self.max_seq_length - self.max_query_length - 3
-        if self.max_query_length < 0 or room < 1:
+        max_tokens = self.max_seq_length - self.max_query_length - 3
+        if self.max_query_length < 0 or max_tokens < 1:
             raise UserError(
                 f"max_query_length={self.max_query_length} must be 0 or more, and max_seq_length="
                 f"{self.max_seq_length} greater than it plus 3 ([CLS] and two [SEP]); no part of a context fits beside "
@@ -82,18 +82,18 @@ class Window(NamedTuple):
     Attributes:
       question_index: index of the question in the set.
       window_index: index among the windows of the question.
-      first: the context's piece with which the window begins.
-      num_pieces: how many of the context's pieces it holds.
+      first: the context's wordpiece with which the window begins.
+      num_wordpieces: how many of the context's wordpieces it holds.
       offset: the position of the first of them, which is the length of the question plus 2.
-      start_position: for training, the position of the answer's first piece; 0 without an answer.
-      end_position: for training, the position of the answer's last piece.
+      start_position: for training, the position of the answer's first wordpiece; 0 without an answer.
+      end_position: for training, the position of the answer's last wordpiece.
       is_impossible: for training, whether to learn that there is no answer.
     """
 
     question_index: int
     window_index: int
     first: int
-    num_pieces: int
+    num_wordpieces: int
     offset: int
     start_position: int = 0
     end_position: int = 0
@@ -129,8 +129,8 @@ class TokenizedSquad:
                 len(queries),
                 options.max_query_length,
             )
-        rooms = [options.max_seq_length - len(query) - 3 for query in self._queries]
-        if num_apart := sum(room <= options.doc_stride for room in rooms):
+        lengths_left = [options.max_seq_length - len(query) - 3 for query in self._queries]
+        if num_apart := sum(max_tokens <= options.doc_stride for max_tokens in lengths_left):
             logging.warning(
                 "%d of %d questions are so long that their windows do not overlap: lower doc_stride=%d or raise "
                 "max_seq_length=%d",
@@ -158,12 +158,12 @@ class TokenizedSquad:
                 windows = (window._replace(is_impossible=True) for window in windows)
             else:
                 windows = self._with_answer(windows, *self._pieces_of_answer(question), version_2)
-            yield from (window for window in windows if window.num_pieces)
+            yield from (window for window in windows if window.num_wordpieces)
 
     def _with_answer(self, windows: Iterable[Window], first: int, last: int, version_2: bool) -> Iterator[Window]:
-        """Give windows the positions of the answer, the context's pieces from `first` to `last`."""
+        """Give windows the positions of the answer, the context's wordpieces from `first` to `last`."""
         for window in windows:
-            if window.first <= first and last < window.first + window.num_pieces:
+            if window.first <= first and last < window.first + window.num_wordpieces:
                 shift = window.offset - window.first
                 yield window._replace(start_position=first + shift, end_position=last + shift)
             elif not self.options.drop_out_of_window:
@@ -172,24 +172,24 @@ class TokenizedSquad:
                 yield window._replace(is_impossible=True)
 
     def _cut(self, question_index: int) -> SlidingWindow:
-        room = self.options.max_seq_length - len(self._queries[question_index]) - 3
+        max_tokens = self.options.max_seq_length - len(self._queries[question_index]) - 3
         context = self.contexts[self.squad.questions[question_index].context_index]
-        return SlidingWindow.of(len(context.ids), room, self.options.doc_stride)
+        return SlidingWindow.of(len(context.ids), max_tokens, self.options.doc_stride)
 
     def _windows(self, question_index: int) -> Iterator[Window]:
         offset = len(self._queries[question_index]) + 2
-        for number, pieces in enumerate(self._cut(question_index).windows()):
-            yield Window(question_index, number, pieces.start, len(pieces), offset)
+        for number, wordpieces in enumerate(self._cut(question_index).windows()):
+            yield Window(question_index, number, wordpieces.start, len(wordpieces), offset)
 
     def _pieces_of_answer(self, question: Question) -> tuple[int, int]:
-        """Return the first and the last piece of a question's only answer."""
+        """Return the first and the last wordpiece of a question's only answer."""
         (answer,), context = question.answers, self.contexts[question.context_index]
         text = self.squad.contexts[question.context_index]
         if self.options.answer_alignment == "offsets" and text.startswith(answer.text, answer.start):
             aligned = EncodingWithOffsets(context.ids, context.starts, context.ends)
-            pieces = wordpieces_in_range(aligned, answer.start, answer.start + len(answer.text))
-            if pieces:
-                return pieces
+            wordpieces = wordpieces_in_range(aligned, answer.start, answer.start + len(answer.text))
+            if wordpieces:
+                return wordpieces
         first_word, last_word = words_of_answer(context.word_starts, answer)
         first = int(np.searchsorted(context.word_of_piece, first_word, side="left"))
         last = int(np.searchsorted(context.word_of_piece, last_word, side="right")) - 1
@@ -198,20 +198,20 @@ class TokenizedSquad:
     def join(self, window: Window) -> JoinedSequence:
         """Return the inputs of the model for a window."""
         context = self.contexts[self.squad.questions[window.question_index].context_index]
-        pieces = context.ids[window.first : window.first + window.num_pieces].tolist()
-        return join_pair(self._queries[window.question_index], pieces, **self._specials)
+        wordpieces = context.ids[window.first : window.first + window.num_wordpieces].tolist()
+        return join_pair(self._queries[window.question_index], wordpieces, **self._specials)
 
     def has_max_context(self, window: Window) -> np.ndarray:
-        """For each piece in a window, whether no other window shows more of its context; bool [num_pieces]."""
-        pieces = np.arange(window.first, window.first + window.num_pieces)
-        return self._cut(window.question_index).best_windows(pieces, LENGTH_WEIGHT) == window.window_index
+        """For each wordpiece in a window, whether no other window shows more of its context; bool [num_pieces]."""
+        wordpieces = np.arange(window.first, window.first + window.num_wordpieces)
+        return self._cut(window.question_index).best_windows(wordpieces, LENGTH_WEIGHT) == window.window_index
 
 
 def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> tuple[int, int]:
-    """Narrow a range of pieces to those of the answer, if they stand in it.
+    """Narrow a range of wordpieces to those of the answer, if they stand in it.
 
-    The words of an answer may be more than the answer. For "Varne" in the word "Varne's", its pieces "varne", "'" and
-    "s" are narrowed to the first. A word without these pieces, such as "Varnese", stays whole.
+    The words of an answer may be more than the answer. For "Varne" in the word "Varne's", its wordpieces "varne", "'"
+    and "s" are narrowed to the first. A word without these wordpieces, such as "Varnese", stays whole.
     """
     for start in range(first, last - len(answer) + 2 if answer else first):
         if ids[start : start + len(answer)].tolist() == answer:

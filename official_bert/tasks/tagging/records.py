@@ -46,9 +46,9 @@ class LabelledWindows(NamedTuple):
         tokenizer = self.tokenizer
 
         def records() -> Iterator[bytes]:
-            num_pieces = num_unknown = 0
+            num_wordpieces = num_unknown = 0
             for window in self.windows():
-                num_pieces += len(window.ids)
+                num_wordpieces += len(window.ids)
                 num_unknown += window.ids.count(tokenizer.unk_id)
                 sequence = join_texts(window.ids, (), cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
                 values = {
@@ -58,7 +58,7 @@ class LabelledWindows(NamedTuple):
                     LABELS.name: self._labels_by_position(window),
                 }
                 yield file.schema.encode(values)
-            warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_pieces=num_pieces)
+            warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_wordpieces=num_wordpieces)
 
         return write_cached(file, self.made_from, records)
 

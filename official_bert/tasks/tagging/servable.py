@@ -230,23 +230,23 @@ class TaggingServable(WindowedServable):
           The sentence of each window, int64 [R]; what the model reads of it, int32 [R, S]; and the window and the
           position where each word is tagged, int64 [W, 2].
         """
-        pieces = self._graph_tokenizer().encode(words.texts)  # [W, (pieces)]
-        nothing_left = pieces.row_lengths() == 0
+        wordpieces = self._graph_tokenizer().encode(words.texts)  # [W, (wordpieces)]
+        nothing_left = wordpieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.math.count_nonzero(nothing_left)], self._unk_id),
             tf.cast(nothing_left, tf.int64),
             validate=False,
         )
-        pieces = tf.concat([pieces, unknown], axis=1)
+        wordpieces = tf.concat([wordpieces, unknown], axis=1)
         sentences = tf.RaggedTensor.from_row_splits(
-            pieces.flat_values, tf.gather(pieces.row_splits, words.row_splits), validate=False
-        )  # [B, (pieces)]
+            wordpieces.flat_values, tf.gather(wordpieces.row_splits, words.row_splits), validate=False
+        )  # [B, (wordpieces)]
         cuts = SlidingWindows.of(sentences.row_lengths(), self.max_seq_length - 2)
         windows = cuts.windows()
         ids = join_parts(windows.parts(sentences), **self._specials)
 
         of_word = tf.repeat(tf.range(sentences.nrows()), words.row_splits[1:] - words.row_splits[:-1])  # [W]
-        piece, own = pieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.taken(of_word)
+        piece, own = wordpieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.taken(of_word)
         best = own.best_windows(piece)
         window = tf.gather(tf.cumsum(cuts.num_windows, exclusive=True), of_word) + best
         return windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1)

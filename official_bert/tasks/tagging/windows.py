@@ -60,10 +60,10 @@ def make_windows(
     Yields:
       The windows, in the order of the sentences.
     """
-    room = max_seq_length - 2
+    max_tokens = max_seq_length - 2
     if documents is None:
         for number, words in enumerate(sentences):
-            yield from _own_windows(number, _split(words, tokenizer), room)
+            yield from _own_windows(number, _split(words, tokenizer), max_tokens)
         return
     for first, last in _runs(documents):
         parts = [_split(words, tokenizer) for words in sentences[first:last]]
@@ -71,10 +71,10 @@ def make_windows(
         start = 0
         for number, part in enumerate(parts, start=first):
             end = start + len(part.ids)
-            if len(part.ids) > room:
-                yield from _own_windows(number, part, room)
+            if len(part.ids) > max_tokens:
+                yield from _own_windows(number, part, max_tokens)
             else:
-                begin, stop = _with_context(start, end, len(document), room)
+                begin, stop = _with_context(start, end, len(document), max_tokens)
                 positions = [start - begin + piece for piece in part.firsts]
                 yield Window(number, document[begin:stop], range(len(positions)), positions)
             start = end
@@ -89,22 +89,22 @@ def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
     return _Pieces(ids, firsts)
 
 
-def _own_windows(number: int, pieces: _Pieces, room: int) -> Iterator[Window]:
+def _own_windows(number: int, wordpieces: _Pieces, max_tokens: int) -> Iterator[Window]:
     """Return the windows of a sentence without its neighbours."""
-    cut = SlidingWindow.of(len(pieces.ids), room)
-    best = cut.best_windows(pieces.firsts)
+    cut = SlidingWindow.of(len(wordpieces.ids), max_tokens)
+    best = cut.best_windows(wordpieces.firsts)
     for window, own in enumerate(cut.windows()):
         words = np.flatnonzero(best == window).tolist()
         yield Window(
-            number, pieces.ids[own.start : own.stop], words, [pieces.firsts[word] - own.start for word in words]
+            number, wordpieces.ids[own.start : own.stop], words, [wordpieces.firsts[word] - own.start for word in words]
         )
 
 
-def _with_context(start: int, end: int, num_pieces: int, room: int) -> tuple[int, int]:
+def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) -> tuple[int, int]:
     """Extend a range of a document's wordpieces to both sides; what one side does not need is for the other."""
-    spare = room - (end - start)
-    before = min(start, max(spare // 2, spare - (num_pieces - end)))
-    return start - before, min(num_pieces, end + spare - before)
+    spare = max_tokens - (end - start)
+    before = min(start, max(spare // 2, spare - (num_wordpieces - end)))
+    return start - before, min(num_wordpieces, end + spare - before)
 
 
 def _runs(documents: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -30,9 +30,9 @@ def read_documents(lines, vocab, settings):
         line = line.strip()
         if not line:
             documents.append([])
-        pieces = plain_pieces(line, vocab, settings)
-        if pieces:
-            documents[-1].append(pieces)
+        wordpieces = plain_pieces(line, vocab, settings)
+        if wordpieces:
+            documents[-1].append(wordpieces)
     return [document for document in documents if document]
 
 
@@ -50,10 +50,10 @@ def records_of_documents(documents, vocab, flags):
 
 def plain_instances(document, documents, words, flags, rng):
     """Cuts one document into masked sentence pairs."""
-    room = flags["max_seq_length"] - 3
-    target = room
+    max_tokens = flags["max_seq_length"] - 3
+    target = max_tokens
     if rng.random() < flags["short_seq_prob"]:
-        target = rng.randint(2, room)
+        target = rng.randint(2, max_tokens)
     instances = []
     waiting = list(document)
     while waiting:
@@ -68,7 +68,7 @@ def plain_instances(document, documents, words, flags, rng):
             second = random_sentences(document, documents, target - len(first), rng)
         else:
             second = joined(rest)
-        while len(first) + len(second) > room:
+        while len(first) + len(second) > max_tokens:
             longer = first if len(first) > len(second) else second
             longer.pop(0 if rng.random() < 0.5 else -1)
         instances.append((first, second, is_random, *plain_masking(first, second, words, flags, rng)))
@@ -86,12 +86,12 @@ def random_sentences(document, documents, target, rng):
         other = documents[rng.randint(0, len(documents) - 1)]
         if other is not document:
             break
-    pieces = []
+    wordpieces = []
     for sentence in other[rng.randint(0, len(other) - 1) :]:
-        pieces += sentence
-        if len(pieces) >= target:
+        wordpieces += sentence
+        if len(wordpieces) >= target:
             break
-    return pieces
+    return wordpieces
 
 
 def plain_masking(first, second, words, flags, rng):

@@ -173,7 +173,7 @@ def test_the_counts_are_those_of_the_records(corpus_file, vocab_file):
     }
     assert maker.counts.num_records == len(examples)
     assert maker.counts.num_positions == 48 * len(examples)
-    assert maker.counts.num_pieces == sums["input_mask"]
+    assert maker.counts.num_wordpieces == sums["input_mask"]
     assert maker.counts.num_negative == sums["next_sentence_labels"]
     assert maker.counts.num_masked == sum(sum(example["masked_lm_weights"].float_list.value) for example in examples)
 
@@ -192,7 +192,7 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus
     pairs = [
         pair
         for document in [*range(len(corpus.documents))] * 3
-        for pair in sentence_pairs(corpus, document, max_num_pieces=45, short_seq_prob=0.3, rng=rng)
+        for pair in sentence_pairs(corpus, document, max_num_wordpieces=45, short_seq_prob=0.3, rng=rng)
     ]
     shuffle(pairs, rng)
     records = read_records(tmp_path / "out")
@@ -234,8 +234,8 @@ def test_records_without_pairs_are_single_stretches_of_all_text(tmp_path, corpus
     assert (ids[np.arange(len(ids)), lengths - 1] == tokenizer.sep_id).all()
     corpus = read_corpus(corpus_parts([corpus_file]), tokenizer)
     assert lengths.sum() - 2 * len(ids) == len(corpus.ids)
-    pieces = np.concatenate([row[1 : length - 1] for row, length in zip(ids, lengths, strict=True)])
-    assert sorted(pieces) == sorted(corpus.ids)
+    wordpieces = np.concatenate([row[1 : length - 1] for row, length in zip(ids, lengths, strict=True)])
+    assert sorted(wordpieces) == sorted(corpus.ids)
 
 
 @pytest.mark.parametrize("sampling", ["serial", "sharded"])

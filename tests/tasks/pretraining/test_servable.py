@@ -32,10 +32,10 @@ class PlainFiller:
         self._model, self._tokenizer = model, tokenizer
 
     def encode(self, text):
-        pieces = ["[CLS]"]
+        wordpieces = ["[CLS]"]
         for number, part in enumerate(text.split("[MASK]")):
-            pieces += ["[MASK]"] * (number > 0) + self._tokenizer.tokenize(part)
-        return self._tokenizer.convert_tokens_to_ids([*pieces, "[SEP]"])
+            wordpieces += ["[MASK]"] * (number > 0) + self._tokenizer.tokenize(part)
+        return self._tokenizer.convert_tokens_to_ids([*wordpieces, "[SEP]"])
 
     def fill(self, text, top_k):
         ids = np.array([self.encode(text)])
@@ -49,8 +49,8 @@ class PlainFiller:
             "masked_lm_positions": positions[np.newaxis],
         }
         probabilities = np.asarray(ops.softmax(self._model(batch)["masked_lm_logits"]))[0]
-        pieces = self._tokenizer.convert_ids_to_tokens(list(range(probabilities.shape[1])))
-        return [[(pieces[index], row[index]) for index in np.argsort(-row)[:top_k]] for row in probabilities]
+        wordpieces = self._tokenizer.convert_ids_to_tokens(list(range(probabilities.shape[1])))
+        return [[(wordpieces[index], row[index]) for index in np.argsort(-row)[:top_k]] for row in probabilities]
 
 
 @pytest.fixture(scope="module")

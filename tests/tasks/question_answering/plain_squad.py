@@ -36,22 +36,22 @@ def plain_features(content, vocab, settings, *, max_seq_length, doc_stride, max_
                     answer_words = word_of_character[start], word_of_character[start + len(text) - 1]
                     if " ".join(text.split()) not in " ".join(words[answer_words[0] : answer_words[1] + 1]):
                         continue
-                pieces, word_of_piece, first_piece_of_word = [], [], []
+                wordpieces, word_of_piece, first_piece_of_word = [], [], []
                 for number, word in enumerate(words):
-                    first_piece_of_word.append(len(pieces))
+                    first_piece_of_word.append(len(wordpieces))
                     for piece in plain_pieces(word, vocab, settings):
-                        pieces.append(piece)
+                        wordpieces.append(piece)
                         word_of_piece.append(number)
-                first_piece_of_word.append(len(pieces))
+                first_piece_of_word.append(len(wordpieces))
                 answer = None
                 if answer_words:
                     answer = first_piece_of_word[answer_words[0]], first_piece_of_word[answer_words[1] + 1] - 1
                     wanted = plain_pieces(text, vocab, settings)
-                    answer = plain_better_span(pieces, *answer, wanted)
+                    answer = plain_better_span(wordpieces, *answer, wanted)
                 query = plain_pieces(entry["question"], vocab, settings)[:max_query_length]
-                spans = plain_spans(len(pieces), max_seq_length - len(query) - 3, doc_stride)
+                spans = plain_spans(len(wordpieces), max_seq_length - len(query) - 3, doc_stride)
                 for number, (start, length) in enumerate(spans):
-                    tokens = ["[CLS]", *query, "[SEP]", *pieces[start : start + length], "[SEP]"]
+                    tokens = ["[CLS]", *query, "[SEP]", *wordpieces[start : start + length], "[SEP]"]
                     offset = len(query) + 2
                     positions = 0, 0
                     if answer and answer[0] >= start and answer[1] < start + length:
@@ -72,13 +72,13 @@ def plain_features(content, vocab, settings, *, max_seq_length, doc_stride, max_
                     }
 
 
-def plain_spans(num_pieces, room, stride):
+def plain_spans(num_wordpieces, max_tokens, stride):
     """Start and length of each window over the pieces of a context."""
     spans, start = [], 0
-    while start < num_pieces:
-        length = min(room, num_pieces - start)
+    while start < num_wordpieces:
+        length = min(max_tokens, num_wordpieces - start)
         spans.append((start, length))
-        if start + length == num_pieces:
+        if start + length == num_wordpieces:
             break
         start += min(length, stride)
     return spans
@@ -95,11 +95,11 @@ def plain_best_span(spans, place):
     return best
 
 
-def plain_better_span(pieces, first, last, wanted):
+def plain_better_span(wordpieces, first, last, wanted):
     """Looks for exactly the wanted pieces inside a range."""
     for start in range(first, last + 1):
         for end in range(last, start - 1, -1):
-            if pieces[start : end + 1] == wanted:
+            if wordpieces[start : end + 1] == wanted:
                 return start, end
     return first, last
 

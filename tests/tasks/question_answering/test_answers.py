@@ -64,8 +64,12 @@ def test_answers_are_those_of_the_plain_rules_with_ties_everywhere(settings, voc
     rng, numpy_rng = random.Random(6), np.random.default_rng(6)
     num_answers = 0
     for _ in range(12):
-        room = rng.choice([4, 12, 40])
-        lengths = {"max_seq_length": 8 + 3 + room, "doc_stride": rng.randint(1, room - 1), "max_query_length": 8}
+        max_tokens = rng.choice([4, 12, 40])
+        lengths = {
+            "max_seq_length": 8 + 3 + max_tokens,
+            "doc_stride": rng.randint(1, max_tokens - 1),
+            "max_query_length": 8,
+        }
         rules = {
             "n_best_size": rng.choice([1, 3, 10, 100]),
             "max_answer_length": rng.choice([1, 4, 30]),
@@ -202,9 +206,9 @@ SCRIPTS = {
 def spelling_tokenizer(tmp_path_factory):
     """A tokenizer whose pieces are the single characters of all the contexts."""
     text = "".join(context for context, *_ in SCRIPTS.values())
-    pieces = sorted(set("".join(BasicTokenizer().tokenize(text))))
+    wordpieces = sorted(set("".join(BasicTokenizer().tokenize(text))))
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
-    lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *pieces, *(f"##{piece}" for piece in pieces)]
+    lines = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *wordpieces, *(f"##{piece}" for piece in wordpieces)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return FullTokenizer(str(path))
 
@@ -246,9 +250,9 @@ UNCHANGED = {
 def composed_tokenizer(request, tmp_path_factory):
     """A tokenizer that keeps accents and syllables; its pieces are the single characters of all the contexts."""
     text = "".join(context for context, *_ in SCRIPTS.values())
-    pieces = sorted(set("".join(word_tokenizer(request.param).tokenize(text))))
+    wordpieces = sorted(set("".join(word_tokenizer(request.param).tokenize(text))))
     path = write_vocabulary(
-        tmp_path_factory.mktemp("vocab") / "vocab.txt", [*pieces, *(f"##{piece}" for piece in pieces)]
+        tmp_path_factory.mktemp("vocab") / "vocab.txt", [*wordpieces, *(f"##{piece}" for piece in wordpieces)]
     )
     return FullTokenizer(path, **request.param._asdict())
 
@@ -268,7 +272,7 @@ def test_answers_in_text_that_keeps_its_characters(script, composed_tokenizer):
 
 def test_answers_in_analysed_text():
     """Morphemes with their tags: `reference` and `offsets` both give back words of the text as it was split."""
-    pieces = [
+    wordpieces = [
         "[UNK]",
         "[CLS]",
         "[SEP]",
@@ -281,7 +285,7 @@ def test_answers_in_analysed_text():
         "는/JX",
         "다/EF",
     ]
-    vocabulary = Vocabulary({piece: index for index, piece in enumerate(pieces)})
+    vocabulary = Vocabulary({piece: index for index, piece in enumerate(wordpieces)})
     tokenizer = FullTokenizer(vocabulary, **PRESPLIT._asdict())
     context = "그/NP 는/JX 서울/NNP 에서/JKB 태어나/VV 았/EP 다/EF ./SF"
     for gold in ("서울/NNP", "서울/NNP 에서/JKB", "태어나/VV", "./SF"):

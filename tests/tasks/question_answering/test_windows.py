@@ -49,7 +49,7 @@ def as_feature(tokenized, window):
     """A window, written like the golden features."""
     joined = tokenized.join(window)
     context = tokenized.contexts[tokenized.squad.questions[window.question_index].context_index]
-    words = context.word_of_piece[window.first : window.first + window.num_pieces].tolist()
+    words = context.word_of_piece[window.first : window.first + window.num_wordpieces].tolist()
     return {
         "tokens": tokenized.tokenizer.convert_ids_to_tokens(joined.input_ids),
         "input_ids": joined.input_ids,
@@ -150,10 +150,12 @@ def test_windows_are_those_of_the_plain_rules_for_any_options(settings, vocab_fi
     rng = random.Random(5)
     num_windows = 0
     for _ in range(30):
-        max_query_length, room = rng.choice([1, 4, 10]), rng.choice([2, 7, 20, 60])
+        max_query_length, max_tokens = rng.choice([1, 4, 10]), rng.choice([2, 7, 20, 60])
         flags = {
-            "max_seq_length": max_query_length + 3 + room,
-            "doc_stride": rng.randint(1, room + max_query_length - 2),  # at times beyond what fits beside a question
+            "max_seq_length": max_query_length + 3 + max_tokens,
+            "doc_stride": rng.randint(
+                1, max_tokens + max_query_length - 2
+            ),  # at times beyond what fits beside a question
             "max_query_length": max_query_length,
         }
         content = random_content(rng, words)
@@ -180,12 +182,12 @@ def test_the_context_of_pieces_is_compared_as_by_the_plain_rules_in_long_windows
     # Only where windows differ by a hundred pieces does their length outweigh a piece at the poorer side.
     rng = random.Random(8)
     for _ in range(20):
-        num_pieces, room = rng.randint(300, 900), rng.randint(120, 290)
-        options = WindowOptions(room + 4, rng.randint(20, room - 1), 1)
-        tokenized = TokenizedSquad(make_squad(("who", None, None), context="the " * num_pieces), tokenizer, options)
+        num_wordpieces, max_tokens = rng.randint(300, 900), rng.randint(120, 290)
+        options = WindowOptions(max_tokens + 4, rng.randint(20, max_tokens - 1), 1)
+        tokenized = TokenizedSquad(make_squad(("who", None, None), context="the " * num_wordpieces), tokenizer, options)
         windows = tokenized.prediction_windows()
-        spans = plain_spans(num_pieces, room, options.doc_stride)
-        assert [(window.first, window.num_pieces) for window in windows] == spans
+        spans = plain_spans(num_wordpieces, max_tokens, options.doc_stride)
+        assert [(window.first, window.num_wordpieces) for window in windows] == spans
         for number, (window, (start, length)) in enumerate(zip(windows, spans, strict=True)):
             best = [plain_best_span(spans, place) == number for place in range(start, start + length)]
             assert tokenized.has_max_context(window).tolist() == best
@@ -196,7 +198,7 @@ def test_windows_that_do_not_overlap_are_counted(tokenizer, caplog):
     tokenized = TokenizedSquad(squad, tokenizer, WindowOptions(20, 12, 8))
     assert "1 of 2 questions are so long that their windows do not overlap" in caplog.text
     second = [window for window in tokenized.prediction_windows() if window.question_index == 1]
-    assert all(first.first + first.num_pieces == then.first for first, then in itertools.pairwise(second))
+    assert all(first.first + first.num_wordpieces == then.first for first, then in itertools.pairwise(second))
     assert len(second) > 1
 
 

@@ -55,7 +55,7 @@ def test_the_windows_of_a_sentence_hold_all_its_wordpieces(tokenizer):
     rng = random.Random(2)
     num_lost = num_long = 0
     for max_seq_length in LENGTHS:
-        room = max_seq_length - 2
+        max_tokens = max_seq_length - 2
         sentences = random_sentences(rng, 25)
         for words, windows in zip(sentences, windows_of(sentences, tokenizer, max_seq_length), strict=True):
             ids, _ = pieces_of(tokenizer, words)
@@ -64,9 +64,9 @@ def test_the_windows_of_a_sentence_hold_all_its_wordpieces(tokenizer):
             else:
                 num_lost += 1
             starts = [0]
-            while starts[-1] + room < len(ids):
-                starts.append(starts[-1] + (room + 1) // 2)
-            assert [window.ids for window in windows] == [ids[start : start + room] for start in starts]
+            while starts[-1] + max_tokens < len(ids):
+                starts.append(starts[-1] + (max_tokens + 1) // 2)
+            assert [window.ids for window in windows] == [ids[start : start + max_tokens] for start in starts]
             num_long += len(starts) > 2
     assert num_lost > 10 and num_long > 10
 
@@ -74,11 +74,11 @@ def test_the_windows_of_a_sentence_hold_all_its_wordpieces(tokenizer):
 def test_each_word_is_tagged_where_its_poorer_side_is_richest(tokenizer):
     rng = random.Random(3)
     for max_seq_length in LENGTHS:
-        room = max_seq_length - 2
+        max_tokens = max_seq_length - 2
         sentences = random_sentences(rng, 15)
         for words, windows in zip(sentences, windows_of(sentences, tokenizer, max_seq_length), strict=True):
             _, firsts = pieces_of(tokenizer, words)
-            starts = [number * ((room + 1) // 2) for number in range(len(windows))]
+            starts = [number * ((max_tokens + 1) // 2) for number in range(len(windows))]
             for number, window in enumerate(windows):
                 for word, position in zip(window.words, window.positions, strict=True):
                     assert starts[number] + position == firsts[word]
@@ -95,13 +95,13 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
     rng = random.Random(4)
     num_long = num_full = num_whole = 0
     for max_seq_length in LENGTHS:
-        room = max_seq_length - 2
+        max_tokens = max_seq_length - 2
         sentences = random_sentences(rng, 25, most_words=6)
         documents = random_documents(rng, len(sentences))
         alone = windows_of(sentences, tokenizer, max_seq_length)
         for number, windows in enumerate(windows_of(sentences, tokenizer, max_seq_length, documents)):
             ids, firsts = pieces_of(tokenizer, sentences[number])
-            if len(ids) > room:
+            if len(ids) > max_tokens:
                 assert windows == alone[number]
                 num_long += 1
                 continue
@@ -111,7 +111,7 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
             start = sum(len(pieces_of(tokenizer, sentences[other])[0]) for other in same if other < number)
             before, after = start, len(document) - start - len(ids)
             # Brute force: of all ways to share the room, none takes more; of those, none is more even.
-            spare = room - len(ids)
+            spare = max_tokens - len(ids)
             shares = [(left, min(spare - left, after)) for left in range(min(spare, before) + 1)]
             most = max(map(sum, shares))
             left, right = min(
@@ -123,7 +123,7 @@ def test_context_is_the_balanced_neighbourhood_in_the_document(tokenizer):
             assert window.ids == document[start - found_left : start + len(ids) + most - found_left]
             assert list(window.words) == list(range(len(sentences[number])))
             assert list(window.positions) == [found_left + first for first in firsts]
-            num_full += len(window.ids) == room
+            num_full += len(window.ids) == max_tokens
             num_whole += len(window.ids) == len(document)
     assert min(num_long, num_full, num_whole) > 10
 

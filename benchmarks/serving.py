@@ -79,7 +79,7 @@ def prepare_peers(flags: argparse.Namespace) -> dict[str, float]:
     masks = [batch["attention_mask"] for batch in batches]
     return {
         "num_batches": len(batches),
-        "num_pieces": statistics.mean(mask.sum().item() / BATCH_SIZE for mask in masks),
+        "num_wordpieces": statistics.mean(mask.sum().item() / BATCH_SIZE for mask in masks),
         "padded_length": statistics.mean(mask.shape[1] for mask in masks),
     }
 
@@ -325,7 +325,7 @@ def main() -> None:
         print(f"Serving: {pathlib.Path(flags.hf_dir).resolve().name}, {os.cpu_count()} cores, {flags.rounds} rounds")
         print(
             f"{num_pairs} pairs of MRPC one by one, then {sizes['num_batches']} batches of {BATCH_SIZE}, of "
-            f"{sizes['num_pieces']:.0f} wordpieces a pair, padded to {sizes['padded_length']:.0f} on average",
+            f"{sizes['num_wordpieces']:.0f} wordpieces a pair, padded to {sizes['padded_length']:.0f} on average",
             flush=True,
         )
         engines = check_answers(do_job)

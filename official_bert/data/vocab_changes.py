@@ -41,7 +41,7 @@ class Coverage(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.num_pieces / self.num_words:.3f} wordpieces per word, "
+            f"{self.num_wordpieces / self.num_words:.3f} wordpieces per word, "
             f"{100 * self.num_unknown / self.num_words:.2f}% of the words unknown"
         )
 

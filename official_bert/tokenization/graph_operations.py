@@ -9,7 +9,7 @@ from official_bert.tokenization.characters import SigmaContext
 from official_bert.tokenization.graph_tables import PAGE_SIZE, PagedTable
 
 TEXTS = tf.TensorSpec([None], tf.string, name="texts")
-NUMBER = tf.TensorSpec([], tf.int64, name="num_pieces")
+NUMBER = tf.TensorSpec([], tf.int64, name="num_wordpieces")
 
 MOST_BYTES = 1 << 20  # of a text that is read to its end
 _BYTES_PER_PIECE = 16  # that are read at first of a text of which only the beginning is needed

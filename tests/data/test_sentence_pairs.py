@@ -78,7 +78,7 @@ def test_a_single_document_pairs_with_itself():
 
 
 def ordered(corpus, index, rng, short_seq_prob=0.2, **options):
-    lengths = {"max_num_pieces": MAX_NUM_PIECES, "short_seq_prob": short_seq_prob}
+    lengths = {"max_num_wordpieces": MAX_NUM_PIECES, "short_seq_prob": short_seq_prob}
     return list(ordered_pairs(corpus, index, **lengths, rng=rng, **options))
 
 

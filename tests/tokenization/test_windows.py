@@ -10,7 +10,7 @@ from official_bert.tokenization.graph_windows import SlidingWindows
 from official_bert.tokenization.windows import SlidingWindow, split_windows
 
 
-@pytest.mark.parametrize("room", [4, 7, 10])
+@pytest.mark.parametrize("max_tokens", [4, 7, 10])
 def test_windows_hold_every_id_of_the_longer_text_and_fit(max_tokens):
     for num_first, num_second in itertools.product(range(14), repeat=2):
         windows = split_windows(num_first, num_second, max_tokens)

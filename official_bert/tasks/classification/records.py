@@ -182,7 +182,7 @@ class LabelledTexts(NamedTuple):
                     len(texts),
                     joiner.max_length,
                 )
-            unknown = {name: counts[name] for name in ("num_unknown", "num_pieces")}
+            unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
             warn_of_unknown(file.path, joiner.tokenizer, **unknown)
 
         return write_cached(file, self.made_from(file.schema), records)

@@ -160,13 +160,13 @@ class RecordCounts:
           corpus: what they were made of.
           settings: how they were made.
         """
-        masked = f"masked {self.num_masked / self.num_pieces:.1%} and " if settings.is_masked else "no masks, "
+        masked = f"masked {self.num_masked / self.num_wordpieces:.1%} and " if settings.is_masked else "no masks, "
         pairs = "no pairs"
         if settings.negatives:
             pairs = f"{settings.negatives} {self.num_negative / self.num_records:.1%} of the pairs"
         return (
-            f"{corpus.num_documents:,} documents gave {self.num_records:,} records with {self.num_pieces:,} "
-            f"tokens; padding {1 - self.num_pieces / self.num_positions:.1%} of all positions, "
+            f"{corpus.num_documents:,} documents gave {self.num_records:,} records with {self.num_wordpieces:,} "
+            f"tokens; padding {1 - self.num_wordpieces / self.num_positions:.1%} of all positions, "
             f"{masked}unknown {corpus.unknown_share:.2%} of the tokens, "
             f"{pairs}"
         )
@@ -236,7 +236,7 @@ class RecordMaker:
         options = {"short_seq_prob": self._settings.short_seq_prob, "rng": rng}
         max_tokens = self._settings.max_seq_length
         if self._negatives:
-            options["max_num_pieces"] = max_tokens - 3  # without [CLS] and two [SEP]
+            options["max_num_wordpieces"] = max_tokens - 3  # without [CLS] and two [SEP]
             if self._negatives == SWAPPED:
                 yield from ordered_pairs(corpus, document_index, continues_word=self._continues_word, **options)
             else:

@@ -202,7 +202,7 @@ class TokenizedSquad:
         return join_pair(self._queries[window.question_index], wordpieces, **self._specials)
 
     def has_max_context(self, window: Window) -> np.ndarray:
-        """For each wordpiece in a window, whether no other window shows more of its context; bool [num_pieces]."""
+        """For each wordpiece in a window, whether no other window shows more of its context; bool [num_wordpieces]."""
         wordpieces = np.arange(window.first, window.first + window.num_wordpieces)
         return self._cut(window.question_index).best_windows(wordpieces, LENGTH_WEIGHT) == window.window_index
 

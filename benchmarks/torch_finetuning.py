@@ -63,7 +63,7 @@ def fine_tune(
 
 
 def _batches(examples: Sequence, batch_size: int, rng: random.Random, length_of: Callable | None) -> Iterator[list]:
-    """Shuffle and repeats the examples without end; a batch may span two epochs."""
+    """Shuffle and repeat the examples without end; a batch may span two epochs."""
     pool_size = _POOLED_BATCHES * batch_size if length_of else batch_size
     waiting: list = []
     while True:

@@ -67,7 +67,7 @@ def read_state(folder: str) -> CheckpointState | None:
 
 
 def kept_checkpoints(folder: str) -> list[str]:
-    """Prefix of the checkpoints of an existing folder, the last one last; empty if there are none yet.
+    """Return the prefixes of the checkpoints of an existing folder, the last one last; empty if there are none yet.
 
     Raises:
       UserError: the folder holds checkpoints, but its state file is missing or damaged, or names one that is not there.
@@ -97,7 +97,7 @@ def kept_checkpoints(folder: str) -> list[str]:
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """Prefix of the last checkpoint of a run's folder; None if there is no such folder, or nothing in it.
+    """Return the prefix of the last checkpoint of a run's folder; None if there is no such folder, or nothing in it.
 
     Raises:
       UserError: as `kept_checkpoints`.

@@ -146,7 +146,7 @@ def _metrics(runs: list[_Run]) -> str:
 
 
 def _warn_of_differences(runs: list[_Run]) -> None:
-    """Seeds are averaged; runs that differ in more are too, but hardly on purpose."""
+    """Warn of runs that differ in more than their seeds: they are averaged, too, but hardly on purpose."""
     from official_bert.training.run_folder import differing_flags
 
     for other in runs[1:]:

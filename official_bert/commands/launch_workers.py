@@ -166,7 +166,7 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Port of this machine that nothing listens at."""
+    """Return ports of this machine that nothing listens at."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -111,7 +111,7 @@ class GraphMasker:
 
 
 def uniform_numbers(key: int, visits: tf.Tensor, count: int) -> tf.Tensor:
-    """Random numbers from [0, 1): of each visit its own stream of splitmix64.
+    """Draw random numbers from [0, 1): of each visit its own stream of splitmix64.
 
     Args:
       key: from 0 to 2**64 - 1.

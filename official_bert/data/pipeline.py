@@ -38,7 +38,7 @@ def training_batches(
     start_record: int = 0,
     lengths: Sequence[int] | None = None,
 ) -> tf.data.Dataset:
-    """Shuffle and repeats records without end; each epoch holds each record exactly once.
+    """Shuffle and repeat records without end; each epoch holds each record exactly once.
 
     The order is a function of the seed and the epoch's number, so a run can begin anywhere: the batches of a resumed
     run are those that the uninterrupted run would have seen.

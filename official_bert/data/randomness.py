@@ -13,7 +13,7 @@ _STEPS = list(_steps(512))  # of the longest usual sequence, at whose end are th
 
 
 def shuffle(items: MutableSequence, rng: Random) -> None:
-    """Shuffle in place; draws the same bits, and give the same order, as `rng.shuffle(items)`.
+    """Shuffle in place; draw the same bits, and give the same order, as `rng.shuffle(items)`.
 
     `Random.shuffle` calls a Python method for each element, which draws until the number is small enough; here that
     loop is written out, since shuffling the positions of a sequence is most of the work of masking it.

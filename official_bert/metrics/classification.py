@@ -23,7 +23,7 @@ def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Harmonic mean of precision and recall of class 1.
+    """Return the harmonic mean of precision and recall of class 1.
 
     Args:
       labels: int [N], true classes; 1 is the positive one.
@@ -58,7 +58,7 @@ def confusion_matrix(labels: npt.ArrayLike, predictions: npt.ArrayLike, num_clas
 
 
 def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Correlation of true and predicted classes; chance gives 0, regardless of the balance of the classes.
+    """Return the correlation of true and predicted classes; chance gives 0, regardless of the balance of the classes.
 
     Args:
       labels: int [N], true classes.
@@ -78,7 +78,7 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
 
 
 def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Linear correlation.
+    """Return the linear correlation.
 
     Args:
       labels: float [N], true values, finite.
@@ -93,7 +93,7 @@ def pearson(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def spearman(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """Correlation of ranks; equal values share the mean of their ranks.
+    """Return the correlation of ranks; equal values share the mean of their ranks.
 
     Args:
       labels: float [N], true values, finite.
@@ -179,7 +179,7 @@ def macro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
 
 
 def micro_f1(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
-    """F1 over all decisions at once, where an example has any number of classes.
+    """Return F1 over all decisions at once, where an example has any number of classes.
 
     Args:
       labels: bool [N, C], the classes that each example has.

@@ -199,7 +199,7 @@ class TypeCounts(NamedTuple):
         return self.scaled(1)[2]
 
     def scaled(self, whole: int) -> tuple[float, float, float]:
-        """Precision, recall and F1 where a perfect score is `whole`: 100 for percents, rounded as the script does."""
+        """Return precision, recall and F1, of which `whole` is the best: 100 for percents, rounded as in the script."""
         precision = whole * self.num_correct / self.num_predicted if self.num_predicted else 0.0
         recall = whole * self.num_correct / self.num_gold if self.num_gold else 0.0
         total = precision + recall

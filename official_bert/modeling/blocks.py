@@ -81,7 +81,7 @@ def dense(
 
 
 def normalize(x, gamma, beta):
-    """Layer normalization of vectors: x float [..., D], scale and shift float [D]; gives float32 [..., D].
+    """Apply layer normalization to vectors: x float [..., D], scale and shift float [D]; gives float32 [..., D].
 
     `keras.ops.layer_normalization` multiplies the scale with the inverse deviation first, which makes as many numbers
     as x has; here less is computed, in both directions.

@@ -180,7 +180,7 @@ def check_not_in_sequential(encoder: keras.Model) -> None:
 
 
 def _rank(value: Any) -> int:
-    """Dimension of a tensor or of nested lists."""
+    """Return the number of dimensions of a tensor or of nested lists."""
     return len(value.shape) if hasattr(value, "shape") else np.ndim(value)
 
 

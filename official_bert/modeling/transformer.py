@@ -266,7 +266,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
         return AttentionOutput.shapes(attending, x.shape, self.config).specs(self.compute_dtype)
 
     def call(self, x, bias=None, *, layout=PADDED, first_only=False, training=False):
-        """Attend and adds.
+        """Attend and add.
 
         Args:
           x: float [..., D].

@@ -105,7 +105,7 @@ class _Formatter(standard_logging.Formatter):
 
 @contextlib.contextmanager
 def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
-    """Whatever ends the block, the process ends with a sensible exit code and at most one line, not with a traceback.
+    """End the process with a sensible exit code and at most one line, not with a traceback, whatever ends the block.
 
     A mistake of the user (`UserError`, a file that cannot be opened, a full disk, too little memory) gives exit code 1,
     Ctrl-C 130, a reader of standard output that went away, as `head` does, 141. Other errors are mistakes in the

@@ -109,7 +109,7 @@ class ExportStack:
 
     @contextlib.contextmanager
     def replacing_layers(self, encoder: BertEncoder) -> Iterator[None]:
-        """Within it, the encoder computes with this, and not with the layers that it has."""
+        """Let the encoder compute with this in the block, and not with its own layers."""
         own = encoder.transformer, encoder.layout
         encoder.transformer, encoder.layout = self, ServedLayout
         try:

@@ -23,7 +23,7 @@ class RequestLimits:
     """
 
     def __init__(self, app: ASGIApp):
-        """Stand before an application."""
+        """Wrap an application."""
         self._app, self._num_held = app, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

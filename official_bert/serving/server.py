@@ -163,7 +163,7 @@ class ExportModel(kserve.Model):
         return _tensor_types(self.served.version.signature(TEXT).inputs)
 
     def get_output_types(self) -> list[dict[str, Any]]:
-        """Its outputs."""
+        """Return its outputs."""
         return _tensor_types(self.served.version.signature(TEXT).outputs)
 
 

@@ -15,7 +15,7 @@ class UserError(ValueError):
 
 
 def listed(names: Iterable[str]) -> str:
-    """Name as a message shows them: quoted, and only the first of very many."""
+    """Return names as a message shows them: quoted, and only the first of very many."""
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
@@ -27,7 +27,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Text for a terminal: what files hold may steer it, so that control characters are written as `\x1b`."""
+    r"""Return text for a terminal, which what files hold could steer: control characters are written as `\x1b`."""
     return _CONTROL_CHARACTERS.sub(lambda match: repr(match[0])[1:-1], text)
 
 

@@ -219,7 +219,7 @@ def is_folder(path: str) -> bool:
 
 
 def list_folder(path: str) -> list[str]:
-    """Name of the entries of a folder, sorted."""
+    """Return the names of a folder's entries, sorted."""
     if not is_remote(path):
         return sorted(os.listdir(path))
     with remote(path) as gfile:
@@ -286,7 +286,7 @@ def find_one(pattern: str, given: str | None = None) -> list[str]:
 
 
 def files_below(folder: str) -> list[str]:
-    """Path of all files below a folder, sorted; what is hidden is left out, and so is what is no regular file.
+    """Return the paths of all files below a folder, sorted, without hidden files and what is no regular file.
 
     Links to folders are followed, but each folder is visited once.
     """

@@ -82,7 +82,7 @@ def _plain_rewrite(text: str, settings: TextSettings) -> _Traced:
 
 
 def _lower(traced: _Traced) -> _Traced:
-    """Lowercase: one character may give two (`"İ"`), but how many does not depend on its neighbours."""
+    """Lowercase; one character may give two (`"İ"`), but how many does not depend on its neighbours."""
     lowered = iter(_untraced(traced).lower())
     return [(next(lowered), index) for character, index in traced for _ in character.lower()]
 

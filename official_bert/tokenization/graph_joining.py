@@ -36,7 +36,7 @@ def join_parts(
     is_real: tf.Tensor | bool = True,
     length: int | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Lay out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pads.
+    """Lay out `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`, and pad.
 
     Args:
       first: the first parts.

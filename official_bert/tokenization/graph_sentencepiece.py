@@ -244,7 +244,7 @@ class _PartOps(tf.Module):
         self._ends = tf.constant([end for piece in parts for end in piece.ends], tf.int64)
 
     def _places(self, ids: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Place in the table of the parts of wordpieces, [Q, (parts)], and their ids, [B, (parts)]."""
+        """Return the rows of wordpieces' parts in the table, [Q, (parts)], and their ids, [B, (parts)]."""
         places = tf.ragged.range(tf.gather(self._starts, ids.flat_values), tf.gather(self._starts, ids.flat_values + 1))
         splits = tf.gather(places.row_splits, ids.row_splits)
         split = tf.RaggedTensor.from_row_splits(tf.gather(self._ids, places.flat_values), splits, validate=False)

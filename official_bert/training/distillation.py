@@ -229,7 +229,7 @@ def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: i
 def weighted(
     losses: Mapping[str, WeightedSum], weights: Mapping[str, float], others: float = 1.0
 ) -> dict[str, WeightedSum]:
-    """Losses whose means are multiplied by weights, by name; `others` is the weight of those without one."""
+    """Return losses whose means are multiplied by weights, by name; `others` weighs those without one."""
     return {name: loss._replace(total=loss.total * weights.get(name, others)) for name, loss in losses.items()}
 
 

@@ -248,7 +248,7 @@ class Trainer:
         return {name: values[order] for name, values in columns.items()}
 
     def _parts(self, compiled: Callable, batches: tf.data.Dataset) -> Iterator[dict[str, np.ndarray]]:
-        """Output for each batch, without the examples that fill it up."""
+        """Return the outputs for each batch, without the examples that fill it up."""
         dataset = self.cluster.distribute(batches)
         traced_once = compiled.get_concrete_function(dataset.element_spec)  # for batches of all lengths
         for batch in dataset:

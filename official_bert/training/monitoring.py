@@ -27,7 +27,7 @@ class StepsPerCall:
         self.is_first_call = True
 
     def add(self, num_steps: int, seconds: float) -> None:
-        """Learn from a call; grows slowly."""
+        """Learn from a call; grow slowly."""
         self.is_first_call = False
         if self._is_cut_short:
             fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
@@ -115,7 +115,7 @@ class StepWindow:
             self._seconds += seconds
 
     def scalars(self) -> dict[str, float]:
-        """Mean of the losses and the gradient norm, the last learning rate, and the speed once it is known.
+        """Return the means of the losses and the gradient norm, the last learning rate, and the speed, if known.
 
         `padding` is the share of the positions of all batches that hold no token.
 

@@ -186,7 +186,7 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
 
 
 def _sources(flags: ModelFileFlags) -> dict[str, str]:
-    """Name of copies and their sources, of the files that there are."""
+    """Return the names of copies and their sources, of the files that there are."""
     sources = {name: getattr(flags, flag) for flag, name in MODEL_FILES.items()}
     return {name: source for name, source in sources.items() if source is not None}
 

@@ -34,4 +34,4 @@ class Task(Protocol):
         """Return the losses of a batch by name; what is minimized is the sum of their means."""
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Output that evaluation needs of each example: name to tensor [B, ...]."""
+        """Return the outputs that evaluation needs of each example: name to tensor [B, ...]."""

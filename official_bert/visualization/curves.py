@@ -217,6 +217,6 @@ def _averaged(series: Series, num_averaged: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _base64(numbers: np.ndarray, kind: str) -> str:
-    """Float as little-endian bytes; one that is too large for the kind becomes the largest."""
+    """Encode floats as little-endian bytes; one that is too large for the kind becomes the largest."""
     largest = np.finfo(kind).max
     return base64.b64encode(np.clip(numbers, -largest, largest).astype(kind).tobytes()).decode("ascii")

@@ -137,7 +137,7 @@ class ClassificationTask:
         return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Output for each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
+        """Return the outputs for each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
         return {
             "probabilities": self._problem.probabilities(outputs),
             "loss": self._problem.loss(batch["label_ids"], outputs),

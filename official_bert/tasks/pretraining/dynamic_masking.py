@@ -81,7 +81,7 @@ class DynamicMasking:
         start_record: int,
         lengths: Sequence[int] | None = None,
     ) -> tf.data.Dataset:
-        """Read and masks batches for training; for arguments and order see `data.pipeline.training_batches`.
+        """Read and mask batches for training; for arguments and order see `data.pipeline.training_batches`.
 
         The masks depend on the seed and on the number of the visit, counted from the start of training.
         """
@@ -107,7 +107,7 @@ class DynamicMasking:
 
     @tf.autograph.experimental.do_not_convert
     def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
-        """Read and masks batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
+        """Read and mask batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
 
         The masks depend on the seed and on the number of the record: each evaluation has the same, and they are not
         those of training.

@@ -81,7 +81,7 @@ class PretrainingTask:
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Losses and hits of each example: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
+        """Return losses and hits of each example: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
         learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
         if self._pair_task:
             learned[self._pair_task] = (batch["next_sentence_labels"], outputs["next_sentence_logits"])

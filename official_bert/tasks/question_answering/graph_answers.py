@@ -181,7 +181,7 @@ class AnswerSearch:
         return candidates.taken(kept), tf.gather(texts, kept)
 
     def _places(self, reading: Reading, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
-        """Character of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
+        """Return the characters of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
         is_answer = candidates.first >= 0
         row_starts = tf.gather(reading.wordpieces.ids.row_starts(), candidates.question)
         return tuple(

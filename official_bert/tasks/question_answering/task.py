@@ -101,7 +101,7 @@ class QuestionAnsweringTask:
         return WeightedSum(tf.reduce_sum(losses) / len(LOGITS), tf.cast(tf.shape(losses)[0], tf.float32))
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Output for each window: start_logits and end_logits, float32 [B, S], however short the batch was cut."""
+        """Return the outputs for each window: start_logits and end_logits, float32 [B, S], of any length of batch."""
         num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
         if not (self._is_padding_scored and self._is_padding_computed):
             outputs = _without_padding(outputs, batch)

@@ -72,7 +72,7 @@ class WindowOptions:
 
 
 def half_stride(max_seq_length: int, max_query_length: int) -> int:
-    """Half of the context that fits into a window beside the longest question: a stride with which windows overlap."""
+    """Return half of the context that fits beside the longest question: a stride with which windows overlap."""
     return max(1, (max_seq_length - max_query_length - 3) // 2)
 
 

@@ -110,7 +110,7 @@ class TaggingServable(WindowedServable):
         self._entities = EntityFinder(tags)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Signature of every model, and `words`, for sentences that are split already."""
+        """Return the signatures of every model, and `words`, for sentences that are split already."""
         table = tf.TensorSpec([None, None], tf.string)
 
         def checked(words: tf.Tensor) -> Tensors:

@@ -166,7 +166,7 @@ class Split:
 
 
 def split_suffix(split: str) -> str:
-    """Suffix of the names of files and scores of a second split: "_mismatched" of MNLI, otherwise ""."""
+    """Return the suffix of the names of files and scores of a second split: "_mismatched" of MNLI, otherwise ""."""
     return "_mismatched" if split.endswith("_mismatched") else ""
 
 

@@ -58,7 +58,7 @@ def save(tensors: dict[str, np.ndarray], parent: str | None) -> tuple[float, flo
 
 
 def timed(times: list[float], function: Callable, *arguments):
-    """Call a function and notes how long that took."""
+    """Call a function and note how long that took."""
     began = time.perf_counter()
     try:
         return function(*arguments)

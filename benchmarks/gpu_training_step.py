@@ -294,7 +294,7 @@ def our_chip(width: int) -> dict:
 
 
 def our_losses(case: Case, weights_file: str) -> dict[str, float]:
-    """Losses without dropout by number type; writes the weights under the peer's names."""
+    """Losses without dropout by number type; write the weights under the peer's names."""
     import jax
 
     batch, losses = make_batch(case, 4, 0.2), {}

@@ -69,7 +69,7 @@ class CheckpointFolder:
             )
 
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
-        """Write the checkpoint of a step, names it the last one, and delete those beyond `keep_max`.
+        """Write the checkpoint of a step, name it the last one, and delete those beyond `keep_max`.
 
         Args:
           step: steps taken so far; part of the name.

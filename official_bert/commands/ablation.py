@@ -395,7 +395,7 @@ def _write_architecture(config: AblationConfig, bert_config: BertConfig, variant
 
 
 def _checked_settings(config: AblationConfig) -> dict[str, Any]:
-    """Return the settings that records and models are made with; raises if the folder was made with others.
+    """Return the settings that records and models are made with; raise if the folder was made with others.
 
     More tables and seeds may be asked for later. What the runs themselves are told is compared with each run's flags.
     """

@@ -145,7 +145,7 @@ def _print_lines(source: IO[bytes], prefix: bytes) -> None:
 
 @contextlib.contextmanager
 def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
-    """Pass SIGTERM on to the workers, which then save a checkpoint; ends them if the block ends before they do.
+    """Pass SIGTERM on to the workers, which then save a checkpoint; end them if the block ends before they do.
 
     Ctrl-C reaches them by itself.
     """

@@ -38,7 +38,7 @@ def check(config: ClassifierConfig) -> None:
 
 
 def run(config: ClassifierConfig) -> None:
-    """Train, evaluate, predicts, and export, as its flags say.
+    """Train, evaluate, predict and export, as its flags say.
 
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.

@@ -15,7 +15,7 @@ def check(config: TaggingConfig) -> None:
 
 
 def run(config: TaggingConfig) -> None:
-    """Train, evaluate, predicts, and export, as its flags say.
+    """Train, evaluate, predict and export, as its flags say.
 
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.

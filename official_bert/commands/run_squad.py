@@ -23,7 +23,7 @@ def check(config: SquadConfig) -> None:
 
 
 def run(config: SquadConfig) -> None:
-    """Train, predicts, and export, as its flags say.
+    """Train, predict and export, as its flags say.
 
     Raises:
       UserError: a flag, the data or a checkpoint is wrong.

@@ -51,7 +51,7 @@ def check(config: WordVectorConfig) -> None:
 
 
 def run(config: WordVectorConfig) -> None:
-    """Print the cosine similarity of each occurrence of the word with each, and draws them.
+    """Print the cosine similarity of each occurrence of the word with each, and draw them.
 
     Raises:
       UserError: a file is missing or damaged, they do not fit each other, or the word does not occur twice.

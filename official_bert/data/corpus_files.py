@@ -232,7 +232,7 @@ def _format(path: str) -> str:
 
 
 def _group_starts(part: CorpusPart, part_bytes: int | None) -> list[int]:
-    """Return the first row groups of the parts of a Parquet file; checks its column."""
+    """Return the first row groups of the parts of a Parquet file; check its column."""
     with parquet.open_parquet(part.path) as table:
         table.check_columns([part.text_field])
         group_bytes = table.group_bytes

@@ -138,7 +138,7 @@ class AttentionReader:
         return wordpieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:
-        """Mask one wordpiece after the other, int32 [1, S] each, and predicts it."""
+        """Mask one wordpiece after the other, int32 [1, S] each, and predict it."""
         ids = inputs["input_ids"][0]
         is_special = np.isin(ids, [self._tokenizer.cls_id, self._tokenizer.sep_id])
         positions = np.flatnonzero(~is_special)

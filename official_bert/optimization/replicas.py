@@ -44,7 +44,7 @@ def take_step(
     *,
     gradient_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Take a step, as Keras's `apply` does, but clips after the sum over the replicas; called in replica context.
+    """Take a step, as Keras's `apply` does, but clip after the sum over the replicas; called in replica context.
 
     Args:
       optimizer: built; its `update_step` is called for every copy of every variable that has a gradient.

@@ -176,7 +176,7 @@ def _linear(x, kernel, bias):
 
 
 def _added_and_normalized(x, results, norm):
-    """Add the results of all parts, each float [..., D], and normalizes: float32 [..., D]."""
+    """Add the results of all parts, each float [..., D], and normalize: float32 [..., D]."""
     return normalize(tf.add_n([x, *(ops.cast(result, "float32") for result in results)]), *norm)
 
 

@@ -198,7 +198,7 @@ def _work(connection: multiprocessing.connection.Connection) -> None:
 
 
 def _receive_all(connection: multiprocessing.connection.Connection, received: "queue.SimpleQueue[bytes]") -> None:
-    """Take what is sent at once, so that the sender never waits; ends the process when the sender is gone."""
+    """Take what is sent at once, so that the sender never waits; end the process when the sender is gone."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             received.put(connection.recv_bytes())

@@ -54,7 +54,7 @@ def cjk_characters() -> Iterator[str]:
 
 
 def clean(character: str) -> str:
-    """Return the reference's first pass: deletes, turns into a space, or sets a CJK character between spaces."""
+    """Make the reference's first pass: delete a character, turn it into a space, or put spaces around a CJK one."""
     if character in "\0\ufffd" or is_control(character):
         return ""
     if is_whitespace(character):

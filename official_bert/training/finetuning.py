@@ -51,7 +51,7 @@ from official_bert.training.teacher import Teacher, find_teacher, teacher_file, 
 
 
 def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
-    """Train, evaluate, predicts, and export, as the flags of a task say.
+    """Train, evaluate, predict and export, as the flags of a task say.
 
     Args:
       job_class: what the task brings to the run.
@@ -324,7 +324,7 @@ def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> Traini
 
 
 def has_stopped_early(config: FinetuningOptions) -> bool:
-    """Return whether an earlier run in the output folder stopped early; warns if so."""
+    """Return whether an earlier run in the output folder stopped early; warn if so."""
     patience = config.early_stopping_patience
     if patience and BestCheckpoint(config.output_dir).num_since_best >= patience:
         logging.warning(
@@ -337,7 +337,7 @@ def has_stopped_early(config: FinetuningOptions) -> bool:
 def best_keeper(
     config: FinetuningOptions, trainer: Trainer, primary_metric: str, scores_at: Callable[[int], Mapping[str, float]]
 ) -> Callable[[int], bool] | None:
-    """Return a function for the Trainer: evaluates, keeps the best checkpoint, returns whether to stop early.
+    """Return a function for the Trainer that evaluates, keeps the best checkpoint and returns whether to stop.
 
     Args:
       config: has the output folder and the patience.

@@ -306,7 +306,7 @@ def _is_same_content(first: str, second: str) -> bool:
 
 
 def checkpoint_folder(config: TrainingOptions) -> str:
-    """Return the folder whose last checkpoint is evaluated, predicts and is exported."""
+    """Return the folder whose last checkpoint is used to evaluate, predict and export."""
     is_best = isinstance(config, FinetuningOptions) and config.use_best_checkpoint
     return os.path.join(config.output_dir, BEST_FOLDER) if is_best else config.output_dir
 

@@ -84,7 +84,7 @@ class TrainingSteps:
         self._compiled.get_concrete_function(iterator, tf.constant(1))
 
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
-        """Take steps in one compiled call; ends it early at a step whose loss or gradient is not finite.
+        """Take steps in one compiled call; end it early at a step whose loss or gradient is not finite.
 
         In float16 a step whose gradients overflow changes nothing but the scale of the loss and the count of steps, so
         that its batch is used up; the call goes on, unless the scale cannot become smaller.

@@ -82,7 +82,7 @@ class TrainingRun:
         logging.info("saved %s", self.folder.save(self.step, {**weights_by_name(self.model), **state}))
 
     def is_over(self) -> bool:
-        """Return True if no step is left to take; evaluates a step whose evaluation was interrupted."""
+        """Return True if no step is left to take; evaluate a step whose evaluation was interrupted."""
         start = self.step
         self.scalar_log.discard_after(start)
         if start and self._is_evaluated(start) and self._stops_early(start):

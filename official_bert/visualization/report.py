@@ -322,7 +322,7 @@ def _with_most_mistakes(num_mistakes: np.ndarray, most: int) -> tuple[np.ndarray
 def confusion_section(
     title: str, names: Sequence[str], gold: npt.ArrayLike, predicted: npt.ArrayLike, *, note: str = ""
 ) -> Matrix:
-    """Count how often each name was predicted as each other; of many names, shows those with the most mistakes.
+    """Count how often each name was predicted as each other; of many names, show those with the most mistakes.
 
     Args:
       title: the headline.

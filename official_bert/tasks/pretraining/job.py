@@ -46,7 +46,7 @@ from official_bert.training.summaries import ScalarLog, write_results
 
 
 def pretrain(config: PretrainingConfig) -> None:
-    """Train, evaluate, and export, as its flags say.
+    """Train, evaluate and export, as its flags say.
 
     Raises:
       UserError: a flag, a record or a checkpoint is wrong.

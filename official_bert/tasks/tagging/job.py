@@ -101,7 +101,7 @@ class TaggingJob(FinetuningJob):
         self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
 
     def check_output_folder(self) -> None:
-        """See `FinetuningJob`; warns if the checkpoints were trained on other contexts."""
+        """See `FinetuningJob`; warn if the checkpoints were trained on other contexts."""
         super().check_output_folder()
         config = self.config
         run = read_run_config(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None

@@ -138,6 +138,7 @@ STAND_INS = (
     StandIn("docs/tour.md", "books", _make_books),
     StandIn("docs/tour.md", "squad/train-v1.1.json", _make_squad),
     StandIn("docs/tour.md", "squad/dev-v1.1.json", _make_squad),
+    StandIn("README.md", ". .venv/bin/activate", ":"),
     StandIn("docs/tour.md", ". .venv/bin/activate", ":"),
     StandIn(
         "docs/tour.md",

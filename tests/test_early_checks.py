@@ -177,7 +177,7 @@ def cases(files_of_model, corpus_file, vocab_file, tmp_path):
         ("ablation", {"vocab_file": absent}, "--vocab_file: there is no"),
         ("ablation", {"heldout_file": absent}, "no file matches"),
         ("ablation", {"data_dir": absent}, "--data_dir: there is no folder"),
-        ("ablation", {}, "nothing"),
+        ("ablation", {}, "sst-2/train.tsv; check the path"),
         ("build_vocab", {"input_file": table}, "no column 'text'; the columns are 'body'"),
     ]
     is_other = f"other.txt is not the vocabulary that --init_checkpoint={mixed['init_checkpoint']} was trained with"

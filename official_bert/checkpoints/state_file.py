@@ -29,8 +29,8 @@ _OTHER_KINDS = {
 }
 
 _NOT_DOWNLOADED = (
-    "; models are not downloaded: give a local folder, of a released model, of a run or of Hugging Face (of a name of "
-    "its hub, the one that hf download NAME --local-dir FOLDER makes)"
+    "; models are not downloaded: give a local folder of a released model, a run or a Hugging Face model (for one of "
+    "its hub, first run hf download NAME --local-dir FOLDER)"
 )
 
 _PATTERN = re.compile(r"[\[\]*?\\]")

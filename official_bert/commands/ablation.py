@@ -86,12 +86,12 @@ class AblationConfig(CorpusOptions, TextOptions):
         super().__post_init__()
         unknown = [name for name in self.table_names if name not in TABLES]
         if unknown or len(set(self.table_names)) < len(self.table_names):
-            raise UserError(f"--tables={self.tables}: must be a list of different ones of {', '.join(TABLES)}")
+            raise UserError(f"--tables={self.tables}: must list one or more of {', '.join(TABLES)}, each once")
         seeds = self.random_seed.split(",")
         is_right = all(seed.strip().isdecimal() and int(seed) <= MAX_SEED for seed in seeds)
         if not is_right or len(set(map(int, seeds))) < len(seeds):
             raise UserError(
-                f"--random_seed={self.random_seed}: must be a list of different whole numbers, at most {MAX_SEED}"
+                f"--random_seed={self.random_seed}: must list whole numbers of at most {MAX_SEED}, each once"
             )
 
     @property
@@ -108,12 +108,16 @@ class AblationConfig(CorpusOptions, TextOptions):
 def check(config: AblationConfig) -> None:
     """Check the files before TensorFlow is imported."""
     from official_bert.data.corpus_files import corpus_parts
+    from official_bert.tasks.classification.datasets.published import named_dataset
 
     for name in ("bert_config_file", "vocab_file"):
         check_file(getattr(config, name), name)
     check_folder(config.data_dir, "data_dir")
     for given in (config.input_file, config.heldout_file):
         corpus_parts(find_inputs(given), file_format=config.input_format, text_field=config.text_field)
+    dataset = named_dataset(config.task_name)
+    for split in ("train", *dataset.eval_splits):
+        dataset.find(config.data_dir, split)
 
 
 _SETTINGS_FILE, _TABLE_FILE = "settings.json", "ablation.tsv"

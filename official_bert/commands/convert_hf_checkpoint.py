@@ -106,10 +106,11 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.tokenization import hf_tokenizer, read_vocabulary_file
     from official_bert.tokenization.folder import find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
-    from official_bert.training.model_folder import CHECKPOINT_FILE, write_model
+    from official_bert.training.model_folder import CHECKPOINT_FILE, check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
     hf_dir, output_dir = config.hf_dir, config.output_dir
+    check_new_model(output_dir)
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = BertConfig.from_json_file(hf_config_file)
     check_memory(bert_config, hf_config_file, for_training=False)
@@ -121,8 +122,6 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
     names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
-    sources = [os.path.join(hf_dir, name) for name in files.list_folder(hf_dir)]
-    writing.check_no_overwriting([vocab_file, config_file, prefix + ".index"], sources, name="output_dir")
     write_model(output_dir, weights.arrays, bert_config, vocabulary)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
@@ -150,14 +149,16 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     check_fits(vocabulary, bert_config, config)
     tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_position_embeddings)
 
-    writing.make_folders(config.output_dir)
     contents = {
         vocabulary.file_name: vocabulary.file_content,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
         _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes)),
     }
     paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
-    writing.check_no_overwriting(paths, [vocabulary.source, config.bert_config_file], name="output_dir")
+    for path in paths:
+        if files.exists(path):
+            raise UserError(f"output_dir={config.output_dir}: {path} exists already; give another folder")
+    writing.make_folders(config.output_dir)
     safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
     for path, content in zip(paths, contents.values(), strict=False):
         with writing.atomic_write(path, "wb") as sink:

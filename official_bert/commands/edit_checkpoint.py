@@ -165,7 +165,7 @@ def _chosen_layers(config: EditCheckpointConfig, bert_config: BertConfig | None,
         bert_config.check_layers(layers, config_file)
         return [layer % count for layer in layers]
     if config.num_layers > count:
-        raise UserError(f"num_layers={config.num_layers}: {config_file} has {count} layers; give at most so many")
+        raise UserError(f"num_layers={config.num_layers}: {config_file} has {count} layers; give at most {count}")
     return [place * count // config.num_layers for place in range(config.num_layers)]
 
 

@@ -61,7 +61,7 @@ class EditVocabConfig(CorpusOptions, TextOptions, ArchitectureOptions):
     prune: bool = option(False, "Leave out the wordpieces that the text does not use.", group="output")
     min_count: int = option(
         1,
-        "Minimum number of times a wordpiece must be used to stay; above 1, the text is split otherwise.",
+        "Minimum number of times a wordpiece must be used to stay; above 1, the text is split differently.",
         group="output",
         minimum=1,
         only_with=_PRUNES,
@@ -186,8 +186,8 @@ Train the model further on the text.
   {command} --input_file='domain/*.txt' --num_new_tokens=1000 --init_checkpoint=bert_model.ckpt \
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=domain_model
 
-Leaves out wordpieces, of a multilingual model those of other languages. The text is split as before, and the model
-computes the same of it.
+Leaves out wordpieces, of a multilingual model those of other languages. The text is split as before, and the
+model's outputs for it stay the same.
 
   {command} --input_file='korean/*.txt' --prune --init_checkpoint=bert_model.ckpt \
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=korean_model --nodo_lower_case

@@ -117,7 +117,10 @@ def _combinations(config: SweepConfig) -> list[_Combination]:
     seeds = _parse_list(config, "random_seed", int)
     values = {name: values[0] for name, values in zip(_SETTINGS, grid, strict=True)}
     script, run_config = _read_command(config, {**values, "random_seed": seeds[0]})
-    primary_metric = f"eval_{_METRICS[script](run_config)}"
+    try:
+        primary_metric = f"eval_{_METRICS[script](run_config)}"
+    except UserError as error:
+        raise UserError(f"{script}: {with_dashes(str(error), type(run_config))}") from error
     combinations = []
     for values in itertools.product(*grid):
         settings = dict(zip(_SETTINGS, values, strict=True))

@@ -69,6 +69,8 @@ def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
 def _parse(arguments: Sequence[str]) -> Sequence[str]:
     if _COMMAND in flags.FLAGS and "--" in arguments:
         end = list(arguments).index("--")
+        if any(argument.lstrip("-").partition("=")[0] == _COMMAND for argument in arguments[:end]):
+            raise UserError(f"--{_COMMAND} cannot be used with a command after --")
         arguments = [*arguments[:end], f"--{_COMMAND}={shlex.join(arguments[end + 1 :])}"]
     try:
         parse_flags(flags.FLAGS, arguments)

@@ -155,10 +155,10 @@ def test_runs_with_other_settings_are_not_mixed(finished, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tables": "tasks,depth"}, "--tables=tasks,depth: must be a list of different ones of tasks, masking, size"),
-        ({"tables": "size,size"}, "--tables=size,size: must be a list of different ones of"),
-        ({"random_seed": "1,x"}, "--random_seed=1,x: must be a list of different whole numbers, at most 4294967295"),
-        ({"random_seed": "1,1"}, "--random_seed=1,1: must be a list of different whole numbers"),
+        ({"tables": "tasks,depth"}, "--tables=tasks,depth: must list one or more of tasks, masking, size, each once"),
+        ({"tables": "size,size"}, "--tables=size,size: must list one or more of"),
+        ({"random_seed": "1,x"}, "--random_seed=1,x: must list whole numbers of at most 4294967295, each once"),
+        ({"random_seed": "1,1"}, "--random_seed=1,1: must list whole numbers"),
         ({"task_name": "sst"}, "sst"),
         ({"task_name": "custom"}, "task_name=custom: needs further flags of run_classifier; choose one of cola"),
     ],
@@ -173,6 +173,11 @@ def test_a_missing_file_is_named(flags, tmp_path):
     result = run_cold("ablation", **given)
     assert_fails(result, "none.txt")
     assert not (tmp_path / "out").exists()
+
+
+def test_missing_data_is_found_before_pretraining(make_config, tmp_path):
+    with pytest.raises(UserError, match=r"there is no .*/train.tsv; check the path"):
+        ablation.check(make_config(data_dir=str(tmp_path)))
 
 
 def test_each_variant_is_what_its_name_says(make_config):

@@ -71,33 +71,33 @@ def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir
 
 def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    hf_dir = tmp_path / "cased"
-    convert(**checkpoint_flags, do_lower_case=False, output_dir=str(hf_dir))
-    assert json.loads((hf_dir / "tokenizer_config.json").read_text())["do_lower_case"] is False
-    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    folders = [(str(tmp_path / f"hf{number}"), str(tmp_path / f"out{number}")) for number in range(3)]
+    convert(**checkpoint_flags, do_lower_case=False, output_dir=folders[0][0])
+    assert json.loads((tmp_path / "hf0" / "tokenizer_config.json").read_text())["do_lower_case"] is False
+    convert(hf_dir=folders[0][0], output_dir=folders[0][1])
     assert "--do_lower_case=false" in caplog.text
-    convert(**checkpoint_flags, strip_accents=False, output_dir=str(hf_dir))
-    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    convert(**checkpoint_flags, strip_accents=False, output_dir=folders[1][0])
+    convert(hf_dir=folders[1][0], output_dir=folders[1][1])
     assert "use them with --do_lower_case=true --strip_accents=false" in caplog.text
     assert "do_basic_tokenize" not in caplog.text
-    convert(**checkpoint_flags, do_lower_case=False, basic_tokenize=False, output_dir=str(hf_dir))
+    convert(**checkpoint_flags, do_lower_case=False, basic_tokenize=False, output_dir=folders[2][0])
     assert "says do_basic_tokenize: false, which only the Python tokenizer" in caplog.text
-    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    convert(hf_dir=folders[2][0], output_dir=folders[2][1])
     assert "use them with --do_lower_case=false --basic_tokenize=false" in caplog.text
-    os.remove(hf_dir / "tokenizer_config.json")
-    convert(hf_dir=str(hf_dir), output_dir=str(tmp_path / "out"))
+    os.remove(tmp_path / "hf0" / "tokenizer_config.json")
+    convert(hf_dir=folders[0][0], output_dir=str(tmp_path / "out"))
     assert "does not say whether text is lowercased" in caplog.text
 
 
-def test_no_input_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
-    with prints_error(r"--output_dir: .*vocab\.txt is also an input", HfConversionConfig):
+def test_no_model_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
+    with prints_error(r"--output_dir=.*vocab\.txt exists already; give another folder", HfConversionConfig):
         convert(hf_dir=str(hf_dir), output_dir=str(hf_dir))
     assert "bert_config.json" not in os.listdir(hf_dir)
     mine = tmp_path / "mine"
     mine.mkdir()
     shutil.copy(model_dir / "bert_config.json", mine / "config.json")
     flags = {**checkpoint_flags, "bert_config_file": str(mine / "config.json")}
-    with prints_error(r"--output_dir: .*config\.json is also an input", HfConversionConfig):
+    with prints_error(r"--output_dir=.*config\.json exists already; give another folder", HfConversionConfig):
         convert(**flags, output_dir=str(mine))
     assert os.listdir(mine) == ["config.json"]
 
@@ -186,6 +186,7 @@ def test_damaged_json_files_end_in_a_message_or_a_model(checkpoint_flags, hf_dir
         good = path.read_text()
         for _ in range(100):
             path.write_text(json.dumps(mutated(json.loads(good), rng)))
+            shutil.rmtree(tmp_path / "out", ignore_errors=True)
             try:
                 convert(**(to_hf if path == bert_config else {"hf_dir": str(hf_dir)}), output_dir=str(tmp_path / "out"))
                 ends[path.name, "converted"] += 1

@@ -127,7 +127,7 @@ def test_students_that_there_cannot_be(student_of, tmp_path, model_dir):
     (tmp_path / "other.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
     (tmp_path / "long.txt").write_text("".join(f"piece{number}\n" for number in range(5000)))
     for flags, message in (
-        ({"num_layers": 4}, "num_layers=4: .*bert_config.json has 3 layers; give at most so many"),
+        ({"num_layers": 4}, "num_layers=4: .*bert_config.json has 3 layers; give at most 3"),
         ({"layers": "0,3"}, "layers=0,3: there is no layer 3"),
         ({"layers": "0,x"}, "--layers=0,x: give whole numbers separated by commas"),
         ({"num_layers": 1, "layers": "0"}, "--num_layers and --layers exclude each other"),

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from official_bert.options.flag_names import with_dashes
 from official_bert.options.running import UNUSED_PEERS
 from official_bert.support.errors import UserError
 from official_bert.support.extras import left_out
+from official_bert.support.stderr_filter import filtered_stderr
 from tests import warm_start
 
 pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
@@ -90,7 +90,7 @@ def _set_up_tensorflow():
     with contextlib.suppress(ImportError):  # where TensorFlow was imported before these, they crash the process
         for peer in ("torch", "triton"):
             importlib.import_module(peer)
-    with _dropped_standard_error():
+    with filtered_stderr(lambda note: True):
         with left_out(*UNUSED_PEERS):
             import keras  # noqa: F401
             import tensorflow as tf
@@ -99,19 +99,6 @@ def _set_up_tensorflow():
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
     gc.freeze()
-
-
-@contextlib.contextmanager
-def _dropped_standard_error():
-    """Drops what native code writes to standard error in the block; a failure is an exception."""
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as notes:
-        os.dup2(notes.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 def golden_arrays(name):

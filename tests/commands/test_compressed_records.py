@@ -13,7 +13,7 @@ from tests.sentences import sentence
 
 @pytest.mark.slow
 def test_compressed_records_give_the_same_numbers(model_dir, one_layer_config_file, vocab_file, tmp_path):
-    """Those of examples, and those of what a frozen encoder gives for them."""
+    """The records of examples, and of what a frozen encoder computes of them."""
     rng = random.Random(1)
     for split, count in (("train", 24), ("dev", 11)):
         labels = [rng.randrange(2) for _ in range(count)]

@@ -242,7 +242,7 @@ def text_finder(
 
 
 def _rejoined(wordpieces: Sequence[str]) -> str:
-    """Return the words of pieces: `["em", "##bed", "it"]` becomes `"embed it"`."""
+    """Join wordpieces into words: `["em", "##bed", "it"]` becomes `"embed it"`."""
     return " ".join(" ".join(wordpieces).replace(" ##", "").replace("##", "").split())
 
 

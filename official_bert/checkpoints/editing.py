@@ -1,4 +1,4 @@
-"""New models made of the arrays of others: the average of several, and one with other layers."""
+"""New models made of the arrays of others: an average, other layers, another vocabulary, more positions."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ import numpy as np
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support.errors import UserError
 
+_POSITIONS = "bert/embeddings/position_embeddings"
 # What has a row for each token.
 _BY_TOKEN = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _LAYER = re.compile(r"(.*/layer_)(\d+)(/.*)")
@@ -90,6 +91,32 @@ def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence
             rows = [arrays[name][list(source)].mean(axis=0, dtype=np.float64) for source in sources]
             made[name] = np.stack(rows).astype(arrays[name].dtype)
     return made
+
+
+def with_positions(arrays: Mapping[str, np.ndarray], num_old: int, num_new: int) -> dict[str, np.ndarray]:
+    """Make a model for longer sequences: the position embeddings are repeated until there are enough.
+
+    Position 512 of a model of 512 begins as position 0, position 513 as position 1. Attention between neighbours then
+    works from the start, in all parts but at the seams ("Longformer: The Long-Document Transformer", section 5).
+
+    Args:
+      arrays: those of the other model, by name.
+      num_old: positions that it has.
+      num_new: positions of the new model, more than that.
+
+    Returns:
+      Name to array.
+
+    Raises:
+      UserError: the model has another number of positions.
+    """
+    table = arrays[_POSITIONS]
+    if len(table) != num_old:
+        raise UserError(
+            f"{_POSITIONS} has {len(table)} rows, and the model config {num_old} positions; use files that belong "
+            "together"
+        )
+    return {**arrays, _POSITIONS: table[np.arange(num_new) % num_old]}
 
 
 def _places(layers: Iterable[int], layer: int) -> list[int]:

@@ -1,35 +1,24 @@
 """`edit_checkpoint`: checkpoints of one model in; their average, or some of its layers, without training state out."""
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
 
 from absl import logging
 
-from official_bert.config.bert_config import BertConfig
+from official_bert.commands.shared.edited_model import EditedModel, EditedModelOptions, read_edited_model
 from official_bert.options.command import Command
-from official_bert.options.option import MAX_AXIS, Options, layer_numbers, option, options
+from official_bert.options.option import MAX_AXIS, layer_numbers, option, options, redeclared
 from official_bert.support.errors import UserError
-
-if TYPE_CHECKING:
-    from official_bert.tokenization import Vocabulary
 
 
 @options(group="model")
-class EditCheckpointConfig(Options):
+class EditCheckpointConfig(EditedModelOptions):
     """Flags of `edit_checkpoint`."""
 
-    init_checkpoint: str | None = option(
-        None,
-        "Checkpoint to read, or a folder that holds it; a comma-separated list of several, of one architecture, for "
-        "the average of their weights.",
-        required=True,
-        is_path=True,
-    )
-    bert_config_file: str | None = option(
-        None, "Model configuration, a bert_config.json; by default the one beside the checkpoint.", is_path=True
-    )
-    vocab_file: str | None = option(
-        None, "Vocabulary of the model; by default the one beside the checkpoint, if there is one.", is_path=True
+    init_checkpoint: str | None = redeclared(
+        EditedModelOptions,
+        "init_checkpoint",
+        help="Checkpoint to read, or a folder that holds it; a comma-separated list of several, of one architecture, "
+        "for the average of their weights.",
     )
     num_layers: int | None = option(
         None,
@@ -43,9 +32,6 @@ class EditCheckpointConfig(Options):
         "list, as in 0,1,0,1, makes a deeper model.",
         not_with={"num_layers": "--num_layers and --layers exclude each other; give one"},
     )
-    output_dir: str | None = option(
-        None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
-    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -56,31 +42,13 @@ class EditCheckpointConfig(Options):
 
     @property
     def paths(self) -> list[str]:
-        """The checkpoints."""
+        """See `EditedModelOptions`."""
         return [path.strip() for path in self.init_checkpoint.split(",")]
-
-
-class _Model(NamedTuple):
-    """The model that is read.
-
-    Attributes:
-      prefixes: its checkpoints.
-      config_file: the file with its architecture; None if there is none.
-      bert_config: read from it.
-      layers: the layers to take, if not all.
-      vocabulary: the vocabulary, if it is known.
-    """
-
-    prefixes: list[str]
-    config_file: str | None
-    bert_config: BertConfig | None
-    layers: list[int] | None
-    vocabulary: "Vocabulary | None"
 
 
 def check(config: EditCheckpointConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    _read_model(config)
+    _chosen_layers(config, read_edited_model(config))
 
 
 def run(config: EditCheckpointConfig) -> None:
@@ -95,25 +63,25 @@ def run(config: EditCheckpointConfig) -> None:
     from official_bert.training.model_folder import check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
-    model = _read_model(config)
-    bert_config = model.bert_config
+    model = read_edited_model(config)
+    bert_config, layers = model.bert_config, _chosen_layers(config, model)
     check_new_model(config.output_dir)
     readers = [open_checkpoint(prefix, "init_checkpoint") for prefix in model.prefixes]
     arrays = averaged(readers) if len(readers) > 1 else read_model(readers[0])
     num_left_out = len(readers[0].shapes) - len(arrays)
     if len(readers) > 1:
         logging.info("averaged %d checkpoints", len(readers))
-    if model.layers is not None:
+    if layers is not None:
         if (there := num_layers(arrays)) != bert_config.num_hidden_layers:
             raise UserError(
                 f"init_checkpoint {model.prefixes[0]} has {there} layers, {model.config_file} "
                 f"{bert_config.num_hidden_layers}; use files that belong together"
             )
-        arrays = with_layers(arrays, model.layers)
-        student = dataclasses.replace(bert_config, num_hidden_layers=len(model.layers))
+        arrays = with_layers(arrays, layers)
+        student = dataclasses.replace(bert_config, num_hidden_layers=len(layers))
         logging.info(
             "took the layers %s: %s parameters instead of %s",
-            ", ".join(map(str, model.layers)),
+            ", ".join(map(str, layers)),
             f"{student.num_parameters:,}",
             f"{bert_config.num_parameters:,}",
         )
@@ -124,38 +92,11 @@ def run(config: EditCheckpointConfig) -> None:
         logging.warning("no %s is beside the checkpoint; copy the model's to %s", BERT_CONFIG_FILE, config.output_dir)
 
 
-def _read_model(config: EditCheckpointConfig) -> _Model:
-    """Find the checkpoints and read the files beside them."""
-    from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
-    from official_bert.tokenization import read_vocabulary_file
-    from official_bert.tokenization.folder import vocabulary_beside
-    from official_bert.training.model_files import check_fits
-    from official_bert.training.run_folder import BERT_CONFIG_FILE
-
-    prefixes = [find_checkpoint(path, "init_checkpoint") for path in config.paths]
-    twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
-    if twice:
-        raise UserError(f"--init_checkpoint: {twice} is given twice; leave it out once")
-    known = {prefix: path for prefix in prefixes if (path := config.bert_config_file or config_beside(prefix))}
-    config_file = next(iter(known.values()), None)
-    bert_config = BertConfig.from_json_file(config_file) if config_file else None
-    for prefix, path in known.items():
-        if BertConfig.from_json_file(path) != bert_config:
-            raise UserError(
-                f"{next(iter(known))} and {prefix} are of different models, as the {BERT_CONFIG_FILE} beside them say"
-            )
-    layers = None
-    if config.num_layers is not None or config.layers is not None:
-        layers = _chosen_layers(config, bert_config, config_file)
-    vocab_file = config.vocab_file or vocabulary_beside(folders_of(config_file or prefixes[0])[0])
-    vocabulary = read_vocabulary_file(vocab_file) if vocab_file else None
-    if config.vocab_file is not None and bert_config is not None:
-        flags = dataclasses.replace(config, init_checkpoint=prefixes[0], bert_config_file=config_file)
-        check_fits(vocabulary, bert_config, flags)
-    return _Model(prefixes, config_file, bert_config, layers, vocabulary)
-
-
-def _chosen_layers(config: EditCheckpointConfig, bert_config: BertConfig | None, config_file: str | None) -> list[int]:
+def _chosen_layers(config: EditCheckpointConfig, model: EditedModel) -> list[int] | None:
+    """Return the layers to take; None for all."""
+    if config.num_layers is None and config.layers is None:
+        return None
+    bert_config, config_file = model.bert_config, model.config_file
     if bert_config is None:
         raise UserError("to take layers, give --bert_config_file, the model's configuration; none is beside it")
     bert_config.check_has_own_layers(config_file)

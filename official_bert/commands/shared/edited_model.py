@@ -1,0 +1,82 @@
+"""What the commands that make a model of the weights of others share: the flags that name it, and reading its files."""
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from official_bert.config.bert_config import BertConfig
+from official_bert.options.option import Options, option, options
+from official_bert.support.errors import UserError
+
+if TYPE_CHECKING:
+    from official_bert.tokenization import Vocabulary
+
+
+@options(group="model")
+class EditedModelOptions(Options):
+    """The flags that name the model, and where the new one goes."""
+
+    init_checkpoint: str | None = option(
+        None, "Checkpoint to read, or a folder that holds it.", required=True, is_path=True
+    )
+    bert_config_file: str | None = option(
+        None, "Model configuration, a bert_config.json; by default the one beside the checkpoint.", is_path=True
+    )
+    vocab_file: str | None = option(
+        None, "Vocabulary of the model; by default the one beside the checkpoint, if there is one.", is_path=True
+    )
+    output_dir: str | None = option(
+        None, "Folder to write bert_model.ckpt, bert_config.json and vocab.txt to.", required=True, is_path=True
+    )
+
+    @property
+    def paths(self) -> list[str]:
+        """The checkpoints; there may be several, of one architecture."""
+        return [self.init_checkpoint]
+
+
+class EditedModel(NamedTuple):
+    """The model that is read.
+
+    Attributes:
+      prefixes: its checkpoints.
+      config_file: the file with its architecture; None if there is none.
+      bert_config: read from it.
+      vocabulary: the vocabulary, if it is known.
+    """
+
+    prefixes: list[str]
+    config_file: str | None
+    bert_config: BertConfig | None
+    vocabulary: "Vocabulary | None"
+
+
+def read_edited_model(config: EditedModelOptions) -> EditedModel:
+    """Find the checkpoints and read the files beside them, without TensorFlow.
+
+    Raises:
+      UserError: a file is missing or damaged, or they do not belong together.
+    """
+    from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
+    from official_bert.tokenization import read_vocabulary_file
+    from official_bert.tokenization.folder import vocabulary_beside
+    from official_bert.training.model_files import check_fits
+    from official_bert.training.run_folder import BERT_CONFIG_FILE
+
+    prefixes = [find_checkpoint(path, "init_checkpoint") for path in config.paths]
+    twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
+    if twice:
+        raise UserError(f"--init_checkpoint: {twice} is given twice; leave it out once")
+    known = {prefix: path for prefix in prefixes if (path := config.bert_config_file or config_beside(prefix))}
+    config_file = next(iter(known.values()), None)
+    bert_config = BertConfig.from_json_file(config_file) if config_file else None
+    for prefix, path in known.items():
+        if BertConfig.from_json_file(path) != bert_config:
+            raise UserError(
+                f"{next(iter(known))} and {prefix} are of different models, as the {BERT_CONFIG_FILE} beside them say"
+            )
+    vocab_file = config.vocab_file or vocabulary_beside(folders_of(config_file or prefixes[0])[0])
+    vocabulary = read_vocabulary_file(vocab_file) if vocab_file else None
+    if config.vocab_file is not None and bert_config is not None:
+        flags = dataclasses.replace(config, init_checkpoint=prefixes[0], bert_config_file=config_file)
+        check_fits(vocabulary, bert_config, flags)
+    return EditedModel(prefixes, config_file, bert_config, vocabulary)

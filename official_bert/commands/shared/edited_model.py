@@ -1,4 +1,4 @@
-"""What the commands that make a model of the weights of others share: the flags that name it, and reading its files."""
+"""Flags that name a model to edit, and the reading of its files, for the commands that make a new model of it."""
 
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple

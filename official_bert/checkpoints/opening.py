@@ -39,7 +39,7 @@ class _HfReader(CheckpointReader):
     @functools.cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
         config = self._bert_config or BertConfig.from_json_file(os.path.join(self.prefix, "config.json"))
-        return safetensors.from_hf(safetensors.read_folder(self.prefix, config), config, self.prefix).arrays
+        return safetensors.read_model(self.prefix, config).arrays
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

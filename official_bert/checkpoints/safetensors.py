@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import keras
@@ -32,6 +32,7 @@ _FROM_PICKLE = (
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, never learned
 _POOLER_SEED = 0
+_NEED_POOLER = frozenset({"classifier", "next-sentence head"})
 
 
 class Weights(NamedTuple):
@@ -60,7 +61,22 @@ class HfWeights(NamedTuple):
     num_classes: int | None
 
 
-def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> Weights:
+def read_model(folder: str, config: BertConfig) -> Weights:
+    """Read the weights of a Hugging Face folder under our names.
+
+    Args:
+      folder: the folder.
+      config: the architecture.
+
+    Raises:
+      UserError: see `read_folder` and `from_hf`.
+    """
+    return from_hf(read_folder(folder, config), config, folder, architecture_of(folder))
+
+
+def from_hf(
+    arrays: Mapping[str, np.ndarray], config: BertConfig, source: str, architecture: str | None = None
+) -> Weights:
     """Give Hugging Face's arrays our names and layout.
 
     A missing pooler, which `transformers` drops from models that do not use it, is newly initialized.
@@ -69,6 +85,7 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
       arrays: what `read_folder` gave.
       config: the architecture.
       source: the folder, for messages.
+      architecture: the class in `transformers` that they belong to, if that is known.
 
     Returns:
       Arrays for `write_checkpoint`.
@@ -77,31 +94,39 @@ def from_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -
       UserError: an array is unknown, missing or has another shape; the message names it.
     """
     theirs = config.family.hugging_face
-    parts, constants = theirs.parts, theirs.constants(config)
+    parts, constants = theirs.parts_with(theirs.heads_of(arrays, architecture)), theirs.constants(config)
     weights = _renamed(
         arrays, {part: [rule.mirrored() for rule in rules] for part, rules in parts.items()}, config, source
     )
     for name, array in constants.arrays.items():
         if not np.array_equal(weights.arrays.pop(name), array):
             raise UserError(f"{source}: {constants.otherwise}")
-    if "pooler" in parts and "pooler" not in weights.parts:
-        initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED)
-        kernel, bias = (rule.source for rule in parts["pooler"])
-        weights.arrays[kernel] = np.array(initializer([config.hidden_size, config.hidden_size]))
-        weights.arrays[bias] = np.zeros([config.hidden_size], np.float32)
+    if "pooler" not in weights.parts:
+        pooler = _new_pooler(config)
+        weights.arrays.update(pooler)
         logging.warning(
             "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is correct, but "
             "anything that uses the pooled output, such as a classifier, must be trained first",
             source,
-            kernel,
-            bias,
+            *pooler,
             _POOLER_SEED,
         )
     return weights
 
 
+def _new_pooler(config: BertConfig) -> dict[str, np.ndarray]:
+    initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range, seed=_POOLER_SEED)
+    width = config.hidden_size
+    return {
+        "bert/pooler/dense/kernel": np.array(initializer([width, width])),
+        "bert/pooler/dense/bias": np.zeros([width], np.float32),
+    }
+
+
 def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> HfWeights:
-    """Give our arrays Hugging Face's names and layout; optimizer state is left out.
+    """Give our arrays Hugging Face's names and layout.
+
+    Optimizer state is left out, as is what no class has a place for, and a pooler that was never trained.
 
     Args:
       arrays: those of a checkpoint.
@@ -119,9 +144,10 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
         _check_finite(array, name, source)
     theirs = config.family.hugging_face
     check_kind(source, [rule.source for rule in _rules_of_layers(theirs.parts["encoder"], config)], arrays)
-    arrays |= theirs.constants(config).arrays
-    renamed, parts = _renamed(arrays, theirs.parts, config, source)
-    heads = tuple(part for part in parts if part not in ("encoder", "pooler"))
+    heads = tuple(head for head in theirs.heads if any(rule.source in arrays for rule in theirs.parts[head]))
+    parts = theirs.parts_with(heads)
+    arrays = _without_homeless(arrays, heads, config, source) | theirs.constants(config).arrays
+    renamed = _renamed(arrays, parts, config, source).arrays
     if heads not in theirs.architectures:
         raise UserError(
             f"{source} has a {' and a '.join(heads)}; no class of transformers has this combination of heads"
@@ -129,8 +155,24 @@ def to_hf(arrays: Mapping[str, np.ndarray], config: BertConfig, source: str) -> 
     architecture = theirs.architectures[heads]
     if not heads:
         renamed = {name.removeprefix(theirs.prefix): array for name, array in renamed.items()}
-    num_classes = len(arrays["output_bias"]) if "classifier" in heads else None
+    biases = (rule.source for head in heads for rule in parts[head] if rule.shape == "C")
+    num_classes = next((len(arrays[name]) for name in biases), None)
     return HfWeights(renamed, architecture, num_classes)
+
+
+def _without_homeless(
+    arrays: Mapping[str, np.ndarray], heads: Collection[str], config: BertConfig, source: str
+) -> dict[str, np.ndarray]:
+    """Leave out what the class with these heads has no place for, and a pooler that is as `from_hf` made it."""
+    theirs = config.family.hugging_face
+    named = {rule.source for rules in theirs.parts_with(heads).values() for rule in _rules_of_layers(rules, config)}
+    homeless = [name for name in arrays if name.startswith(theirs.left_out) and name not in named]
+    if homeless:
+        logging.info("%s: transformers has no place for %s; left out", source, ", ".join(sorted(homeless)))
+    pooler = _new_pooler(config)
+    if not _NEED_POOLER.intersection(heads) and all(np.array_equal(arrays.get(name), pooler[name]) for name in pooler):
+        homeless += pooler
+    return {name: array for name, array in arrays.items() if name not in homeless}
 
 
 def _renamed(
@@ -177,6 +219,7 @@ def _sizes(config: BertConfig) -> dict[str, int]:
         "E": config.embedding_width,
         "D": config.hidden_size,
         "I": config.intermediate_size,
+        "1": 1,
         "2": 2,
     }
 
@@ -221,6 +264,13 @@ def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
             if not np.array_equal(arrays.setdefault(original, array), array):
                 raise UserError(f"{folder}: {copy} differs from {original}; here they are one variable")
     return arrays
+
+
+def architecture_of(folder: str) -> str | None:
+    """Return the class in `transformers` that the `config.json` of a folder names first; None if it names none."""
+    path = os.path.join(folder, "config.json")
+    named = text_files.read_json(path, "model config").get("architectures") if files.exists(path) else None
+    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else None
 
 
 def _weight_files(folder: str) -> list[str]:

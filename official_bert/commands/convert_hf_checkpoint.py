@@ -118,7 +118,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     vocabulary.require(UNK, CLS, SEP)
     bert_config.check_vocab_size(vocabulary.size, vocabulary.source, hf_config_file)
     settings = hf_tokenizer.read_settings(hf_dir)
-    weights = safetensors.from_hf(safetensors.read_folder(hf_dir, bert_config), bert_config, hf_dir)
+    weights = safetensors.read_model(hf_dir, bert_config)
 
     names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)

@@ -32,6 +32,7 @@ LARGEST_SIZE = 2**31 - 1  # of an int32, with which TensorFlow counts
 MOST_LAYERS = 10_000  # to build that many takes minutes, however small they are
 # Keys that only training looks at, and those that nothing computes with.
 DROPOUT_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+_OUR_KEYS = ("attention_direction", "layer_norm_eps")  # unknown to the reference
 _NOT_DECISIVE = (
     *DROPOUT_KEYS,
     "initializer_range",
@@ -49,13 +50,15 @@ _MOST_SPARE_ROWS = 1024  # of the embeddings: the largest number to multiples of
 class BertConfig:
     """The shape of a BERT; that of another family is a subclass, in the family's module.
 
-    All but the last field are keys of the reference. `attention_direction` is what a position attends to,
+    All but the last two fields are keys of the reference. `attention_direction` is what a position attends to,
     "bidirectional" for all positions or "left_to_right" for itself and those before it (BERT paper, section 5.1). Left
-    to right, `[CLS]` sees nothing, so the pooler reads the last real position.
+    to right, `[CLS]` sees nothing, so the pooler reads the last real position. `layer_norm_eps` is what layer
+    normalization adds to the variance.
 
     Attributes:
       family_name: the row of `families.registry` that it belongs to.
       largest: the counts among the keys, and the largest number for each.
+      smallest: the smallest number for those that may be other than 1.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -67,6 +70,7 @@ class BertConfig:
         **dict.fromkeys(USUAL_SIZES, LARGEST_SIZE),
         "num_hidden_layers": MOST_LAYERS,
     }
+    smallest: ClassVar[Mapping[str, int]] = {}
 
     vocab_size: int
     hidden_size: int = 768
@@ -88,12 +92,13 @@ class BertConfig:
     pooler_type: str | None = None
 
     attention_direction: str = BIDIRECTIONAL
+    layer_norm_eps: float = 1e-12
 
     def __post_init__(self):
         for name, largest in self.largest.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
-                raise UserError(f"{name} is {_shown(value)}; it must be a whole number from 1 to {largest}")
+            value, smallest = getattr(self, name), self.smallest.get(name, 1)
+            if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= largest:
+                raise UserError(f"{name} is {_shown(value)}; it must be a whole number from {smallest} to {largest}")
         for name in DROPOUT_KEYS:
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
@@ -102,6 +107,8 @@ class BertConfig:
             raise UserError(
                 f"initializer_range is {_shown(self.initializer_range)}; it must be a standard deviation above 0"
             )
+        if not _is_number(self.layer_norm_eps) or not 0 < self.layer_norm_eps < 1:
+            raise UserError(f"layer_norm_eps is {_shown(self.layer_norm_eps)}; it must be a number above 0 and below 1")
         if self.hidden_act not in ACTIVATION_NAMES:
             raise UserError(f"hidden_act is {_shown(self.hidden_act)}; it must be one of {', '.join(ACTIVATION_NAMES)}")
         if self.attention_direction not in ATTENTION_DIRECTIONS:
@@ -166,6 +173,11 @@ class BertConfig:
         return self.hidden_size
 
     @property
+    def num_segments(self) -> int:
+        """The number of segment ids that may occur; a model without embeddings of segments takes those of a pair."""
+        return self.type_vocab_size or 2
+
+    @property
     def num_layers(self) -> int:
         """The number of layers that are computed one after the other, L."""
         return self.num_hidden_layers
@@ -183,8 +195,9 @@ class BertConfig:
     def to_dict(self) -> dict:
         """Return the keys of `bert_config.json`; those unknown to the reference only where they are no default."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        if not self.is_left_to_right:
-            del values["attention_direction"]
+        for name in _OUR_KEYS:
+            if values[name] == getattr(type(self), name):
+                del values[name]
         if self.family_name != BERT and self.family.own_key is None:
             values[FAMILY_KEY] = self.family_name
         return values
@@ -209,6 +222,7 @@ class BertConfig:
           UserError: the classes of `transformers` cannot compute it.
         """
         values = {name: value for name, value in self.to_dict().items() if name != FAMILY_KEY}
+        values["layer_norm_eps"] = self.layer_norm_eps
         made = {"architectures": [architecture], hugging_face.MODEL_TYPE: self.family_name}
         made |= self.family.hugging_face.their_keys(values)
         if num_classes is not None:

@@ -132,6 +132,7 @@ FAMILY = Family(
             ),
             "next-sentence head": output("cls/seq_relationship/", "sop_classifier.classifier", "2"),
             "classifier": output("", "classifier", "C"),
+            "tagger": output("tagging/", "classifier", "C"),
             "span head": output("cls/squad/", "qa_outputs", "2"),
         },
         tied={
@@ -143,6 +144,7 @@ FAMILY = Family(
             ("masked-LM head", "next-sentence head"): "AlbertForPreTraining",
             ("masked-LM head",): "AlbertForMaskedLM",
             ("classifier",): "AlbertForSequenceClassification",
+            ("tagger",): "AlbertForTokenClassification",
             ("span head",): "AlbertForQuestionAnswering",
         },
         constants=_identity,

@@ -38,6 +38,7 @@ FAMILY = Family(
             ),
             "next-sentence head": output("cls/seq_relationship/", "cls.seq_relationship", "2"),
             "classifier": output("", "classifier", "C"),
+            "tagger": output("tagging/", "classifier", "C"),
             "span head": output("cls/squad/", "qa_outputs", "2"),
         },
         tied={
@@ -50,6 +51,7 @@ FAMILY = Family(
             ("masked-LM head",): "BertForMaskedLM",
             ("next-sentence head",): "BertForNextSentencePrediction",
             ("classifier",): "BertForSequenceClassification",
+            ("tagger",): "BertForTokenClassification",
             ("span head",): "BertForQuestionAnswering",
         },
     ),

@@ -22,6 +22,7 @@ class Family:
       tokenizer: the class of its tokenizer, as a dotted path, which is imported when it is asked for.
       parts: the layers that are not BERT's, likewise: "embeddings" for ids to vectors, "stack" for the transformer
         layers, and "pooler". The names of their variables are those in our checkpoints.
+      pooler_activation: what follows the projection in the pooler, one of `ACTIVATION_NAMES` of the config.
       released_names: what begins the names of variables in released checkpoints of TensorFlow 1, and what begins them
         here, where they differ.
       layers: its layers, in messages.
@@ -40,6 +41,7 @@ class Family:
     constant_keys: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pooler_activation: str = "tanh"
     released_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     layers: str = "the layers of a BERT, each with weights of its own"
     layer_scope: str = "encoder/layer_0/"

@@ -20,7 +20,6 @@ ACTIVATIONS = {
 }
 # What our encoder is and theirs may be otherwise; also what a missing key means.
 FIXED = {
-    "layer_norm_eps": 1e-12,
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
@@ -96,7 +95,10 @@ class HuggingFace:
       keys: our name of a key to theirs, where they differ.
       tokenizer_class: the tokenizer in `transformers` that does what the family's does.
       prefix: what begins the names of the encoder's tensors, but in a model that is an encoder alone.
-      parts: the variables of each part of a model; of a part, all are there or none.
+      parts: the variables of each part of a model; of a part, all are there or none. Names of heads may be the same
+        there: the class of a model tells which one it has, and without it the first one is meant.
+      poolers: the pooler's variables in a model with one of these heads, where they are not those of `parts`.
+      left_out: what begins our names of variables that no class has a place for.
       tied: tensors that are the same variable as another one.
       architectures: the class in `transformers` for the heads that a model may have.
       constants: gives the variables that are constants, from the config.
@@ -108,6 +110,8 @@ class HuggingFace:
     tokenizer_class: str
     prefix: str
     parts: Mapping[str, Sequence[Rule]]
+    poolers: Mapping[str, Sequence[Rule]] = dataclasses.field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     tied: Mapping[str, str]
     architectures: Mapping[tuple[str, ...], str]
     constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
@@ -146,9 +150,31 @@ class HuggingFace:
         values = {**values, "hidden_act": activations[values["hidden_act"]]}
         return {**self.fixed, **{self.keys.get(name, name): value for name, value in values.items()}}
 
+    def heads_of(self, names: Collection[str], architecture: str | None = None) -> list[str]:
+        """Return the heads of a model, given its class, if that is known, and the names of its tensors."""
+        classes = {name: heads for heads, name in self.architectures.items()}
+        found, taken = [], set()
+        for head in dict.fromkeys((*classes.get(architecture, ()), *self.heads)):
+            targets = {rule.target for rule in self.parts[head]}
+            if not targets.isdisjoint(names) and targets.isdisjoint(taken):
+                found.append(head)
+                taken |= targets
+        return found
+
+    def parts_with(self, heads: Collection[str]) -> dict[str, Sequence[Rule]]:
+        """Return the variables of each part of a model with these heads."""
+        parts = {part: rules for part, rules in self.parts.items() if part in heads or part not in self.heads}
+        pooler = next((rules for head, rules in self.poolers.items() if head in heads), None)
+        return parts if pooler is None else parts | {"pooler": pooler}
+
+    @property
+    def heads(self) -> list[str]:
+        """The parts that stand on the encoder; a model has some of them."""
+        return [part for part in self.parts if any(part in heads for heads in self.architectures)]
+
     def full_name(self, name: str) -> str:
         """Add the prefix to the name of a tensor of a model that is an encoder alone."""
-        encoder = [rule.target for part in ("encoder", "pooler") for rule in self.parts.get(part, ())]
+        encoder = [rule.target for part, rules in self.parts.items() if part not in self.heads for rule in rules]
         stems = {name.removeprefix(self.prefix).partition(".")[0] for name in encoder}
         return self.prefix + name if name.partition(".")[0] in stems else name
 

@@ -1,4 +1,4 @@
-"""ALBERT: transformer layers that share their weights, and the projection of narrower embeddings.
+"""ALBERT: transformer layers that share their weights.
 
 Its variables have the names of google-research/albert's checkpoints; the rest is BERT's. `families/albert.py` names
 `SharedStack`, which `BertEncoder` then makes.
@@ -6,8 +6,6 @@ Its variables have the names of google-research/albert's checkpoints; the rest i
 
 import keras
 
-from official_bert.families.albert import AlbertConfig
-from official_bert.modeling.blocks import dense
 from official_bert.modeling.transformer import TransformerLayer, TransformerStack
 
 
@@ -45,18 +43,6 @@ class SharedStack(TransformerStack):
     Source: ALBERT paper, section 3.1; google-research/albert for the inner layers.
     """
 
-    def __init__(self, config: AlbertConfig, *, name: str = "encoder", **kwargs):
-        """Create the layers; for `**kwargs` see `TransformerStack`."""
-        super().__init__(config, name=name, **kwargs)
-        self.embedding_hidden_mapping_in = None
-        if config.embedding_width != config.hidden_size:
-            self.embedding_hidden_mapping_in = dense(
-                config.hidden_size,
-                config.initializer_range,
-                dtype=self.dtype_policy,
-                name="embedding_hidden_mapping_in",
-            )
-
     def _make_layers(self) -> list[TransformerLayer]:
         config = self.config
         self._groups = [
@@ -71,16 +57,9 @@ class SharedStack(TransformerStack):
         ]
         return [layer for group in groups for layer in self._groups[group]]
 
-    def build(self, input_shape=None):
-        """Create the variables of the projection and of the layers."""
-        if self.embedding_hidden_mapping_in is not None:
-            self.embedding_hidden_mapping_in.build((None, self.config.embedding_width))
+    def _build_layers(self) -> None:
         with keras.name_scope("transformer"):
             for number, group in enumerate(self._groups):
                 with keras.name_scope(f"group_{number}"):
                     for layer in group:
                         layer.build((None, None, self.config.hidden_size))
-
-    def project(self, embedded):
-        """Project embeddings, float [B, S, E], to what enters the first layer, float [B, S, D]."""
-        return embedded if self.embedding_hidden_mapping_in is None else self.embedding_hidden_mapping_in(embedded)

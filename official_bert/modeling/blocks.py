@@ -80,7 +80,7 @@ def dense(
     )
 
 
-def normalize(x, gamma, beta):
+def normalize(x, gamma, beta, epsilon: float):
     """Apply layer normalization to vectors: x float [..., D], scale and shift float [D]; gives float32 [..., D].
 
     `keras.ops.layer_normalization` multiplies the scale with the inverse deviation first, which makes as many numbers
@@ -89,7 +89,7 @@ def normalize(x, gamma, beta):
     x, gamma, beta = (ops.cast(tensor, "float32") for tensor in (x, gamma, beta))
     centered = x - ops.mean(x, axis=-1, keepdims=True)
     variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
-    return centered * ops.rsqrt(variance + LAYER_NORM_EPSILON) * gamma + beta
+    return centered * ops.rsqrt(variance + epsilon) * gamma + beta
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -101,9 +101,16 @@ class LayerNorm(keras.layers.Layer):
       beta: variable [D], the shift.
     """
 
-    def __init__(self, *, name: str = LAYER_NORM_NAME, **kwargs):
-        """Have the name that checkpoints and weight decay know; for `**kwargs` see `keras.layers.Layer`."""
+    def __init__(self, *, epsilon: float = LAYER_NORM_EPSILON, name: str = LAYER_NORM_NAME, **kwargs):
+        """Have the name that checkpoints and weight decay know.
+
+        Args:
+          epsilon: added to the variance.
+          name: the layer's.
+          **kwargs: see `keras.layers.Layer`.
+        """
         super().__init__(name=name, **kwargs)
+        self.epsilon = epsilon
         self.supports_masking = True  # no position depends on another
 
     def build(self, input_shape):
@@ -116,9 +123,13 @@ class LayerNorm(keras.layers.Layer):
         """Return the shape of x."""
         return tuple(input_shape)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "epsilon": self.epsilon}
+
     def call(self, x):
         """Normalize float [..., D]."""
-        return ops.cast(normalize(x, self.gamma, self.beta), self.compute_dtype)
+        return ops.cast(normalize(x, self.gamma, self.beta, self.epsilon), self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -152,6 +163,7 @@ class ResidualOutput(keras.layers.Layer):
         initializer_range: float,
         dropout: float,
         norm_name: str = LAYER_NORM_NAME,
+        epsilon: float = LAYER_NORM_EPSILON,
         name: str = "output",
         **kwargs,
     ):
@@ -163,6 +175,7 @@ class ResidualOutput(keras.layers.Layer):
           initializer_range: standard deviation of the initial weights.
           dropout: fraction of the projected numbers that training drops.
           norm_name: name of the layer normalization.
+          epsilon: added to its variance.
           name: the layer's.
           **kwargs: see `keras.layers.Layer`.
         """
@@ -173,11 +186,12 @@ class ResidualOutput(keras.layers.Layer):
             "initializer_range": initializer_range,
             "dropout": dropout,
             "norm_name": norm_name,
+            "epsilon": epsilon,
         }
         self._input_width, self._hidden_size = input_width, hidden_size
         self.dense = dense(hidden_size, initializer_range, dtype=self.dtype_policy)
         self.dropout = Dropout(dropout, dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(dtype=self.dtype_policy, name=norm_name)
+        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name=norm_name)
 
     def build(self, input_shape=None):
         """Create the variables; their shapes need no input."""

@@ -27,7 +27,7 @@ from keras import ops
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.registry import load_class
-from official_bert.modeling.blocks import Configured, Dropout, LayerNorm, dense, initializer
+from official_bert.modeling.blocks import ACTIVATIONS, Configured, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
 from official_bert.modeling.model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
@@ -234,7 +234,7 @@ class Embeddings(Configured, keras.layers.Layer):
     """The three embedding tables, layer normalization and dropout.
 
     Attributes:
-      word_embeddings: variable [V, E]; the masked-LM head shares it. E is D but for ALBERT.
+      word_embeddings: variable [V, E]; the masked-LM head shares it. E is D but in families that project it.
     Source: BERT paper, figure 2.
     """
 
@@ -249,14 +249,16 @@ class Embeddings(Configured, keras.layers.Layer):
         """
         super().__init__(config, name=name, **kwargs)
         self._use_one_hot_embeddings = use_one_hot_embeddings
-        self.layer_norm = LayerNorm(dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(epsilon=config.layer_norm_eps, dtype=self.dtype_policy)
         self.dropout = Dropout(config.hidden_dropout_prob, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Create the tables."""
         config = self.config
         self.word_embeddings = self._table("word_embeddings", config.vocab_size)
-        self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
+        self.token_type_embeddings = None  # of models that do not tell segments apart
+        if config.type_vocab_size:
+            self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
         self.position_embeddings = self._table("position_embeddings", config.max_position_embeddings)
         self.layer_norm.build((None, None, config.embedding_width))
 
@@ -297,12 +299,18 @@ class Embeddings(Configured, keras.layers.Layer):
             words = _one_hot_lookup(self.word_embeddings, input_ids)
         else:
             words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, E]
-        if training or self._use_one_hot_embeddings:  # a handful of rows, to which gradients come faster by multiplying
-            segments = _one_hot_lookup(self.token_type_embeddings, segment_ids)
-        else:
-            segments = ops.take(self.token_type_embeddings, segment_ids, axis=0)  # [B, S, E]
+        segments = self._segments(segment_ids, training)
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, E]
-        return self.dropout(self.layer_norm(words + segments + positions), training=training)
+        embedded = words + positions if segments is None else words + segments + positions
+        return self.dropout(self.layer_norm(embedded), training=training)
+
+    def _segments(self, segment_ids, training):
+        """Look up the embeddings of segments, float [B, S, E]; None for a model without them."""
+        if self.token_type_embeddings is None:
+            return None
+        if training or self._use_one_hot_embeddings:  # a handful of rows, to which gradients come faster by multiplying
+            return _one_hot_lookup(self.token_type_embeddings, segment_ids)
+        return ops.take(self.token_type_embeddings, segment_ids, axis=0)
 
     def _check_shape(self, shape) -> None:
         """Raise for ids that the tables do not fit; a length that is not known yet passes."""
@@ -351,12 +359,17 @@ def last_token_vector(x, input_mask):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class Pooler(Configured, keras.layers.Layer):
-    """A vector for the whole sequence: a tanh projection of one of its vectors, mostly that at [CLS]."""
+    """A vector for the whole sequence: a projection of one of its vectors, mostly that at [CLS] and with tanh."""
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):
         """Create the projection; for `**kwargs` see `keras.layers.Layer`."""
         super().__init__(config, name=name, **kwargs)
-        self.dense = dense(config.hidden_size, config.initializer_range, dtype=self.dtype_policy, activation="tanh")
+        self.dense = dense(
+            config.hidden_size,
+            config.initializer_range,
+            dtype=self.dtype_policy,
+            activation=ACTIVATIONS[config.family.pooler_activation],
+        )
 
     def build(self, input_shape=None):
         """Create the variables."""

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from official_bert.config.tensor_names import ENCODER_INPUTS
-from official_bert.modeling.blocks import ACTIVATIONS, LayerNorm, dense
+from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_EPSILON, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
 from official_bert.modeling.model import complete_inputs, named_inputs, symbolic_inputs
@@ -40,6 +40,7 @@ class PretrainingModel(EncoderModel):
             embedding_size=embedding_size,
             hidden_act=config.hidden_act,
             initializer_range=config.initializer_range,
+            epsilon=config.layer_norm_eps,
             dtype=self.dtype_policy,
         )
         with keras.name_scope("cls"):
@@ -114,6 +115,7 @@ class MaskedLmHead(keras.layers.Layer):
         embedding_size: int | None = None,
         hidden_act: str = "gelu",
         initializer_range: float = 0.02,
+        epsilon: float = LAYER_NORM_EPSILON,
         name: str = "predictions",
         **kwargs,
     ):
@@ -125,6 +127,7 @@ class MaskedLmHead(keras.layers.Layer):
           embedding_size: width of the word embeddings; D if not given.
           hidden_act: a key of `ACTIVATIONS`.
           initializer_range: standard deviation of the initial weights.
+          epsilon: added to the variance in layer normalization.
           name: the layer's.
           **kwargs: see `keras.layers.Layer`.
         """
@@ -136,12 +139,13 @@ class MaskedLmHead(keras.layers.Layer):
             "embedding_size": embedding_size,
             "hidden_act": hidden_act,
             "initializer_range": initializer_range,
+            "epsilon": epsilon,
         }
         self._hidden_size, self._vocab_size, self._embedding_size = hidden_size, vocab_size, embedding_size
         self.dense = dense(
             embedding_size, initializer_range, dtype=self.dtype_policy, activation=ACTIVATIONS[hidden_act]
         )
-        self.layer_norm = LayerNorm(dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy)
 
     def build(self, input_shape=None):
         """Create the transformation and the output bias."""

@@ -74,7 +74,7 @@ class AttentionOutput(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class TransformerStack(Configured, keras.layers.Layer):
-    """All layers, one after the other."""
+    """All layers, one after the other; before them the projection of embeddings that are narrower."""
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
         """Create the layers.
@@ -88,6 +88,14 @@ class TransformerStack(Configured, keras.layers.Layer):
         super().__init__(config, name=name, **kwargs)
         self._recompute_layers = recompute_layers
         self.layers = self._make_layers()
+        self.embedding_hidden_mapping_in = None
+        if config.embedding_width != config.hidden_size:
+            self.embedding_hidden_mapping_in = dense(
+                config.hidden_size,
+                config.initializer_range,
+                dtype=self.dtype_policy,
+                name="embedding_hidden_mapping_in",
+            )
 
     def _make_layers(self) -> "list[TransformerLayer]":
         """Return the L layers, in the order in which they are computed."""
@@ -97,13 +105,18 @@ class TransformerStack(Configured, keras.layers.Layer):
         ]
 
     def build(self, input_shape=None):
-        """Create the variables of the layers."""
+        """Create the variables of the projection and of the layers."""
+        if self.embedding_hidden_mapping_in is not None:
+            self.embedding_hidden_mapping_in.build((None, self.config.embedding_width))
+        self._build_layers()
+
+    def _build_layers(self) -> None:
         for layer in self.layers:
             layer.build((None, None, self.config.hidden_size))
 
     def project(self, embedded):
-        """Return what enters the first layer, float [B, S, D]: the embeddings themselves."""
-        return embedded
+        """Project embeddings, float [B, S, E], to what enters the first layer, float [B, S, D]."""
+        return embedded if self.embedding_hidden_mapping_in is None else self.embedding_hidden_mapping_in(embedded)
 
     @property
     def num_heads(self) -> int:
@@ -201,6 +214,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
             initializer_range=config.initializer_range,
             dropout=config.hidden_dropout_prob,
             norm_name=self.NORM_NAME,
+            epsilon=config.layer_norm_eps,
             dtype=self.dtype_policy,
         )
 
@@ -251,6 +265,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
             config.hidden_size,
             initializer_range=config.initializer_range,
             dropout=config.hidden_dropout_prob,
+            epsilon=config.layer_norm_eps,
             dtype=self.dtype_policy,
         )
 

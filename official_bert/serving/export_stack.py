@@ -68,16 +68,16 @@ class _Vectors(NamedTuple):
       intermediate: [i] for each part.
       attention_output: [D].
       output: [D].
-      attention_norm: scale and shift, [D] each.
-      output_norm: scale and shift, [D] each.
+      attention_norm: scale and shift, [D] each, and what is added to the variance.
+      output_norm: likewise.
     """
 
     projections: list[np.ndarray]
     intermediate: list[np.ndarray]
     attention_output: np.ndarray
     output: np.ndarray
-    attention_norm: tuple[np.ndarray, np.ndarray]
-    output_norm: tuple[np.ndarray, np.ndarray]
+    attention_norm: tuple[np.ndarray, np.ndarray, float]
+    output_norm: tuple[np.ndarray, np.ndarray, float]
 
 
 class ExportStack:
@@ -205,8 +205,9 @@ def _vectors(layer: TransformerLayer, num_parts: int) -> _Vectors:
     )
 
 
-def _norm(block: ResidualOutput) -> tuple[np.ndarray, np.ndarray]:
-    return _array(block.layer_norm.gamma), _array(block.layer_norm.beta)
+def _norm(block: ResidualOutput) -> tuple[np.ndarray, np.ndarray, float]:
+    norm = block.layer_norm
+    return _array(norm.gamma), _array(norm.beta), norm.epsilon
 
 
 def _columns(variables: Sequence[Any], num_parts: int) -> list[np.ndarray]:

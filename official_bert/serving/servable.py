@@ -174,7 +174,7 @@ class Servable(tf.Module):
     @property
     def example_schema(self) -> RecordSchema:
         """The inputs of the signature `examples`: the records of training, less the labels."""
-        sizes = {"V": self._config.vocab_size, "T": self._config.type_vocab_size}
+        sizes = {"V": self._config.vocab_size, "T": self._config.num_segments}
         return IDS_SCHEMA.sized(S=self._num_example_positions, **sizes)
 
     @property

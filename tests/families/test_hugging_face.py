@@ -53,6 +53,7 @@ def test_the_architecture_is_taken_over(read):
         "type_vocab_size": 1,
         "initializer_range": 0.05,
     }
+    assert read({**HF, "layer_norm_eps": 1e-5}).to_dict() == {**config.to_dict(), "layer_norm_eps": 1e-5}
 
 
 def test_missing_keys_mean_what_they_mean_there(read):
@@ -84,7 +85,9 @@ def test_keys_of_albert_mean_nothing_in_a_bert(read):
 
 @pytest.mark.parametrize("activation", ACTIVATION_NAMES)
 def test_there_and_back(read, activation):
-    config = BertConfig(vocab_size=50, hidden_size=24, hidden_act=activation, directionality="bidi")
+    config = BertConfig(
+        vocab_size=50, hidden_size=24, hidden_act=activation, directionality="bidi", layer_norm_eps=1e-5
+    )
     assert read(config.to_hugging_face("BertModel", None)) == config
 
 
@@ -106,7 +109,7 @@ def test_what_is_written():
             {"model_type": "roberta"},
             "model_type is 'roberta', .* not supported; .* these: 'bert', 'albert'",
         ),
-        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05; only 1e-12 is supported"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps is 0; it must be a number above 0"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"is_decoder": True}, "is_decoder is True"),
         ({"add_cross_attention": True}, "add_cross_attention is True"),

@@ -107,7 +107,7 @@ class ClassificationTask:
         self._trainable_encoder = trainable_encoder
         self._encoder_options = encoder_options
         self._model_options = model_options
-        sizes = {"S": max_length, "V": config.vocab_size, "T": config.type_vocab_size, "C": num_labels}
+        sizes = {"S": max_length, "V": config.vocab_size, "T": config.num_segments, "C": num_labels}
         self.schema = classification_schema(problem).sized(**sizes)
         self.teacher_field = Field(TEACHER_LOGITS, (num_labels,), "float32")
         self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields

@@ -89,7 +89,7 @@ def _check_fits(teacher: BertConfig, student: BertConfig, source: str, *, compar
             f"the teacher in {source} has vocab_size={teacher.vocab_size} and the student {student.vocab_size}; give a "
             "teacher and a student of one vocabulary"
         )
-    if teacher.type_vocab_size < student.type_vocab_size:
+    if teacher.num_segments < student.num_segments:
         raise UserError(
             f"the teacher in {source} has type_vocab_size={teacher.type_vocab_size} and the student "
             f"{student.type_vocab_size}; the teacher needs at least as many"

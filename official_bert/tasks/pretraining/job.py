@@ -166,7 +166,7 @@ def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
             inputs.vocabulary,
             max_seq_length=config.max_seq_length,
             max_predictions_per_seq=config.max_predictions_per_seq,
-            type_vocab_size=inputs.bert_config.type_vocab_size,
+            type_vocab_size=inputs.bert_config.num_segments,
             masked_lm_prob=config.masked_lm_prob,
             do_whole_word_mask=config.do_whole_word_mask,
             random_seed=config.random_seed,

@@ -54,7 +54,7 @@ class PretrainingTask:
         self._pair_task = ("sentence_order" if sentence_order else "next_sentence") if use_next_sentence else None
         self._encoder_options = encoder_options
         self.schema = PRETRAINING_SCHEMA.sized(
-            S=max_seq_length, P=max_predictions_per_seq, V=config.vocab_size, T=config.type_vocab_size
+            S=max_seq_length, P=max_predictions_per_seq, V=config.vocab_size, T=config.num_segments
         )
 
     def build_model(self) -> keras.Model:

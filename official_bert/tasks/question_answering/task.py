@@ -64,7 +64,7 @@ class QuestionAnsweringTask:
 
     def sized(self, schema: RecordSchema) -> RecordSchema:
         """Return a schema with the lengths and limits of this task."""
-        return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.type_vocab_size)
+        return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.num_segments)
 
     def build_model(self) -> keras.Model:
         """Create the model, variables included."""

@@ -101,7 +101,7 @@ class TaggingTask:
         return schema.sized(
             S=self._max_seq_length,
             V=self._config.vocab_size,
-            T=self._config.type_vocab_size,
+            T=self._config.num_segments,
             N=self._num_tags + 1,
             **sizes,
         )

@@ -2,10 +2,8 @@
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import Family
-from official_bert.families.hugging_face import HuggingFace, Rule, dense, layer_norm, output
+from official_bert.families.hugging_face import HuggingFace, Rule, dense, encoder_rules, layer_norm, output
 from official_bert.families.registry import BERT
-
-_LAYER, _HF_LAYER = "bert/encoder/layer_{}", "bert.encoder.layer.{}"
 
 FAMILY = Family(
     name=BERT,
@@ -16,20 +14,7 @@ FAMILY = Family(
         tokenizer_class="BertTokenizer",
         prefix="bert.",
         parts={
-            "encoder": (
-                Rule("bert/embeddings/word_embeddings", "bert.embeddings.word_embeddings.weight", "VD"),
-                Rule("bert/embeddings/token_type_embeddings", "bert.embeddings.token_type_embeddings.weight", "TD"),
-                Rule("bert/embeddings/position_embeddings", "bert.embeddings.position_embeddings.weight", "SD"),
-                *layer_norm("bert/embeddings/LayerNorm", "bert.embeddings.LayerNorm"),
-                *dense(f"{_LAYER}/attention/self/query", f"{_HF_LAYER}.attention.self.query", "DD"),
-                *dense(f"{_LAYER}/attention/self/key", f"{_HF_LAYER}.attention.self.key", "DD"),
-                *dense(f"{_LAYER}/attention/self/value", f"{_HF_LAYER}.attention.self.value", "DD"),
-                *dense(f"{_LAYER}/attention/output/dense", f"{_HF_LAYER}.attention.output.dense", "DD"),
-                *layer_norm(f"{_LAYER}/attention/output/LayerNorm", f"{_HF_LAYER}.attention.output.LayerNorm"),
-                *dense(f"{_LAYER}/intermediate/dense", f"{_HF_LAYER}.intermediate.dense", "DI"),
-                *dense(f"{_LAYER}/output/dense", f"{_HF_LAYER}.output.dense", "ID"),
-                *layer_norm(f"{_LAYER}/output/LayerNorm", f"{_HF_LAYER}.output.LayerNorm"),
-            ),
+            "encoder": encoder_rules("bert"),
             "pooler": dense("bert/pooler/dense", "bert.pooler.dense", "DD"),
             "masked-LM head": (
                 *dense("cls/predictions/transform/dense", "cls.predictions.transform.dense", "DD"),

@@ -23,6 +23,7 @@ class Family:
       parts: the layers that are not BERT's, likewise: "embeddings" for ids to vectors, "stack" for the transformer
         layers, and "pooler". The names of their variables are those in our checkpoints.
       pooler_activation: what follows the projection in the pooler, one of `ACTIVATION_NAMES` of the config.
+      masked_lm_activation: what follows the projection in the masked-LM head; None for that of the layers.
       released_names: what begins the names of variables in released checkpoints of TensorFlow 1, and what begins them
         here, where they differ.
       layers: its layers, in messages.
@@ -42,6 +43,7 @@ class Family:
     tokenizer: str = "official_bert.tokenization.full_tokenizer.FullTokenizer"
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pooler_activation: str = "tanh"
+    masked_lm_activation: str | None = None
     released_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     layers: str = "the layers of a BERT, each with weights of its own"
     layer_scope: str = "encoder/layer_0/"

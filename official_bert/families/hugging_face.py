@@ -73,6 +73,25 @@ def output(folder: str, hf_name: str, classes: str) -> tuple[Rule, ...]:
     return weights, Rule(f"{folder}output_bias", f"{hf_name}.bias", classes)
 
 
+def encoder_rules(prefix: str) -> tuple[Rule, ...]:
+    """Return the variables of an encoder whose tensors have BERT's names, after a prefix of its own."""
+    embeddings, layer, hf_layer = f"{prefix}.embeddings", "bert/encoder/layer_{}", f"{prefix}.encoder.layer.{{}}"
+    return (
+        Rule("bert/embeddings/word_embeddings", f"{embeddings}.word_embeddings.weight", "VE"),
+        Rule("bert/embeddings/token_type_embeddings", f"{embeddings}.token_type_embeddings.weight", "TE"),
+        Rule("bert/embeddings/position_embeddings", f"{embeddings}.position_embeddings.weight", "SE"),
+        *layer_norm("bert/embeddings/LayerNorm", f"{embeddings}.LayerNorm", "E"),
+        *dense(f"{layer}/attention/self/query", f"{hf_layer}.attention.self.query", "DD"),
+        *dense(f"{layer}/attention/self/key", f"{hf_layer}.attention.self.key", "DD"),
+        *dense(f"{layer}/attention/self/value", f"{hf_layer}.attention.self.value", "DD"),
+        *dense(f"{layer}/attention/output/dense", f"{hf_layer}.attention.output.dense", "DD"),
+        *layer_norm(f"{layer}/attention/output/LayerNorm", f"{hf_layer}.attention.output.LayerNorm"),
+        *dense(f"{layer}/intermediate/dense", f"{hf_layer}.intermediate.dense", "DI"),
+        *dense(f"{layer}/output/dense", f"{hf_layer}.output.dense", "ID"),
+        *layer_norm(f"{layer}/output/LayerNorm", f"{hf_layer}.output.LayerNorm"),
+    )
+
+
 class Constants(NamedTuple):
     """Variables that models in `transformers` have, and ours do not, because they can have one value alone.
 
@@ -92,7 +111,7 @@ class HuggingFace:
     Attributes:
       defaults: what a missing key means there, where it does not mean the same here.
       fixed: keys that must have one value, which a missing key means as well.
-      keys: our name of a key to theirs, where they differ.
+      keys: our name of a key to theirs, where they differ; None where there is none.
       tokenizer_class: the tokenizer in `transformers` that does what the family's does.
       prefix: what begins the names of the encoder's tensors, but in a model that is an encoder alone.
       parts: the variables of each part of a model; of a part, all are there or none. Names of heads may be the same
@@ -106,7 +125,7 @@ class HuggingFace:
 
     defaults: Mapping[str, Any]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=lambda: FIXED)
-    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     tokenizer_class: str
     prefix: str
     parts: Mapping[str, Sequence[Rule]]
@@ -135,7 +154,8 @@ class HuggingFace:
         found = {name: values[key] for name in known if (key := self.keys.get(name, name)) in values}
         activation = found["hidden_act"]
         if not isinstance(activation, str) or activation not in ACTIVATIONS:
-            raise UserError(f"hidden_act is {activation!r:.80}; only {', '.join(ACTIVATIONS)} can be converted")
+            key = self.keys.get("hidden_act", "hidden_act")
+            raise UserError(f"{key} is {activation!r:.80}; only {', '.join(ACTIVATIONS)} can be converted")
         return found | {"hidden_act": ACTIVATIONS[activation]}
 
     def their_keys(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +168,8 @@ class HuggingFace:
             raise UserError("attention_direction is left_to_right, which Hugging Face's BERT has no equal of")
         activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
         values = {**values, "hidden_act": activations[values["hidden_act"]]}
-        return {**self.fixed, **{self.keys.get(name, name): value for name, value in values.items()}}
+        renamed = {self.keys.get(name, name): value for name, value in values.items()}
+        return {**self.fixed, **{key: value for key, value in renamed.items() if key is not None}}
 
     def heads_of(self, names: Collection[str], architecture: str | None = None) -> list[str]:
         """Return the heads of a model, given its class, if that is known, and the names of its tensors."""

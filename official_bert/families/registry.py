@@ -15,6 +15,8 @@ BERT = "bert"
 FAMILIES = {
     BERT: "official_bert.families.bert",
     "albert": "official_bert.families.albert",
+    "distilbert": "official_bert.families.distilbert",
+    "electra": "official_bert.families.electra",
 }
 FAMILY_KEY = "family"  # of our config files, where no other key tells the family
 

@@ -11,7 +11,7 @@ from absl import logging
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.encoder import create_encoder, is_of_encoder
+from official_bert.modeling.encoder import create_encoder, is_needed
 from official_bert.modeling.encoder_options import PLAIN
 from official_bert.serving.servable import SERVING_DEFAULT
 from official_bert.support.errors import UserError
@@ -66,7 +66,7 @@ class AttentionReader:
             self._fill_mask = servable.signature(SERVING_DEFAULT)
         else:
             self._encoder = create_encoder(bert_config)
-            load(open_checkpoint(checkpoint, "init_checkpoint"), self._encoder.weights, required=is_of_encoder).log()
+            load(open_checkpoint(checkpoint, "init_checkpoint"), self._encoder.weights, required=is_needed).log()
 
     def __call__(self, text: str, text_b: str | None = None, *, max_seq_length: int = 512) -> AttentionView:
         """Read a text or a pair of texts.

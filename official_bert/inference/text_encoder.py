@@ -15,7 +15,7 @@ from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import BM25, Bm25Weights
 from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
-from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
+from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
 from official_bert.modeling.transformer import PaddedLayout
 from official_bert.options.sentences import ExtractionOptions
@@ -309,7 +309,7 @@ def load_text_encoder(
                 dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
             ),
         )
-    load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_of_encoder).log()
+    load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed).log()
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
         encoder, tokenizer, settings, batch_size=options.batch_size, strategy=strategy, fixed_shape=fixed_shape

@@ -36,9 +36,9 @@ from official_bert.support.errors import UserError
 _SCOPE = "bert"  # what the names of an encoder's variables begin with in a checkpoint
 
 
-def is_of_encoder(name: str) -> bool:
-    """Tell whether a checkpoint's name is one of the encoder's."""
-    return name.startswith(f"{_SCOPE}/")
+def is_needed(name: str) -> bool:
+    """Tell whether a checkpoint must have a name: all of the encoder but its pooler, which some families train late."""
+    return name.startswith(f"{_SCOPE}/") and not name.startswith(f"{_SCOPE}/pooler/")
 
 
 def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "BertEncoder":
@@ -149,7 +149,7 @@ class BertEncoder(Configured, TokenModel):
 
         reader, config = open_pretrained(path, bert_config)
         encoder = cls(config, **options)
-        load(reader, encoder.checkpoint_variables(), required=is_of_encoder).log(is_trained_next=False)
+        load(reader, encoder.checkpoint_variables(), required=is_needed).log(is_trained_next=False)
         return encoder
 
     def get_config(self) -> dict[str, Any]:

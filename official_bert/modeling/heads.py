@@ -8,7 +8,7 @@ from keras import ops
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import initializer
-from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
+from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.modeling.model import TokenModel
 
@@ -77,7 +77,7 @@ class EncoderModel(TokenModel):
 
         reader, config = open_pretrained(path, bert_config)
         model = cls(create_encoder(config, EncoderOptions(dtype=dtype)), **options)
-        load(reader, model.checkpoint_variables(), required=is_of_encoder).log(is_trained_next=False)
+        load(reader, model.checkpoint_variables(), required=is_needed).log(is_trained_next=False)
         return model
 
 

@@ -38,7 +38,7 @@ class PretrainingModel(EncoderModel):
             config.hidden_size,
             vocab_size,
             embedding_size=embedding_size,
-            hidden_act=config.hidden_act,
+            hidden_act=config.family.masked_lm_activation or config.hidden_act,
             initializer_range=config.initializer_range,
             epsilon=config.layer_norm_eps,
             dtype=self.dtype_policy,

@@ -12,7 +12,7 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.data.schema import Field
-from official_bert.modeling.encoder import BertEncoder, create_encoder, is_of_encoder
+from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.support.errors import UserError
 from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
@@ -157,7 +157,7 @@ class HiddenStateTask(TaskWithTeacher):
     def _load_teacher(self) -> BertEncoder:
         teacher = create_encoder(self._teacher_config, EncoderOptions(dtype=self._dtype))
         reader = open_checkpoint(self._teacher_checkpoint, "teacher", self._teacher_config)
-        load(reader, teacher.checkpoint_variables(), required=is_of_encoder).log()
+        load(reader, teacher.checkpoint_variables(), required=is_needed).log()
         return teacher
 
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:

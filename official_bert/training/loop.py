@@ -12,6 +12,7 @@ from official_bert.checkpoints.folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
+from official_bert.modeling.encoder import is_needed
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.fault_points import fault_point
@@ -140,7 +141,7 @@ class Trainer:
     def load_initial(self, path: str, *, is_trained_next: bool = True) -> None:
         """Set the weights from an initial checkpoint, and log what came; see `checkpoints.loading.LoadReport`."""
         reader = open_checkpoint(path, "init_checkpoint")
-        report = load(reader, self.model.weights, required=lambda name: name.startswith("bert/"))
+        report = load(reader, self.model.weights, required=is_needed)
         report.log(is_trained_next=is_trained_next)
 
     def restore(self, path: str) -> int:

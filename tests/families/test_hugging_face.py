@@ -106,8 +106,8 @@ def test_what_is_written():
     ("changes", "message"),
     [
         (
-            {"model_type": "roberta"},
-            "model_type is 'roberta', .* not supported; .* these: 'bert', 'albert'",
+            {"model_type": "gpt2"},
+            "model_type is 'gpt2', .* not supported; .* these: 'bert', 'albert', .*",
         ),
         ({"layer_norm_eps": 0}, "layer_norm_eps is 0; it must be a number above 0"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),

@@ -1,0 +1,146 @@
+"""Each family against `transformers`: what it made of small random models lies in `tests/golden/families`."""
+
+import json
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from official_bert.checkpoints.bundle import write_checkpoint
+from official_bert.checkpoints.safetensors import read_folder, read_model, to_hf
+from official_bert.config.bert_config import BertConfig
+from official_bert.families.registry import our_name
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.modeling.span import SpanModel
+from official_bert.modeling.tagging import TaggingModel
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
+RATE = 0.02  # of gradient descent in `make.py`
+CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/config.json"))
+HEADS = {
+    "ForMaskedLM": (PretrainingModel, {}),
+    "ForSequenceClassification": (ClassificationModel, {"head_dropout": 0.0}),
+    "ForTokenClassification": (TaggingModel, {"head_dropout": 0.0}),
+    "ForQuestionAnswering": (SpanModel, {}),
+}
+
+
+def load(folder, expected):
+    model_class, options = HEADS.get(folder.name, (BertEncoder, {}))
+    if "head_dropout" in options:
+        options = options | {"num_outputs": expected["logits"].shape[-1]}
+    return model_class.from_checkpoint(str(folder), **options)
+
+
+def inputs_of(expected):
+    """What the encoder is called with."""
+    segments = expected.get("token_type_ids")
+    given = {"input_ids": expected["input_ids"], "input_mask": expected["attention_mask"]}
+    return given | ({} if segments is None else {"segment_ids": segments})
+
+
+def scores(model, inputs, *, training=False):
+    """Logits by the names of `transformers`."""
+    if isinstance(model, PretrainingModel):
+        positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
+        return {"logits": model({**inputs, "masked_lm_positions": positions}, training=training)["masked_lm_logits"]}
+    outputs = model(inputs, training=training)
+    return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+
+def train_step(model, inputs, expected):
+    """Descend once; return the loss before."""
+    with tf.GradientTape() as tape:
+        losses = []
+        for name, logits in scores(model, inputs, training=True).items():
+            labels = expected["labels" if name == "logits" else name.replace("logits", "positions")]
+            loss = keras.losses.sparse_categorical_crossentropy(np.maximum(labels, 0), logits, from_logits=True)
+            losses.append(tf.reduce_mean(loss[labels >= 0]))
+        loss = tf.reduce_mean(losses)
+    variables = model.trainable_variables
+    for variable, gradient in zip(variables, tape.gradient(loss, [v.value for v in variables]), strict=True):
+        if gradient is not None:
+            variable.assign_sub(RATE * tf.convert_to_tensor(gradient))
+    return loss.numpy()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_it_computes_and_learns_as_in_transformers(case):
+    expected = dict(np.load(GOLDEN / case / "expected.npz"))
+    model, inputs = load(GOLDEN / case, expected), inputs_of(expected)
+    encoder = getattr(model, "encoder", model)
+    encoded, states = encoder(inputs), expected["hidden_states"]
+    np.testing.assert_allclose(np.stack(encoded["encoder_layers"]), states, atol=1e-5)
+    np.testing.assert_allclose(encoder.pool(inputs), encoded["pooled_output"], atol=1e-5)
+    if "pooler_output" in expected:
+        np.testing.assert_allclose(encoded["pooled_output"], expected["pooler_output"], atol=1e-5)
+    if "losses" in expected:
+        for name, logits in scores(model, inputs).items():
+            np.testing.assert_allclose(logits, expected[name], atol=1e-5)
+        losses = [train_step(model, inputs, expected) for _ in expected["losses"]]
+        np.testing.assert_allclose(losses, expected["losses"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_round_trip_gives_the_same_arrays(case):
+    folder = str(GOLDEN / case)
+    config = BertConfig.from_json_file(f"{folder}/config.json")
+    weights = to_hf(read_model(folder, config).arrays, config, "checkpoint")
+    theirs = json.loads((GOLDEN / case / "config.json").read_text().replace("gelu_new", "gelu_pytorch_tanh"))  # equals
+    ours = config.to_hugging_face(weights.architecture, weights.num_classes)
+    both = ours.keys() & theirs.keys() - {"id2label", "label2id"}
+    assert {key: ours[key] for key in both} == {key: theirs[key] for key in both}
+    prefix = config.family.hugging_face.prefix if case.name == "Model" else ""
+    arrays = {prefix + name: array for name, array in weights.arrays.items()}
+    expected = read_folder(folder, config)
+    assert sorted(arrays) == sorted(expected)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
+    for case, head in (("distilbert/ForTokenClassification", "classifier"), ("electra/ForMaskedLM", "masked-LM head")):
+        shutil.copytree(GOLDEN / case, tmp_path / head)
+        path = tmp_path / head / "config.json"
+        values = json.loads(path.read_text())
+        del values["architectures"]
+        path.write_text(json.dumps(values))
+        config = BertConfig.from_json_file(str(path))
+        if head == "classifier":  # which a DistilBERT has with a projection of its own
+            arrays = read_folder(str(path.parent), config)
+            rng = np.random.default_rng(1)
+            arrays |= {"pre_classifier.weight": rng.normal(size=(12, 12)), "pre_classifier.bias": rng.normal(size=12)}
+            safetensors.numpy.save_file(
+                {name: array.astype(np.float32) for name, array in arrays.items()}, path.parent / "model.safetensors"
+            )
+        assert read_model(str(path.parent), config).parts[-2:].count(head) == 1
+
+
+def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path):
+    """Its variables under the names that google-research/electra gives them, beside those of a generator."""
+    config = BertConfig.from_json_file(str(GOLDEN / "electra" / "Model" / "config.json"))
+    arrays = read_model(str(GOLDEN / "electra" / "Model"), config).arrays
+    released = {
+        name.replace("bert/encoder/embedding_hidden_mapping_in", "electra/embeddings_project").replace(
+            "bert/", "electra/"
+        ): array
+        for name, array in arrays.items()
+        if "pooler" not in name
+    }
+    generator = {"generator/encoder/layer_0/output/dense/bias": np.ones(4, np.float32)}
+    generator["generator_predictions/output_bias"] = np.ones(33, np.float32)
+    write_checkpoint(str(tmp_path / "bert_model.ckpt"), released | generator)
+    (tmp_path / "bert_config.json").write_text(config.to_json_string())
+    loaded = BertEncoder.from_checkpoint(str(tmp_path)).checkpoint_variables()
+    assert len(released) == len(loaded) - 2  # the pooler
+    for name, variable in loaded.items():
+        if "pooler" not in name:
+            np.testing.assert_array_equal(variable.numpy(), arrays[name])
+    theirs = to_hf({our_name(name): array for name, array in (released | generator).items()}, config, "checkpoint")
+    assert theirs.architecture == "ElectraModel"

@@ -1,0 +1,153 @@
+"""Makes small random models of each family, and what `transformers` computes with them: the goldens of this folder.
+
+    python make.py [FAMILY ...]        # with torch and transformers 5; without arguments all families
+
+`FAMILY/HEAD/` holds a Hugging Face folder (`config.json`, `model.safetensors`) and `expected.npz`: inputs, the hidden
+states at every position, the logits, and the losses of ten steps of gradient descent. A family is a row of `FAMILIES`.
+"""
+
+import pathlib
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent
+SIZES = {
+    "vocab_size": 33,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 16,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.3,
+}
+DISTILBERT = {
+    "vocab_size": 33,
+    "dim": 12,
+    "n_layers": 2,
+    "n_heads": 3,
+    "hidden_dim": 20,
+    "max_position_embeddings": 16,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "seq_classif_dropout": 0.0,
+    "qa_dropout": 0.0,
+    "initializer_range": 0.3,
+}
+NARROW = SIZES | {"embedding_size": 8}
+# Of each family its name in the classes of `transformers`, its keys, and what is special in the model with each head.
+FAMILIES = {
+    "bert": (
+        "Bert",
+        SIZES,
+        {
+            "Model": {"layer_norm_eps": 1e-3},
+            "ForTokenClassification": {"num_labels": 5},
+            "ForSequenceClassification": {"type_vocab_size": 1, "num_hidden_layers": 3},
+        },
+    ),
+    "albert": (
+        "Albert",
+        NARROW | {"classifier_dropout_prob": 0.0},
+        {
+            "Model": {"num_hidden_groups": 2},
+            "ForMaskedLM": {"layer_norm_eps": 1e-3},
+            "ForSequenceClassification": {"num_hidden_groups": 2, "inner_group_num": 2},
+            "ForTokenClassification": {"num_labels": 5},
+            "ForQuestionAnswering": {"hidden_act": "relu"},
+        },
+    ),
+    "distilbert": (
+        "DistilBert",
+        DISTILBERT,
+        {
+            "Model": {"n_layers": 1},
+            "ForMaskedLM": {"activation": "relu"},
+            "ForSequenceClassification": {"num_labels": 3},
+            "ForTokenClassification": {"num_labels": 5, "n_layers": 3},
+            "ForQuestionAnswering": {"sinusoidal_pos_embds": True},
+        },
+    ),
+    "electra": (
+        "Electra",
+        NARROW,
+        {
+            "Model": {"layer_norm_eps": 1e-3},
+            "ForPreTraining": {"embedding_size": 12},
+            "ForMaskedLM": {"hidden_act": "gelu_new"},
+            "ForSequenceClassification": {"num_labels": 3},
+            "ForTokenClassification": {"num_labels": 5, "embedding_size": 12},
+            "ForQuestionAnswering": {"num_hidden_layers": 3},
+        },
+    ),
+}
+LENGTHS = (9, 5, 7, 2)
+RATE, NUM_STEPS = 0.02, 10
+
+
+def main(families):
+    for family in families or FAMILIES:
+        name, sizes, heads = FAMILIES[family]
+        for head, special in heads.items():
+            torch.manual_seed(len(head))
+            config = getattr(transformers, f"{name}Config")(**sizes | special, attn_implementation="eager")
+            make(getattr(transformers, name + head)(config), HERE / family / head)
+
+
+def make(model, folder):
+    for parameter in model.parameters():  # biases and scales as well
+        torch.nn.init.normal_(parameter, std=0.3) if parameter.dim() > 1 else parameter.data.add_(
+            torch.randn_like(parameter) * 0.2
+        )
+    model.tie_weights()
+    model.get_input_embeddings().padding_idx = None  # here the embedding of padding learns as any other
+    model.save_pretrained(folder)
+    inputs, labels = make_inputs(model)
+    with torch.no_grad():
+        outputs = model(**inputs, output_hidden_states=True)
+    found = {name: tensor.numpy() for name, tensor in inputs.items()}
+    found["hidden_states"] = torch.stack(outputs.hidden_states[1:]).numpy()
+    for name in ("pooler_output", "logits", "start_logits", "end_logits"):
+        if getattr(outputs, name, None) is not None:
+            found[name] = getattr(outputs, name).numpy()
+    if labels:
+        found |= {name: tensor.numpy() for name, tensor in labels.items()}
+        found["losses"] = np.array(list(losses(model, inputs, labels)), np.float32)
+    np.savez_compressed(folder / "expected.npz", **found)
+
+
+def make_inputs(model):
+    config, random = model.config, np.random.default_rng(7)
+    mask = np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]
+    ids = np.where(mask, random.integers(5, config.vocab_size, mask.shape), config.pad_token_id)
+    inputs = {"input_ids": ids, "attention_mask": mask.astype(int)}
+    if getattr(config, "type_vocab_size", 0):
+        inputs["token_type_ids"] = random.integers(0, config.type_vocab_size, mask.shape)
+    labels, name = {}, type(model).__name__
+    if name.endswith("SequenceClassification"):
+        labels["labels"] = random.integers(0, config.num_labels, len(ids))
+    elif name.endswith("TokenClassification"):
+        labels["labels"] = np.where(mask, random.integers(0, config.num_labels, mask.shape), -100)
+    elif name.endswith("QuestionAnswering"):
+        labels["start_positions"], labels["end_positions"] = random.integers(0, min(LENGTHS), (2, len(ids)))
+    elif name.endswith("MaskedLM"):
+        labels["labels"] = np.where(mask, ids, -100)
+    return tuple({key: torch.from_numpy(value) for key, value in values.items()} for values in (inputs, labels))
+
+
+def losses(model, inputs, labels):
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for _ in range(NUM_STEPS):
+        optimizer.zero_grad()
+        loss = model(**inputs, **labels).loss
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

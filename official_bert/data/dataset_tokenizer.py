@@ -45,7 +45,7 @@ class DatasetTokenizer:
             raise UserError(f"tokenizer is {tokenizer!r:.80}; give a FullTokenizer, or the folder of a model")
         tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # refuses other values of these
         self._max_seq_length, self._padding = max_seq_length, padding
-        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._specials = tokenizer.specials
         self._graph_tokenizer = tokenizer.in_graph()
 
     @tf.autograph.experimental.do_not_convert
@@ -70,7 +70,7 @@ class DatasetTokenizer:
                     "dataset of more than texts: dataset.map(lambda text, label: (tokenize(text), label))"
                 )
         encoded = [self._graph_tokenizer.encode(tf.reshape(part, [-1])) for part in (texts, *pairs)]
-        inputs = truncate_and_join(*encoded, max_seq_length=self._max_seq_length, **self._specials)
+        inputs = truncate_and_join(*encoded, specials=self._specials, max_seq_length=self._max_seq_length)
         is_single = texts.shape.rank == 0
         if is_single or self._padding == "max_length":
             inputs = {name: self._padded(values) for name, values in inputs.items()}

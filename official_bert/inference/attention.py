@@ -90,23 +90,23 @@ class AttentionReader:
                 raise UserError(f"{name}={given!r:.80} has no wordpieces; give a text with words")
         notes = []
         limit = min(max_seq_length, self._encoder.max_length)
-        num_specials = 3 if second else 2
-        num_wordpieces = len(first) + len(second) + num_specials
-        if num_wordpieces > limit:
+        specials = self._tokenizer.specials
+        room = specials.room(limit, is_pair=bool(second))
+        if len(first) + len(second) > room:
+            num_wordpieces = len(first) + len(second) + limit - room
             notes.append(
                 f"The text was truncated from {num_wordpieces} to {limit} wordpieces, including [CLS] and [SEP]: "
                 f"max_seq_length is {max_seq_length}, and the model has {self._encoder.max_length} positions."
             )
             logging.warning(notes[-1])
-            first, second = truncate_pair(first, second, limit - num_specials)
+            first, second = truncate_pair(first, second, room)
         sequence = join_texts(
             [piece.id for piece in first],
             [piece.id for piece in second],
-            cls_id=self._tokenizer.cls_id,
-            sep_id=self._tokenizer.sep_id,
+            specials,
         )
         inputs = pad([sequence], None)
-        words, word_indices = _words(zip(texts, (first, second), strict=True))
+        words, word_indices = _words(zip(texts, (first, second), strict=True), specials.num_between)
         if self._fill_mask is None:
             notes.append("The checkpoint has no masked-LM head, so no words are predicted.")
         return AttentionView(
@@ -165,12 +165,15 @@ def _has_space(text: str) -> bool:
     return any(character.isspace() for character in text)
 
 
-def _words(texts: Sequence[tuple[str, Sequence[_Piece]]]) -> tuple[list[str], list[int]]:
+def _words(texts: Sequence[tuple[str, Sequence[_Piece]]], num_between: int) -> tuple[list[str], list[int]]:
     """Return the words of joined texts, as they stand in them, and of each wordpiece the number of its word."""
     words, word_indices = [vocab.CLS], [0]
     for text, wordpieces in texts:
         if not wordpieces:
             continue
+        if len(words) > 1:  # the second text
+            word_indices += range(len(words), len(words) + num_between - 1)
+            words += [vocab.SEP] * (num_between - 1)
         numbers = itertools.accumulate((piece.begins_word for piece in wordpieces), initial=0)
         for _, group in itertools.groupby(zip(list(numbers)[1:], wordpieces, strict=True), key=lambda pair: pair[0]):
             of_word = [piece for _, piece in group]

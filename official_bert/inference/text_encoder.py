@@ -133,7 +133,7 @@ class TextEncoder:
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
-        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._specials = tokenizer.specials
         self._functions: dict[tuple, SequenceFunction] = {}
         self.num_texts = self.num_wordpieces = self.num_long = 0
 
@@ -200,7 +200,7 @@ class TextEncoder:
         layers = [encoder_layers[index] for index in self.settings.layers]
         input_ids, is_real = batch["input_ids"], batch["input_mask"]
         is_word = is_real
-        for special in self._specials.values():
+        for special in (self._specials.cls_id, self._specials.sep_id):
             is_word *= tf.cast(input_ids != special, tf.int32)
         weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self.settings.poolings else None
         pools = {
@@ -230,26 +230,27 @@ class TextEncoder:
     def _encoded(self, text: TextOrPair) -> _EncodedText:
         first = self.tokenizer.encode(text.text_a)
         second = self.tokenizer.encode(text.text_b) if text.text_b else []
-        max_tokens = self.settings.max_seq_length - (3 if second else 2)
+        max_tokens = self._specials.room(self.settings.max_seq_length, is_pair=bool(second))
         if len(first) + len(second) > max_tokens:
             self.num_long += 1
             if self.settings.use_windows:
                 return self._windowed(first, second, max_tokens)
             first, second = truncate_pair(first, second, max_tokens)
-        whole = join_texts(first, second, **self._specials)
+        whole = join_texts(first, second, self._specials)
         return _EncodedText(whole.input_ids, [whole], [np.arange(len(whole.input_ids))])
 
     def _windowed(self, first: list[int], second: list[int], max_tokens: int) -> _EncodedText:
         parts = split_windows(len(first), len(second), max_tokens)
         # Of the shorter text all windows hold the same.
         first, second = first[: max(a.stop for a, _ in parts)], second[: max(b.stop for _, b in parts)]
-        whole = join_texts(first, second, **self._specials)
+        whole = join_texts(first, second, self._specials)
         windows, positions = [], []
         for a, b in parts:
-            windows.append(join_texts(first[a.start : a.stop], second[b.start : b.stop], **self._specials))
+            windows.append(join_texts(first[a.start : a.stop], second[b.start : b.stop], self._specials))
             places = [0, *(1 + place for place in a), 1 + len(first)]
             if second:
-                places += [*(2 + len(first) + place for place in b), 2 + len(first) + len(second)]
+                offset = len(first) + self._specials.num_before_second
+                places += [*range(2 + len(first), offset), *(offset + place for place in b), offset + len(second)]
             positions.append(np.array(places))
         return _EncodedText(whole.input_ids, windows, positions)
 

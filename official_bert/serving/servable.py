@@ -70,7 +70,7 @@ class Servable(tf.Module):
         self._graph_tokenizer = lambda: graph_tokenizer
         self._variables: Sequence[tf.Variable] = ()  # to save
         self._tables = graph_tokenizer.submodules  # to save
-        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._specials = tokenizer.specials
 
     @property
     def encoder(self) -> BertEncoder:
@@ -166,7 +166,7 @@ class Servable(tf.Module):
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:
         with tf.control_dependencies(self._checks(inputs)):  # before int64 is cut to int32
             inputs = {name: tf.cast(tf.identity(values), tf.int32) for name, values in inputs.items()}
-        return self._predict(without_server_padding(inputs, self._specials["cls_id"]))
+        return self._predict(without_server_padding(inputs, self._specials.cls_id))
 
     def _predict_examples(self, examples: tf.Tensor) -> Tensors:
         return self._predict(self.example_schema.decode(examples))

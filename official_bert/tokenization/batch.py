@@ -76,12 +76,13 @@ def _shown(value: object) -> str:
     return f"{value!r:.80}"
 
 
-def pad(sequences: Sequence[JoinedSequence], length: int | None) -> dict[str, np.ndarray]:
-    """Pad sequences with zeros to one length, as training does.
+def pad(sequences: Sequence[JoinedSequence], length: int | None, pad_id: int = 0) -> dict[str, np.ndarray]:
+    """Pad sequences to one length.
 
     Args:
       sequences: B sequences.
       length: S; None for that of the longest.
+      pad_id: the id of padding; mask and segment are 0 there.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, S].
@@ -89,6 +90,7 @@ def pad(sequences: Sequence[JoinedSequence], length: int | None) -> dict[str, np
     if length is None:
         length = max([_SHORTEST_LENGTH, *(len(sequence.input_ids) for sequence in sequences)])
     arrays = np.zeros([3, len(sequences), length], np.int32)
+    arrays[0] = pad_id
     for row, sequence in enumerate(sequences):
         end = len(sequence.input_ids)
         arrays[0, row, :end] = sequence.input_ids

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from official_bert.tokenization.joining import Specials
+
 # B: examples, W: windows of an example, R: rows, S: positions of a row.
-_PADDING_ID = 0
 _SMALLEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
 
 
@@ -30,9 +31,8 @@ def join_parts(
     first: Parts,
     second: Parts | None = None,
     *,
+    specials: Specials,
     has_second: tf.Tensor | bool = True,
-    cls_id: int,
-    sep_id: int,
     is_real: tf.Tensor | bool = True,
     length: int | None = None,
 ) -> dict[str, tf.Tensor]:
@@ -41,9 +41,8 @@ def join_parts(
     Args:
       first: the first parts.
       second: the second parts; None if no row has one.
+      specials: the special tokens.
       has_second: bool [R], whether a row has a second part, be it empty.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
       is_real: bool [R], whether a row is there; otherwise it is all padding.
       length: positions of a row; None for those of the longest.
 
@@ -54,7 +53,8 @@ def join_parts(
         if second is None:
             nothing = tf.zeros_like(first.lengths)
             second, has_second = Parts(first.ids[:0], nothing, nothing), False
-        end_first = first.lengths + 2  # [CLS] and [SEP] are of the first segment
+        # What stands before the second part is of the first segment.
+        end_first = first.lengths + tf.where(has_second, tf.constant(specials.num_before_second, tf.int64), 2)
         end = end_first + tf.where(has_second, second.lengths + 1, 0)
         end = tf.where(is_real, end, 0)
         longest = tf.reduce_max(tf.concat([end, [_SMALLEST_LENGTH]], axis=0)) if length is None else length
@@ -62,18 +62,20 @@ def join_parts(
         end_first, end = end_first[:, tf.newaxis], end[:, tf.newaxis]
 
         # All positions gather from one row of ids: the special tokens, then the first parts, then the second parts.
-        ids = tf.concat([[_PADDING_ID, cls_id, sep_id], first.ids, second.ids], axis=0)
+        row_specials = [specials.pad_id, specials.cls_id, specials.sep_id]
+        ids = tf.concat([row_specials, first.ids, second.ids], axis=0)
         first_places = (first.starts + 3)[:, tf.newaxis] + positions - 1
         second_starts = second.starts + 3 + tf.size(first.ids, tf.int64)
         second_places = second_starts[:, tf.newaxis] + positions - end_first
         places = tf.where(positions < end_first, first_places, second_places)
         places = tf.where(positions == 0, tf.constant(1, tf.int64), places)
-        places = tf.where((positions == end_first - 1) | (positions == end - 1), tf.constant(2, tf.int64), places)
+        is_sep = (positions > first.lengths[:, tf.newaxis]) & (positions < end_first) | (positions == end - 1)
+        places = tf.where(is_sep, tf.constant(2, tf.int64), places)
         places = tf.where(positions < end, places, 0)  # [R, S]
         return {
             "input_ids": tf.gather(ids, places),
             "input_mask": tf.cast(positions < end, tf.int32),
-            "segment_ids": tf.cast((positions >= end_first) & (positions < end), tf.int32),
+            "segment_ids": tf.cast((positions >= end_first) & (positions < end), tf.int32) * specials.second_segment,
         }
 
 
@@ -81,34 +83,31 @@ def truncate_and_join(
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None = None,
     *,
+    specials: Specials,
     max_seq_length: int,
-    cls_id: int,
-    sep_id: int,
 ) -> dict[str, tf.Tensor]:
     """Truncate, join and pad texts or pairs of texts, as `TextJoiner` and the reader of the records do.
 
     Args:
       first: int32 [B, (wordpieces)], ids of the first texts.
       second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      specials: the special tokens.
       max_seq_length: maximum number of positions per example, at least 3.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, S]; S is that of the longest example, and 2 if there is none.
     """
     with tf.device("CPU:0"):
         second = as_second(first, second)
-        num_first, num_second, max_tokens = sizes_of(first, second, max_seq_length)
+        num_first, num_second, max_tokens = sizes_of(first, second, specials, max_seq_length)
         # What `joining.truncate_pair` leaves, without a loop: each may have half, and what the other leaves.
         kept_first = tf.minimum(num_first, tf.maximum((max_tokens + 1) // 2, max_tokens - num_second))
         kept_second = tf.minimum(num_second, tf.maximum(max_tokens // 2, max_tokens - num_first))
     return join_parts(
         Parts(first.flat_values, first.row_starts(), kept_first),
         Parts(second.flat_values, second.row_starts(), kept_second),
+        specials=specials,
         has_second=kept_second > 0,
-        cls_id=cls_id,
-        sep_id=sep_id,
     )
 
 
@@ -121,8 +120,9 @@ def as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.Ragg
 
 
 def sizes_of(
-    first: tf.RaggedTensor, second: tf.RaggedTensor, max_seq_length: int
+    first: tf.RaggedTensor, second: tf.RaggedTensor, specials: Specials, max_seq_length: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return the lengths of the texts, and how many wordpieces fit beside [CLS] and [SEP]; int64 [B]."""
+    """Return the lengths of the texts, and how many wordpieces fit beside the special tokens; int64 [B]."""
     num_first, num_second = first.row_lengths(), second.row_lengths()
-    return num_first, num_second, max_seq_length - tf.where(num_second > 0, tf.constant(3, tf.int64), 2)
+    of_pairs, of_texts = (tf.constant(specials.room(max_seq_length, is_pair=pair), tf.int64) for pair in (True, False))
+    return num_first, num_second, tf.where(num_second > 0, of_pairs, of_texts)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from official_bert.tokenization.graph_joining import Parts, as_second, join_parts, sizes_of
+from official_bert.tokenization.joining import Specials
 
 # B: texts, W: windows of a text, R: windows of all texts, S: positions.
 
@@ -107,30 +108,28 @@ def join_windows(
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None = None,
     *,
+    specials: Specials,
     max_seq_length: int,
     max_windows: int,
     doc_stride: int | None,
-    cls_id: int,
-    sep_id: int,
 ) -> dict[str, tf.Tensor]:
     """Cut texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
 
     Args:
       first: int32 [B, (wordpieces)], ids of the first texts.
       second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      specials: the special tokens.
       max_seq_length: positions of a window.
       max_windows: maximum number of windows per example.
       doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window has
         room for beside the other text.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is that of the example with most.
     """
     with tf.device("CPU:0"):
         second = as_second(first, second)
-        num_first, num_second, max_tokens = sizes_of(first, second, max_seq_length)
+        num_first, num_second, max_tokens = sizes_of(first, second, specials, max_seq_length)
         is_first_cut = num_first > num_second
         longer = tf.maximum(num_first, num_second)
         whole = tf.minimum(tf.minimum(num_first, num_second), max_tokens // 2)  # the shorter text is in every window
@@ -151,11 +150,10 @@ def join_windows(
         windows = join_parts(
             parts(first, is_first_cut),
             second_parts,
+            specials=specials,
             has_second=second_parts.lengths > 0,
             is_real=tf.reshape(is_real, [-1]),
             length=max_seq_length,
-            cls_id=cls_id,
-            sep_id=sep_id,
         )
         shape = tf.stack([tf.size(num_first), tf.size(numbers) * max_seq_length])
         return {name: tf.reshape(values, shape) for name, values in windows.items()}

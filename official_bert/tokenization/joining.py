@@ -8,6 +8,33 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
+class Specials(NamedTuple):
+    """The special tokens of a tokenizer's sequences, and what pairs look like: `[CLS] first [SEP] second [SEP]`.
+
+    Attributes:
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+      num_between: how many [SEP] stand between two texts.
+      second_segment: segment id of the second text with its [SEP].
+      pad_id: id of padding.
+    """
+
+    cls_id: int
+    sep_id: int
+    num_between: int = 1
+    second_segment: int = 1
+    pad_id: int = 0
+
+    @property
+    def num_before_second(self) -> int:
+        """Number of special tokens before the second text of a pair."""
+        return 1 + self.num_between
+
+    def room(self, max_seq_length: int, *, is_pair: bool) -> int:
+        """Return the number of ids of texts that fit into a sequence; it is 0 where there is not even room for all."""
+        return max(0, max_seq_length - (self.num_before_second + 1 if is_pair else 2))
+
+
 class JoinedSequence(NamedTuple):
     """The inputs of the model, not yet padded.
 
@@ -47,46 +74,44 @@ def truncate_pair(
     return first[:num_first], second[:num_second]
 
 
-def join_texts(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:
+def join_texts(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
     """Join two texts as `join_pair` does; if the second has no ids, there is only one: `[CLS] first [SEP]`."""
     if second:
-        return join_pair(first, second, cls_id=cls_id, sep_id=sep_id)
-    return JoinedSequence([cls_id, *first, sep_id], b"\x00" * (len(first) + 2))
+        return join_pair(first, second, specials)
+    return JoinedSequence([specials.cls_id, *first, specials.sep_id], b"\x00" * (len(first) + 2))
 
 
 def truncate_and_join(
-    first: Sequence[int], second: Sequence[int], *, max_seq_length: int, cls_id: int, sep_id: int
+    first: Sequence[int], second: Sequence[int], specials: Specials, *, max_seq_length: int
 ) -> JoinedSequence:
     """Join one text or two after truncating them to what fits.
 
     Args:
       first: ids of the first text.
       second: ids of the second text; empty if there is none.
+      specials: the special tokens.
       max_seq_length: maximum length of the sequence, special tokens included; at least 3.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
 
     Returns:
       The sequence.
     """
-    num_specials = 3 if second else 2
-    kept = truncate_pair(first, second, max_seq_length - num_specials)
-    return join_texts(*kept, cls_id=cls_id, sep_id=sep_id)
+    kept = truncate_pair(first, second, specials.room(max_seq_length, is_pair=bool(second)))
+    return join_texts(*kept, specials)
 
 
-def join_pair(first: Sequence[int], second: Sequence[int], *, cls_id: int, sep_id: int) -> JoinedSequence:
+def join_pair(first: Sequence[int], second: Sequence[int], specials: Specials) -> JoinedSequence:
     """Join two texts.
 
     Args:
       first: ids of the first text.
       second: ids of the second text.
-      cls_id: id of [CLS].
-      sep_id: id of [SEP].
+      specials: the special tokens.
 
     Returns:
-      The sequence, three longer than the texts together.
+      The sequence, longer than the texts together by the special tokens.
     """
+    between = [specials.sep_id] * specials.num_between
     return JoinedSequence(
-        [cls_id, *first, sep_id, *second, sep_id],
-        b"\x00" * (len(first) + 2) + b"\x01" * (len(second) + 1),
+        [specials.cls_id, *first, *between, *second, specials.sep_id],
+        bytes(len(first) + specials.num_before_second) + bytes([specials.second_segment]) * (len(second) + 1),
     )

@@ -15,7 +15,7 @@ from official_bert.tokenization import folder as model_folder
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.batch import Text, TextOrPair, check_max_seq_length, pad, paired_texts
 from official_bert.tokenization.casing import check_casing
-from official_bert.tokenization.joining import JoinedSequence, truncate_and_join
+from official_bert.tokenization.joining import JoinedSequence, Specials, truncate_and_join
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 
 
@@ -151,6 +151,11 @@ class Tokenizer(abc.ABC):
         """Id of [MASK]; UserError if the vocabulary lacks it."""
         return self._special_id(MASK)
 
+    @property
+    def specials(self) -> Specials:
+        """The special tokens of its sequences."""
+        return Specials(self.cls_id, self.sep_id)
+
     def _special_id(self, token: str) -> int:
         return self.vocabulary.require(token)[0]
 
@@ -180,6 +185,7 @@ class Tokenizer(abc.ABC):
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S]: `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`,
           followed by zeros. The mask is 1 but for the padding, the segment is 1 for the second text with its [SEP].
+          Where `specials` says so, pairs and padding are others.
 
         Raises:
           UserError: an argument is not of this kind.
@@ -187,7 +193,7 @@ class Tokenizer(abc.ABC):
         if padding not in ("longest", "max_length"):
             raise UserError(f"padding={padding!r:.80} must be 'longest' or 'max_length'")
         sequences = self.sequences(texts, text_pairs, max_seq_length=max_seq_length)
-        return pad(sequences, max_seq_length if padding == "max_length" else None)
+        return pad(sequences, max_seq_length if padding == "max_length" else None, self.specials.pad_id)
 
     def sequences(
         self,
@@ -198,9 +204,9 @@ class Tokenizer(abc.ABC):
     ) -> list[JoinedSequence]:
         """Make what a call makes, one by one and not padded; for arguments and errors see there."""
         check_max_seq_length(max_seq_length)
-        settings = {"max_seq_length": max_seq_length, "cls_id": self.cls_id, "sep_id": self.sep_id}
+        specials = self.specials
         return [
-            truncate_and_join(self.encode(first), self.encode(second or ""), **settings)
+            truncate_and_join(self.encode(first), self.encode(second or ""), specials, max_seq_length=max_seq_length)
             for first, second in paired_texts(texts, text_pairs)
         ]
 

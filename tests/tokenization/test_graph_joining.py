@@ -10,12 +10,15 @@ from official_bert.tasks.classification.records import TextJoiner
 from official_bert.tokenization import FullTokenizer
 from official_bert.tokenization.graph_joining import truncate_and_join
 from official_bert.tokenization.graph_windows import join_windows
+from official_bert.tokenization.joining import Specials
 
-SPECIALS = {"cls_id": 2, "sep_id": 3}
+SPECIALS = Specials(cls_id=2, sep_id=3)
 
 
 class NumberTokenizer(FullTokenizer):
     """Takes numbers for texts: a text of n has n ids, different from those of its neighbours."""
+
+    specials = SPECIALS
 
     def encode(self, text):
         return [5 + index % 50 for index in range(int(text), 2 * int(text))]
@@ -23,8 +26,14 @@ class NumberTokenizer(FullTokenizer):
 
 @pytest.fixture(scope="module")
 def tokenizer(vocab_file):
+    return NumberTokenizer(vocab_file)
+
+
+@pytest.fixture(scope="module")
+def doubling(vocab_file):
+    """Of pairs with two [SEP] between the texts, which are one segment."""
     tokenizer = NumberTokenizer(vocab_file)
-    assert tokenizer.vocabulary.require("[CLS]", "[SEP]") == list(SPECIALS.values())
+    tokenizer.specials = SPECIALS._replace(num_between=2, second_segment=0)
     return tokenizer
 
 
@@ -46,7 +55,8 @@ def joined_in_graph(tokenizer, pairs, max_seq_length, **windows):
     )
     second = None if all(text is None for _, text in pairs) else second
     function = join_windows if windows else truncate_and_join
-    run = tf.function(lambda *texts: function(*texts, max_seq_length=max_seq_length, **windows, **SPECIALS))
+    options = {"specials": tokenizer.specials, "max_seq_length": max_seq_length, **windows}
+    run = tf.function(lambda *texts: function(*texts, **options))
     return {name: values.numpy() for name, values in run(first, second).items()}
 
 
@@ -77,29 +87,34 @@ def test_single_texts(tokenizer, max_seq_length):
         assert_same(joined_in_graph(tokenizer, batch, max_seq_length), expected)
 
 
-def test_random_batches(tokenizer):
+def test_random_batches(tokenizer, doubling):
     rng = random.Random(5)
-    for _ in range(12):
+    for joining in [tokenizer] * 9 + [doubling] * 3:
         pairs = [(str(rng.randint(0, 300)), rng.choice([None, str(rng.randint(0, 300))])) for _ in range(8)]
         max_seq_length = rng.randint(3, 400)
-        expected = joined_by_python(tokenizer, pairs, max_seq_length)
-        assert_same(joined_in_graph(tokenizer, pairs, max_seq_length), expected)
+        expected = joined_by_python(joining, pairs, max_seq_length)
+        assert_same(joined_in_graph(joining, pairs, max_seq_length), expected)
 
 
 def test_by_hand():
     first, second = tf.ragged.constant([[11, 12, 13], [14]], tf.int32), tf.ragged.constant([[21, 22], []], tf.int32)
-    joined = truncate_and_join(first, second, max_seq_length=7, **SPECIALS)
+    joined = truncate_and_join(first, second, max_seq_length=7, specials=SPECIALS)
     assert joined["input_ids"].numpy().tolist() == [[2, 11, 12, 3, 21, 22, 3], [2, 14, 3, 0, 0, 0, 0]]
     assert joined["input_mask"].numpy().tolist() == [[1] * 7, [1, 1, 1, 0, 0, 0, 0]]
     assert joined["segment_ids"].numpy().tolist() == [[0, 0, 0, 0, 1, 1, 1], [0] * 7]
+    doubled = SPECIALS._replace(num_between=2, second_segment=0, pad_id=1)
+    joined = truncate_and_join(first, second, max_seq_length=8, specials=doubled)
+    assert joined["input_ids"].numpy().tolist() == [[2, 11, 12, 3, 3, 21, 22, 3], [2, 14, 3, 1, 1, 1, 1, 1]]
+    assert joined["input_mask"].numpy().tolist() == [[1] * 8, [1] * 3 + [0] * 5]
+    assert not joined["segment_ids"].numpy().any()
 
 
 def test_no_examples():
     nothing = tf.RaggedTensor.from_row_splits(tf.constant([], tf.int32), [0])
     for second in (None, nothing):
-        joined = truncate_and_join(nothing, second, max_seq_length=7, **SPECIALS)
+        joined = truncate_and_join(nothing, second, max_seq_length=7, specials=SPECIALS)
         assert [values.shape.as_list() for values in joined.values()] == [[0, 2]] * 3
-        joined = join_windows(nothing, second, max_seq_length=7, max_windows=3, doc_stride=None, **SPECIALS)
+        joined = join_windows(nothing, second, max_seq_length=7, max_windows=3, doc_stride=None, specials=SPECIALS)
         assert [values.shape.as_list() for values in joined.values()] == [[0, 7]] * 3
 
 
@@ -127,9 +142,9 @@ def test_windows_of_all_lengths(tokenizer, max_seq_length, doc_stride):
     assert {1, 6} <= numbers
 
 
-def test_windows_of_random_batches(tokenizer):
+def test_windows_of_random_batches(tokenizer, doubling):
     rng = random.Random(6)
-    for _ in range(12):
+    for joining in [tokenizer] * 9 + [doubling] * 3:
         pairs = [(str(rng.randint(0, 300)), rng.choice([None, str(rng.randint(0, 300))])) for _ in range(8)]
         settings = rng.randint(5, 200), rng.randint(2, 9), rng.choice([None, rng.randint(1, 60)])
-        assert_windows_are_those_of_python(tokenizer, pairs, *settings)
+        assert_windows_are_those_of_python(joining, pairs, *settings)

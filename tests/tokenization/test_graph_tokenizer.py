@@ -266,8 +266,7 @@ def test_batches_are_those_that_the_graph_makes(word_pair):
     for max_seq_length in (3, 16, 128):
         first, second = ([pair[side] or "" for pair in pairs] for side in (0, 1))
         ids = [word_pair.graph.encode(tf.constant(side)) for side in (first, second)]
-        special = {"cls_id": word_pair.python.cls_id, "sep_id": word_pair.python.sep_id}
-        expected = truncate_and_join(*ids, max_seq_length=max_seq_length, **special)
+        expected = truncate_and_join(*ids, max_seq_length=max_seq_length, specials=word_pair.python.specials)
         found = word_pair.python(pairs, max_seq_length=max_seq_length)
         assert found.keys() == expected.keys()
         for name, values in found.items():

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from official_bert.tokenization.joining import join_pair, join_texts, truncate_and_join, truncate_pair
+from official_bert.tokenization.joining import Specials, join_pair, join_texts, truncate_and_join, truncate_pair
 
-SPECIALS = {"cls_id": 2, "sep_id": 3}
+SPECIALS = Specials(cls_id=2, sep_id=3)
 
 
 def test_pairs_lose_wordpieces_one_by_one_from_the_longer_text():
@@ -21,12 +21,17 @@ def test_pairs_lose_wordpieces_one_by_one_from_the_longer_text():
 
 
 def test_sequences_by_hand():
-    pair = join_pair([11, 12], [21], **SPECIALS)
+    pair = join_pair([11, 12], [21], SPECIALS)
     assert pair == ([2, 11, 12, 3, 21, 3], bytes([0, 0, 0, 0, 1, 1]))
     assert pair.input_mask == bytes([1] * 6)
-    assert join_texts([11, 12], [21], **SPECIALS) == pair
-    assert join_texts([11, 12], [], **SPECIALS) == ([2, 11, 12, 3], bytes(4))
-    assert join_pair([11, 12], [], **SPECIALS) == ([2, 11, 12, 3, 3], bytes([0, 0, 0, 0, 1]))  # an empty context
+    assert join_texts([11, 12], [21], SPECIALS) == pair
+    assert join_texts([11, 12], [], SPECIALS) == ([2, 11, 12, 3], bytes(4))
+    doubled = SPECIALS._replace(num_between=2, second_segment=0, pad_id=1)
+    assert join_texts([11, 12], [21], doubled) == ([2, 11, 12, 3, 3, 21, 3], bytes(7))
+    assert join_texts([11, 12], [], doubled) == ([2, 11, 12, 3], bytes(4))
+    assert truncate_and_join([11], [21, 22], doubled, max_seq_length=6).input_ids == [2, 11, 3, 3, 21, 3]
+    assert truncate_and_join([11], [21, 22], doubled, max_seq_length=3).input_ids == [2, 3]
+    assert join_pair([11, 12], [], SPECIALS) == ([2, 11, 12, 3, 3], bytes([0, 0, 0, 0, 1]))  # an empty context
 
 
 @pytest.mark.parametrize(
@@ -42,6 +47,6 @@ def test_sequences_by_hand():
     ],
 )
 def test_what_fits_is_kept(first, second, max_seq_length, expected):
-    sequence = truncate_and_join(first, second, max_seq_length=max_seq_length, **SPECIALS)
+    sequence = truncate_and_join(first, second, SPECIALS, max_seq_length=max_seq_length)
     assert sequence.input_ids == expected
     assert len(sequence.segment_ids) == len(expected) <= max_seq_length

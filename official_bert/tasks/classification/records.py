@@ -80,7 +80,7 @@ class TextJoiner:
         self.tokenizer = tokenizer
         self._max_seq_length = max_seq_length
         self._doc_stride = doc_stride
-        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._specials = tokenizer.specials
         self._unknown = tokenizer.unk_id
         self.num_shortened = self.num_wordpieces = self.num_unknown = 0
 
@@ -98,7 +98,7 @@ class TextJoiner:
         second = self.tokenizer.encode(text_b) if text_b else []
         self.num_wordpieces += len(first) + len(second)
         self.num_unknown += first.count(self._unknown) + second.count(self._unknown)
-        max_tokens = self._max_seq_length - (3 if second else 2)
+        max_tokens = self._specials.room(self._max_seq_length, is_pair=bool(second))
         if len(first) + len(second) <= max_tokens:
             parts = [(first, second)]
         elif self.max_windows == 1:
@@ -109,7 +109,7 @@ class TextJoiner:
             parts = [(first[a.start : a.stop], second[b.start : b.stop]) for a, b in windows]
             if len(parts) > self.max_windows:
                 self.num_shortened += 1
-        windows = [join_texts(*part, **self._specials) for part in parts[: self.max_windows]]
+        windows = [join_texts(*part, self._specials) for part in parts[: self.max_windows]]
         return {name: self._concatenated([getattr(window, name) for window in windows]) for name in ENCODER_INPUTS}
 
     def _concatenated(self, windows: Sequence[Ids | bytes]) -> Ids | bytes:

@@ -100,14 +100,14 @@ class ClassificationServable(Servable):
         else:
             first, second = self._encode_pairs(text_a, text_b)
         if self._max_windows == 1:
-            return truncate_and_join(first, second, max_seq_length=self.max_seq_length, **self._specials)
+            return truncate_and_join(first, second, specials=self._specials, max_seq_length=self.max_seq_length)
         return join_windows(
             first,
             second,
+            specials=self._specials,
             max_seq_length=self.max_seq_length,
             max_windows=self._max_windows,
             doc_stride=self._doc_stride,
-            **self._specials,
         )
 
     def _encode(self, texts: tf.Tensor) -> tf.RaggedTensor:

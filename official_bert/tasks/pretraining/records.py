@@ -195,7 +195,7 @@ class RecordMaker:
         self._negatives = settings.negatives
         schema = PRETRAINING_SCHEMA if settings.is_masked else UNMASKED_SCHEMA
         self._schema = schema.sized(S=settings.max_seq_length, P=settings.max_predictions_per_seq)
-        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
+        self._specials = tokenizer.specials
         is_swapped = settings.sentence_order
         self._continues_word = MaskingVocabulary.of(tokenizer.vocabulary).continues_word if is_swapped else ()
         self._masker = None
@@ -212,7 +212,7 @@ class RecordMaker:
     def records(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[bytes]:
         """Make the records of a document; `corpus` has the others, where random next sentences come from."""
         for pair in self._pairs(corpus, document_index, rng):
-            joined = join_texts(pair.first, pair.second, **self._specials)
+            joined = join_texts(pair.first, pair.second, self._specials)
             if self._masker:
                 masked = self._masker.mask(joined.input_ids, rng)
             else:
@@ -236,7 +236,7 @@ class RecordMaker:
         options = {"short_seq_prob": self._settings.short_seq_prob, "rng": rng}
         max_tokens = self._settings.max_seq_length
         if self._negatives:
-            options["max_num_wordpieces"] = max_tokens - 3  # without [CLS] and two [SEP]
+            options["max_num_wordpieces"] = self._specials.room(max_tokens, is_pair=True)
             if self._negatives == SWAPPED:
                 yield from ordered_pairs(corpus, document_index, continues_word=self._continues_word, **options)
             else:

@@ -89,7 +89,7 @@ class PretrainingServable(Servable):
         ends = tf.gather(splits, parts.row_splits)  # [B + 1]
         lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # without the mask that follows the last part
         texts = Parts(row, ends[:-1], tf.minimum(lengths, max_tokens))
-        return join_parts(texts, **self._specials)
+        return join_parts(texts, specials=self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:
         """Fill in masks.

@@ -139,13 +139,15 @@ class QuestionAnsweringServable(WindowedServable):
             wordpieces = self._graph_tokenizer().encode_with_offsets(context)
             lengths = tf.minimum(queries.row_lengths(), self._options.max_query_length)
             cuts = SlidingWindows.of(
-                wordpieces.ids.row_lengths(), self.max_seq_length - lengths - 3, self._options.doc_stride
+                wordpieces.ids.row_lengths(),
+                self._specials.room(self.max_seq_length, is_pair=True) - lengths,
+                self._options.doc_stride,
             )
             windows = cuts.windows()
             lengths = tf.gather(lengths, windows.text)
             query_parts = Parts(queries.flat_values, tf.gather(queries.row_starts(), windows.text), lengths)
-            ids = join_parts(query_parts, windows.parts(wordpieces.ids), **self._specials)
-            return Reading(characters, wordpieces, cuts, windows, lengths + 2), ids
+            ids = join_parts(query_parts, windows.parts(wordpieces.ids), specials=self._specials)
+            return Reading(characters, wordpieces, cuts, windows, lengths + self._specials.num_before_second), ids
 
 
 def _same_number(question: tf.Tensor, context: tf.Tensor) -> tf.Operation:

@@ -84,7 +84,7 @@ class Window(NamedTuple):
       window_index: index among the windows of the question.
       first: the context's wordpiece with which the window begins.
       num_wordpieces: how many of the context's wordpieces it holds.
-      offset: the position of the first of them, which is the length of the question plus 2.
+      offset: the position of the first of them, which is the length of the question and what is before it.
       start_position: for training, the position of the answer's first wordpiece; 0 without an answer.
       end_position: for training, the position of the answer's last wordpiece.
       is_impossible: for training, whether to learn that there is no answer.
@@ -129,7 +129,14 @@ class TokenizedSquad:
                 len(queries),
                 options.max_query_length,
             )
-        lengths_left = [options.max_seq_length - len(query) - 3 for query in self._queries]
+        self._specials = tokenizer.specials
+        self._room = self._specials.room(options.max_seq_length, is_pair=True)
+        lengths_left = [self._room - len(query) for query in self._queries]
+        if min(lengths_left, default=1) < 1:
+            raise UserError(
+                f"no part of a context fits beside a question of {options.max_query_length} wordpieces in "
+                f"max_seq_length={options.max_seq_length}; raise it or lower max_query_length"
+            )
         if num_apart := sum(max_tokens <= options.doc_stride for max_tokens in lengths_left):
             logging.warning(
                 "%d of %d questions are so long that their windows do not overlap: lower doc_stride=%d or raise "
@@ -139,7 +146,6 @@ class TokenizedSquad:
                 options.doc_stride,
                 options.max_seq_length,
             )
-        self._specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
 
     def prediction_windows(self) -> list[Window]:
         """Return all windows of all questions, in order; window n has the unique id 1000000000 + n."""
@@ -172,12 +178,12 @@ class TokenizedSquad:
                 yield window._replace(is_impossible=True)
 
     def _cut(self, question_index: int) -> SlidingWindow:
-        max_tokens = self.options.max_seq_length - len(self._queries[question_index]) - 3
+        max_tokens = self._room - len(self._queries[question_index])
         context = self.contexts[self.squad.questions[question_index].context_index]
         return SlidingWindow.of(len(context.ids), max_tokens, self.options.doc_stride)
 
     def _windows(self, question_index: int) -> Iterator[Window]:
-        offset = len(self._queries[question_index]) + 2
+        offset = len(self._queries[question_index]) + self._specials.num_before_second
         for number, wordpieces in enumerate(self._cut(question_index).windows()):
             yield Window(question_index, number, wordpieces.start, len(wordpieces), offset)
 
@@ -199,7 +205,7 @@ class TokenizedSquad:
         """Return the inputs of the model for a window."""
         context = self.contexts[self.squad.questions[window.question_index].context_index]
         wordpieces = context.ids[window.first : window.first + window.num_wordpieces].tolist()
-        return join_pair(self._queries[window.question_index], wordpieces, **self._specials)
+        return join_pair(self._queries[window.question_index], wordpieces, self._specials)
 
     def has_max_context(self, window: Window) -> np.ndarray:
         """For each wordpiece in a window, whether no other window shows more of its context; bool [num_wordpieces]."""

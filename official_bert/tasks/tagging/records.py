@@ -50,7 +50,7 @@ class LabelledWindows(NamedTuple):
             for window in self.windows():
                 num_wordpieces += len(window.ids)
                 num_unknown += window.ids.count(tokenizer.unk_id)
-                sequence = join_texts(window.ids, (), cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+                sequence = join_texts(window.ids, (), tokenizer.specials)
                 values = {
                     "input_ids": sequence.input_ids,
                     "input_mask": sequence.input_mask,

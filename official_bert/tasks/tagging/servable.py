@@ -243,7 +243,7 @@ class TaggingServable(WindowedServable):
         )  # [B, (wordpieces)]
         cuts = SlidingWindows.of(sentences.row_lengths(), self.max_seq_length - 2)
         windows = cuts.windows()
-        ids = join_parts(windows.parts(sentences), **self._specials)
+        ids = join_parts(windows.parts(sentences), specials=self._specials)
 
         of_word = tf.repeat(tf.range(sentences.nrows()), words.row_splits[1:] - words.row_splits[:-1])  # [W]
         piece, own = wordpieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.taken(of_word)

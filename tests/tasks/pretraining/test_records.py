@@ -199,7 +199,7 @@ def test_records_without_masks_are_the_pairs_of_the_same_stream(tmp_path, corpus
     assert records.keys() == {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
     assert len({str(row) for row in records["input_ids"].tolist()}) > 0.9 * len(pairs)  # each copy has pairs of its own
     for row, pair in enumerate(pairs):
-        joined = join_pair(pair.first, pair.second, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id)
+        joined = join_pair(pair.first, pair.second, tokenizer.specials)
         padding = [0] * (48 - len(joined.input_ids))
         assert records["input_ids"][row].tolist() == list(joined.input_ids) + padding
         assert records["input_mask"][row].tolist() == list(joined.input_mask) + padding

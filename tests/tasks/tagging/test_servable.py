@@ -87,9 +87,8 @@ class Chooser:
 
 def records_of(sentences, tokenizer, max_seq_length):
     """The sentence, the ids and the tagged words with their positions of each window, as the script makes them."""
-    specials = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
     for window in make_windows(sentences, tokenizer, max_seq_length=max_seq_length):
-        joined = join_texts(window.ids, (), **specials)
+        joined = join_texts(window.ids, (), tokenizer.specials)
         values = {name: list(getattr(joined, name)) for name in IDS_SCHEMA.names}
         padded = {name: ids + [0] * (max_seq_length - len(ids)) for name, ids in values.items()}
         yield (

@@ -138,11 +138,8 @@ class QuestionAnsweringServable(WindowedServable):
             queries = self._graph_tokenizer().encode_beginnings(question, self._options.max_query_length)
             wordpieces = self._graph_tokenizer().encode_with_offsets(context)
             lengths = tf.minimum(queries.row_lengths(), self._options.max_query_length)
-            cuts = SlidingWindows.of(
-                wordpieces.ids.row_lengths(),
-                self._specials.room(self.max_seq_length, is_pair=True) - lengths,
-                self._options.doc_stride,
-            )
+            room = self._specials.room(self.max_seq_length, is_pair=True)
+            cuts = SlidingWindows.of(wordpieces.ids.row_lengths(), room - lengths, self._options.doc_stride)
             windows = cuts.windows()
             lengths = tf.gather(lengths, windows.text)
             query_parts = Parts(queries.flat_values, tf.gather(queries.row_starts(), windows.text), lengths)

@@ -104,7 +104,9 @@ def from_hf(
     if "pooler" not in weights.parts:
         pooler = _new_pooler(config)
         weights.arrays.update(pooler)
-        logging.warning(
+        is_complete = len(weights.parts) > 1 and _NEED_POOLER.isdisjoint(weights.parts)  # its heads read no pooler
+        logging.log(
+            logging.INFO if is_complete else logging.WARNING,
             "%s has no pooler; %s and %s are newly initialized (seed %d): the output at each position is correct, but "
             "anything that uses the pooled output, such as a classifier, must be trained first",
             source,

@@ -173,14 +173,17 @@ class HuggingFace:
 
     def heads_of(self, names: Collection[str], architecture: str | None = None) -> list[str]:
         """Return the heads of a model, given its class, if that is known, and the names of its tensors."""
-        classes = {name: heads for heads, name in self.architectures.items()}
         found, taken = [], set()
-        for head in dict.fromkeys((*classes.get(architecture, ()), *self.heads)):
+        for head in dict.fromkeys((*self.heads_of_class(architecture), *self.heads)):
             targets = {rule.target for rule in self.parts[head]}
             if not targets.isdisjoint(names) and targets.isdisjoint(taken):
                 found.append(head)
                 taken |= targets
         return found
+
+    def heads_of_class(self, architecture: str | None) -> tuple[str, ...]:
+        """Return the heads that the models of a class have; none of a class that is not known."""
+        return next((heads for heads, name in self.architectures.items() if name == architecture), ())
 
     def parts_with(self, heads: Collection[str]) -> dict[str, Sequence[Rule]]:
         """Return the variables of each part of a model with these heads."""
@@ -212,3 +215,33 @@ def is_config(values: Mapping[str, Any], path: str) -> bool:
             "give the bert_config.json of the same model's first release, or the config.json of its Hugging Face folder"
         )
     return path.endswith("/config.json") or path == "config.json" or any(key in values for key in _THEIRS)
+
+
+def label_names(values: Mapping[str, Any], path: str) -> list[str]:
+    """Return the names of the classes of a finished model, in the order of its outputs.
+
+    Args:
+      values: what its `config.json` holds; without names they are LABEL_0, LABEL_1 and so on, as in `transformers`.
+      path: that file, for messages.
+
+    Raises:
+      UserError: the names are not those of the classes 0, 1 and so on.
+    """
+    names = values.get("id2label")
+    if names is None:
+        count = values.get("num_labels", 2)
+        names = {str(index): f"LABEL_{index}" for index in range(count)} if isinstance(count, int) else {}
+    indices = [str(index) for index in range(len(names))] if isinstance(names, dict) else []
+    if not indices or set(names) != set(indices) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(
+            f'{path}: id2label must name the classes, from "0" on without a gap, each with a string; correct the file'
+        )
+    return [names[index] for index in indices]
+
+
+def label_keys(names: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of a `config.json` that name classes, as `label_names` reads them."""
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from official_bert.checkpoints.names import BEST_FOLDER
-from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.checkpoints.safetensors import architecture_of
+from official_bert.checkpoints.state_file import hf_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.text_encoder import TextEncoder
@@ -14,11 +15,11 @@ from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.options.saved_flags import config_from_saved
 from official_bert.serving.run_export import export_run
 from official_bert.serving.servable import Servable
-from official_bert.support import files
+from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.tasks.registry import TaskRow, task_of_run
+from official_bert.tasks.registry import TASKS, TaskRow, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
-from official_bert.training.model_files import read_model_files
+from official_bert.training.model_files import read_model_files, tokenizer_beside
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
     MODEL_FILES,
@@ -35,10 +36,10 @@ _HF_CONFIG_FILE = "config.json"
 def load(
     path: str, *, use_best_checkpoint: bool, changes: Mapping[str, Any], encoder_options: EncoderOptions
 ) -> Servable:
-    """Load the model of a run.
+    """Load the model of a run, or one of Hugging Face that has a finished head.
 
     Args:
-      path: the run's output folder.
+      path: the run's output folder, or the Hugging Face folder.
       use_best_checkpoint: take the best checkpoint and not the last.
       changes: flags that have another value than in training: other places of files, or what is done to text.
       encoder_options: how the encoder computes.
@@ -47,7 +48,9 @@ def load(
       UserError: the folder holds no trained model, or its files do not fit each other.
     """
     task, *trained = _read(path, use_best_checkpoint, changes)
-    return task.servable_of_run(*trained, encoder_options)
+    servable = task.servable_of_run(*trained, encoder_options)
+    servable.takes_one_text = read_run_config(path) is None and task.name == "classification"
+    return servable
 
 
 def export(
@@ -59,14 +62,14 @@ def export(
     export_parallelism: int = 0,
     use_best_checkpoint: bool = False,
 ) -> str:
-    """Export what a script or `save_model` left in a folder, as `do_export` of the script does.
+    """Export what a script or `save_model` left in a folder, or a finished model of Hugging Face, as `do_export` does.
 
     Examples:
       >>> export("out/reviews", "serving/reviews")
       'serving/reviews/1'
 
     Args:
-      path: the output folder of a run.
+      path: the output folder of a run, or a Hugging Face folder with a finished head.
       export_dir: folder of the versions of the exported model; its name becomes the model's name.
       export_format: "saved_model" for servers, which reads texts; "tflite" for LiteRT, which reads ids.
       export_precision: number format of the weights: "float32", "bfloat16" (saved_model), "float16" or "int8" (tflite).
@@ -94,12 +97,12 @@ def _read(
     path: str, use_best_checkpoint: bool, changes: Mapping[str, Any]
 ) -> tuple[TaskRow, Any, BertConfig, Tokenizer, str]:
     """Return the task of a run, and what its `servable_of_run` takes: flags, architecture, tokenizer, checkpoint."""
-    run = read_run_config(path)
+    run = read_run_config(path) or _run_of_hugging_face(path)
     task = task_of_run(run.task, run.flags) if run else None
     if task is None:
         raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
-    checkpoint = latest_checkpoint(folder)
+    checkpoint = latest_checkpoint(folder) or hf_folder(folder)
     if checkpoint is None:
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
@@ -113,8 +116,34 @@ def _read(
 
 
 def is_run(path: str) -> bool:
-    """Return whether a folder is the output folder of a run."""
-    return files.exists(os.path.join(path, RUN_CONFIG_FILE))
+    """Return whether `load` can read a folder: the output folder of a run, or a Hugging Face folder with a head."""
+    return files.exists(os.path.join(path, RUN_CONFIG_FILE)) or _run_of_hugging_face(path) is not None
+
+
+def _run_of_hugging_face(path: str) -> RunConfig | None:
+    """Describe a Hugging Face model as the run that would have left it; None if the folder has none with a head.
+
+    Raises:
+      UserError: its config is damaged or not supported.
+    """
+    config_file = os.path.join(path, _HF_CONFIG_FILE)
+    if hf_folder(path) is None or not files.exists(config_file):
+        return None
+    values = text_files.read_json(config_file, "model config")
+    bert_config = BertConfig.from_json_file(config_file)
+    heads = bert_config.family.hugging_face.heads_of_class(architecture_of(path))
+    task = next((row for row in TASKS.values() if row.hf_head in heads), None)
+    if task is None:
+        return None
+    flags = {
+        "bert_config_file": config_file,
+        **tokenizer_beside(path, {}),
+        "do_export": True,  # nothing else is done with it
+        "export_dir": path,
+        "data_dir": path,
+        **task.hf_flags(values, bert_config.max_position_embeddings),
+    }
+    return RunConfig(config_file, task.name, flags, vocabulary=None, num_devices=None)
 
 
 def load_text_encoder(

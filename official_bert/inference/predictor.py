@@ -52,8 +52,9 @@ class Predictor:
 
         Args:
           path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
-            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or the folder of an encoder
-            without a task, as BERT was released or as Hugging Face keeps it, for `embed`.
+            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or a Hugging Face folder whose
+            `config.json` names a class with a head for one of these tasks. Or the folder of an encoder without a task,
+            as BERT was released or as Hugging Face keeps it, for `embed`.
           use_best_checkpoint: of an output folder, take the best checkpoint and not the last.
           vocab_file: of an output folder, another place of its vocabulary; by default its copy in the folder or, in the
             folders of earlier versions, where it was in training.
@@ -105,6 +106,7 @@ class Predictor:
     _task = None
     _text_encoder = None
     _names: Sequence[str] = ()
+    _takes_one_text = False
 
     @property
     def text_names(self) -> list[str]:
@@ -115,15 +117,15 @@ class Predictor:
         self._source = servable  # holds the weights and tables
         self._task = TASKS[servable.task]
         self._predict = servable.signature(TEXT)
-        self._names = servable.text_names
+        self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
         self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer)
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
         """Answer.
 
         Args:
-          texts: one text; for a model that reads two, a tuple: (text_a, text_b), or (question, context). Or a list of
-            them.
+          texts: one text; for a model that reads two, a tuple: (text_a, text_b), or (question, context). A classifier
+            of Hugging Face takes both, as its folder does not say which it was trained for. Or a list of them.
 
         Returns:
           For a list a list in the same order. For one text
@@ -143,7 +145,7 @@ class Predictor:
             return self([texts])[0]
         _check_is_list(texts)
         names, results = self._names, []
-        rows = [_row(names, number, text) for number, text in enumerate(texts)]
+        rows = [_row(names, number, text, self._takes_one_text) for number, text in enumerate(texts)]
         for start in range(0, len(rows), _BATCH_SIZE):
             columns = zip(*rows[start : start + _BATCH_SIZE], strict=True)
             inputs = dict(zip(names, map(_encoded, columns), strict=True))
@@ -220,7 +222,11 @@ def _check_is_list(texts: Any) -> None:
         raise UserError(f"{texts!r:.80} is not a text; give a string, a tuple of two, or a list of them")
 
 
-def _row(names: Sequence[str], number: int, text: str | tuple[str, str]) -> tuple[str, ...]:
+def _row(
+    names: Sequence[str], number: int, text: str | tuple[str, str], takes_one_text: bool = False
+) -> tuple[str, ...]:
+    if takes_one_text and isinstance(text, str):
+        text = (text, *[""] * (len(names) - 1))
     if len(names) == 1:
         if isinstance(text, tuple) and len(text) == 1:
             (text,) = text

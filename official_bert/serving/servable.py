@@ -30,6 +30,7 @@ class Servable(tf.Module):
     Attributes:
       task: name of what it does, a key of the registry of tasks.
       text_names: names of the texts of an example, the inputs of the signatures `text` and `tokenize`.
+      takes_one_text: whether, where an example has two texts, `Predictor` may be given the first alone.
       max_seq_length: positions of a sequence.
       text_settings: what is done to texts.
       vocabulary: the tokenizer's.
@@ -37,6 +38,7 @@ class Servable(tf.Module):
 
     task: str
     text_names: tuple[str, ...]
+    takes_one_text = False
 
     def __init__(self, model: keras.Model, config: BertConfig, tokenizer: Tokenizer, *, max_seq_length: int, name: str):
         """Join a model with its tokenizer.

@@ -10,7 +10,7 @@ for N texts, name to array [N, ...], into a list of N results.
 
 import dataclasses
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,9 @@ class TaskRow:
       name: as in `run_config.json`; its folder has the same name.
       config_class: the flags of its script.
       model_class: the model.
+      hf_head: the part of Hugging Face's models whose output is what this task predicts; see `HuggingFace.parts`.
+      hf_flags: gives the flags of the run that would have left such a model, from the keys of its `config.json` and the
+        most positions it can read.
       old_flag: a flag that of the runs of earlier versions only those of this task have; None if there are none.
       old_outputs: likewise what of the exports of earlier versions only those of this task give.
     """
@@ -44,6 +47,8 @@ class TaskRow:
     name: str
     config_class: type
     model_class: type
+    hf_head: str
+    hf_flags: Callable[[Mapping[str, Any], int], dict[str, Any]] = lambda _, length: {"max_seq_length": length}
     old_flag: str | None = None
     old_outputs: frozenset[str] = frozenset()
 
@@ -85,6 +90,8 @@ TASKS = {
             name="classification",
             config_class=ClassifierConfig,
             model_class=ClassificationModel,
+            hf_head="classifier",
+            hf_flags=ClassifierConfig.flags_of_hugging_face,
             old_flag="task_name",
             old_outputs=frozenset({"classes", "scores"}),
         ),
@@ -92,6 +99,8 @@ TASKS = {
             name="question_answering",
             config_class=SquadConfig,
             model_class=SpanModel,
+            hf_head="span head",
+            hf_flags=SquadConfig.flags_of_hugging_face,
             old_flag="max_query_length",
             old_outputs=frozenset({"answers"}),
         ),
@@ -99,6 +108,7 @@ TASKS = {
             name="tagging",
             config_class=TaggingConfig,
             model_class=TaggingModel,
+            hf_head="tagger",
             old_flag="document_context",
             old_outputs=frozenset({"tags"}),
         ),
@@ -106,6 +116,7 @@ TASKS = {
             name="pretraining",
             config_class=PretrainingConfig,
             model_class=PretrainingModel,
+            hf_head="masked-LM head",
             old_flag="max_predictions_per_seq",
             old_outputs=frozenset({"words"}),
         ),

@@ -4,10 +4,12 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
+from official_bert.families.hugging_face import label_names
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, listed
 
 LABELS_FILE = "labels.json"
+_HF_CONFIG_FILE = "config.json"
 
 
 def write_labels(output_dir: str, labels: Iterable[str]) -> None:
@@ -17,14 +19,14 @@ def write_labels(output_dir: str, labels: Iterable[str]) -> None:
 
 
 def read_labels(output_dir: str) -> list[str] | None:
-    """Read what `write_labels` wrote; None if there is nothing.
+    """Read what `write_labels` wrote, or the labels of a Hugging Face `config.json`; None if there is nothing.
 
     Raises:
       UserError: the file is damaged.
     """
-    path = os.path.join(output_dir, LABELS_FILE)
+    path, hf_path = (os.path.join(output_dir, name) for name in (LABELS_FILE, _HF_CONFIG_FILE))
     if not files.exists(path):
-        return None
+        return label_names(text_files.read_json(hf_path, "model config"), hf_path) if files.exists(hf_path) else None
     labels = text_files.read_json_list(path, "list of labels")
     if not all(isinstance(label, str) for label in labels):
         raise UserError(f"{path} is damaged: it must be a JSON list of labels; restore it")

@@ -1,5 +1,6 @@
 """The flags of `run_classifier`."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from official_bert.options.finetuning import LabellingOptions
@@ -159,6 +160,22 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             for name, flag in self.required_files.items():
                 if not getattr(self, name):
                     raise UserError(f"--task_name=custom needs --{name} for --{flag}")
+
+    @staticmethod
+    def flags_of_hugging_face(config: Mapping[str, Any], max_seq_length: int) -> dict[str, Any]:
+        """Return the flags of a run whose model has a `config.json` with these keys; see `TaskRow.hf_flags`."""
+        problem = config.get("problem_type")
+        num_classes = len(config.get("id2label") or ()) or config.get("num_labels", 2)
+        if problem == "regression" and num_classes != 1:
+            raise UserError(f"problem_type is regression with {num_classes} numbers; a regression here predicts one")
+        return {
+            "task_name": "custom",
+            "text_a_column": "0",
+            "text_b_column": "1",
+            "multi_label": problem == "multi_label_classification",
+            "regression": num_classes == 1 and problem in (None, "regression"),
+            "max_seq_length": max_seq_length,
+        }
 
     @property
     def model_options(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The flags of `run_squad`, and those of answering questions."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from official_bert.options.export import top_k_option
 from official_bert.options.finetuning import FinetuningOptions
@@ -142,6 +143,17 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
 
         if self.ensemble_checkpoints is not None and self.do_export:
             raise UserError("--do_export exports one checkpoint; leave --ensemble_checkpoints out")
+
+    @classmethod
+    def flags_of_hugging_face(cls, config: Mapping[str, Any], max_seq_length: int) -> dict[str, Any]:
+        """Return the flags of a run that left a model of Hugging Face; see `TaskRow.hf_flags`."""
+        del config
+        length = min(cls.max_seq_length, max_seq_length)
+        return {
+            "max_seq_length": length,
+            "doc_stride": min(cls.doc_stride, length // 2),
+            "max_query_length": min(cls.max_query_length, length // 2),
+        }
 
     @property
     def is_evaluated(self) -> bool:

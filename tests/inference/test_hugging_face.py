@@ -1,0 +1,87 @@
+"""`Predictor` on Hugging Face folders with finished heads answers as the pipelines of `transformers` do.
+
+`tests/golden/families/make_answers.py` made the models, and wrote down the answers.
+"""
+
+import json
+import shutil
+
+import pytest
+
+from official_bert.inference.finished_runs import export
+from official_bert.inference.predictor import Predictor
+from official_bert.support.errors import UserError
+from tests.conftest import GOLDEN
+
+ANSWERS = GOLDEN / "families" / "answers"
+TOLERANCE = 1e-5
+
+
+def as_text(text):
+    return text if isinstance(text, str) else tuple(text)
+
+
+def comparable(text, result):
+    """What a result says, in the form of the pipeline's answer: names and places with a number each."""
+    if isinstance(result, float):
+        return [["LABEL_0", result]]
+    if hasattr(result, "label"):
+        return [list(pair) for pair in result.probabilities.items()]
+    if hasattr(result, "tags"):
+        starts = [text.index(word) for word in result.words]
+        return [list(row) for row in zip(result.tags, result.probabilities, starts, strict=True)]
+    if hasattr(result[0], "text"):
+        return [[answer.text, answer.probability, answer.start] for answer in result]
+    return [[[candidate.word, candidate.probability] for candidate in mask] for mask in result]
+
+
+def expected(text, answer, head):
+    if head != "tags":
+        return answer
+    starts = {text.index(word) for word in text.split()}  # of a word counts the first wordpiece
+    return [[tag, score, start] for _, tag, score, start in answer if start in starts]
+
+
+def assert_alike(found, wanted):
+    """Compare nested lists: floats within the tolerance, all else exactly."""
+    if isinstance(wanted, list):
+        assert len(found) == len(wanted)
+        for one, other in zip(found, wanted, strict=True):
+            assert_alike(one, other)
+    else:
+        assert found == (pytest.approx(wanted, abs=TOLERANCE) if isinstance(wanted, float) else wanted)
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in ANSWERS.iterdir()))
+def test_answers_are_those_of_the_pipeline(folder):
+    predict, head = Predictor(ANSWERS / folder), folder.partition("_")[2]
+    rows = json.loads((ANSWERS / folder / "answers.json").read_text())
+    texts = [as_text(text) for text, _ in rows]
+    for text, result, (_, answer) in zip(texts, predict(texts), rows, strict=True):
+        assert_alike(comparable(text, result), expected(text, answer, head))
+    assert predict.embed("a cat").shape == (8,)
+
+
+def test_what_a_config_says_of_the_classes_must_fit(tmp_path):
+    shutil.copytree(ANSWERS / "bert_labels", tmp_path, dirs_exist_ok=True)
+    values = json.loads((tmp_path / "config.json").read_text())
+    for change, message in {
+        '{"id2label": {"0": "a", "2": "b"}}': r"config\.json: id2label must name the classes, from \"0\" on without",
+        '{"id2label": {"0": "a", "1": 7}}': r"config\.json: id2label must name the classes",
+        '{"id2label": {"0": "a", "1": "a", "2": "b"}}': "name a class twice",
+        '{"id2label": {"0": "a", "1": "b"}}': r"output_weights is \[3, 8\] there and \[2, 8\] here",
+        '{"problem_type": "regression"}': "problem_type is regression with 3 numbers",
+        '{"architectures": ["BertForQuestionAnswering"]}': "lacks cls/squad/output_weights",
+        '{"model_type": "gpt2"}': r"config\.json: model_type is 'gpt2', a family of encoders that is not supported",
+    }.items():
+        (tmp_path / "config.json").write_text(json.dumps(values | json.loads(change)))
+        with pytest.raises(UserError, match=message):
+            Predictor(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_finished_model_can_be_exported(tmp_path):
+    for folder, text in (("bert_labels", ("a cat", "")), ("bert_tags", "a cat")):
+        export(ANSWERS / folder, tmp_path / folder)
+        served, loaded = (comparable("a cat", Predictor(path / folder)(text)) for path in (tmp_path, ANSWERS))
+        assert_alike(served, loaded)

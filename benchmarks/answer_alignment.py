@@ -21,7 +21,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import logging
 
-from official_bert.metrics.span import NORMALIZATIONS, score_answer
+from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answer
 from official_bert.tasks.question_answering.answers import text_finder
 from official_bert.tasks.question_answering.contexts import ALIGNMENTS
 from official_bert.tasks.question_answering.examples import Question, SquadSet, read_squad

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from official_bert.checkpoints import bundle
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 
 ROUNDS = 7
 MEGABYTES = (50, 400)

@@ -19,7 +19,7 @@ import numpy as np
 from common import measure_in_process
 
 from official_bert.metrics import classification
-from official_bert.metrics.span import NORMALIZATIONS, score_answers
+from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
 from official_bert.tasks.classification.datasets.published import DATASETS
 from official_bert.tasks.question_answering.examples import read_squad
 

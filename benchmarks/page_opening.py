@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for tests/, which is not installed
 
-from official_bert.visualization import attention, curves, report  # noqa: E402
+from official_bert.visualization import attention, curves, report_page  # noqa: E402
 from tests.attention_views import make_view  # noqa: E402
 from tests.browser_fixtures import OpenedPage, find_chromium, launch_browser  # noqa: E402
 from tests.visualization.curve_runs import make_run  # noqa: E402
@@ -35,7 +35,7 @@ def pages() -> dict[str, str]:
         "curves: 50 runs of 2,000 lines": curves_page(50, 2_000),
         "curves: 50 runs of 20,000 lines": curves_page(50, 20_000),
         "attention: 128 wordpieces, 12 layers": attention.page(view, layer=0, head=0, merges_words=False),
-        "report: 25 mistakes in long contexts": report.report_page("made", largest_sections()),
+        "report: 25 mistakes in long contexts": report_page.report_page("made", largest_sections()),
     }
 
 

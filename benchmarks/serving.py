@@ -111,7 +111,7 @@ def prepare_ours(flags: argparse.Namespace) -> None:
         return ClassificationServable(model, config, tokenizer, **task)
 
     servable = make_servable(UNPADDED)
-    servable.compute_in_parts(NUM_PARTS)
+    servable.use_export_stack(NUM_PARTS)
     write_export(str(flags.folder / "export"), servable)
     write_lite(str(flags.folder / "lite"), make_servable(FLAT))
 

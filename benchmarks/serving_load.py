@@ -61,7 +61,7 @@ def prepare(flags: argparse.Namespace) -> None:
         is_pair=False,
         max_seq_length=MAX_SEQ_LENGTH,
     )
-    servable.compute_in_parts(2)  # as by default
+    servable.use_export_stack(2)  # as by default
     write_export(str(flags.folder / "model"), servable)
 
 

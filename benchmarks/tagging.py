@@ -23,8 +23,8 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 
 from official_bert.metrics.tagging import score_tags
 from official_bert.tasks.tagging.examples import TaggedSentence
-from official_bert.tasks.tagging.files import read_configured, tags_of
 from official_bert.tasks.tagging.options import TaggingConfig
+from official_bert.tasks.tagging.tagged_files import read_configured, tags_of
 from official_bert.training.results import read_results
 
 BATCH_SIZE, WARMUP_PROPORTION, MAX_SEQ_LENGTH = 32, 0.1, 128

@@ -15,7 +15,7 @@ import torch
 from torch_finetuning import fine_tune
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from official_bert.metrics.span import NORMALIZATIONS, score_answers
+from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
 from official_bert.tasks.question_answering.examples import SquadSet, read_squad
 
 BATCH_SIZE, NUM_EPOCHS, WARMUP_PROPORTION = 16, 2.0, 0.1

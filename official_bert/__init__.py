@@ -52,7 +52,7 @@ __version__ = "0.1.0"
 # Name to the module that defines it.
 _PUBLIC = {
     "AdamWeightDecay": "official_bert.optimization",
-    "AttentionReader": "official_bert.inference.attention",
+    "AttentionReader": "official_bert.inference.attention_reader",
     "AlbertConfig": "official_bert.families.albert",
     "BertConfig": "official_bert.config.bert_config",
     "BertEncoder": "official_bert.modeling.encoder",

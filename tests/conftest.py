@@ -17,7 +17,7 @@ import pytest
 from official_bert.options.flag_names import with_dashes
 from official_bert.options.running import UNUSED_PEERS
 from official_bert.support.errors import UserError
-from official_bert.support.extras import left_out
+from official_bert.support.extras import blocked_imports
 from official_bert.support.stderr_filter import filtered_stderr
 from tests import warm_start
 
@@ -91,7 +91,7 @@ def _set_up_tensorflow():
         for peer in ("torch", "triton"):
             importlib.import_module(peer)
     with filtered_stderr(lambda note: True):
-        with left_out(*UNUSED_PEERS):
+        with blocked_imports(*UNUSED_PEERS):
             import keras  # noqa: F401
             import tensorflow as tf
         # Two devices for the tests of tf.distribute; what knows of one device uses the first.

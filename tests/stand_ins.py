@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel

@@ -3,7 +3,7 @@
 import collections
 import re
 
-from official_bert.metrics.tagging import breaks, find_entities, scheme_of, score_tags
+from official_bert.metrics.tagging import find_entities, invalid_tags, scheme_of, score_tags
 from official_bert.tasks.tagging.examples import read_tagged_file
 from tests.conftest import ROOT
 
@@ -49,7 +49,7 @@ def test_the_tags_keep_the_rules_of_their_scheme():
     for split in SPLITS:
         tags = [sentence.tags for sentence in sentences(f"{split}.txt")]
         assert scheme_of(tags) == "IOB2"
-        assert [breaks(row, "IOB2") for row in tags] == [[]] * len(tags)
+        assert [invalid_tags(row, "IOB2") for row in tags] == [[]] * len(tags)
 
 
 def test_both_layouts_hold_the_same_sentences():

@@ -136,7 +136,7 @@ def test_what_stands_around_a_choice_may_not_differ():
 
 def test_lines_that_depend_on_the_machine_are_passed_over():
     printed = [
-        "10:00:01 INFO    making records:  23% of 4,730 documents, 0:00:34 left",
+        "10:00:01 INFO    writing records:  23% of 4,730 documents, 0:00:34 left",
         "I0000 00:00:17.3 1 a.cc:2] AVX",
     ]
     assert compare([], printed) == []

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run, kept apart from the last ones."""
+"""The best checkpoint of a run, kept separately from the most recent ones."""
 
 import functools
 import json
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder
-from official_bert.checkpoints.names import BEST_FOLDER, STATE_FILE, delete_checkpoints
+from official_bert.checkpoints.checkpoint_files import BEST_FOLDER, STATE_FILE, delete_checkpoints
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
@@ -17,21 +17,21 @@ _HISTORY_FILE = "evaluations.json"
 
 
 class BestCheckpoint:
-    """Remembers a run's evaluations in `output_dir/best`, where the checkpoint of the best one lies.
+    """Records a run's evaluations in `output_dir/best`, next to the best checkpoint.
 
-    An evaluation counts once the run has a checkpoint of its own of that step or a later one: what lies beyond its last
-    checkpoint will be made again.
+    An evaluation counts only once the run has its own checkpoint of that step or a later one: everything after the last
+    checkpoint will be recomputed.
     """
 
     def __init__(self, output_dir: str, *, is_written: bool = True):
-        """Read what an earlier part of the run left, and forgets what lies beyond its last checkpoint.
+        """Read the state of an interrupted run, and drop evaluations after its last checkpoint.
 
         Args:
-          output_dir: of the run.
-          is_written: whether this process writes there, or another worker.
+          output_dir: the run's output folder.
+          is_written: whether this process writes to it, rather than another worker.
 
         Raises:
-          UserError: that is damaged.
+          UserError: the list of evaluations is damaged.
         """
         self._folder = os.path.join(output_dir, BEST_FOLDER)
         self._path = os.path.join(self._folder, _HISTORY_FILE)
@@ -44,26 +44,26 @@ class BestCheckpoint:
 
     @functools.cached_property
     def folder(self) -> CheckpointFolder:
-        """Folder of the best checkpoint; nothing is created before it is asked for."""
+        """Folder of the best checkpoint, created on first use."""
         is_new = not files.exists(self._path) and not files.exists(os.path.join(self._folder, STATE_FILE))
         if self._is_written:
             writing.make_folders(self._folder)
             if is_new:
-                delete_checkpoints(self._folder)  # the run was killed while it saved the first one
+                delete_checkpoints(self._folder)  # the run was killed while saving the first one
         return CheckpointFolder(self._folder, keep_max=1, is_new=is_new, is_written=self._is_written)
 
     def has(self, step: int) -> bool:
-        """Tell whether the evaluation of a step is remembered."""
+        """Return True if the evaluation of a step is recorded."""
         return any(other == step for other, _ in self._history)
 
     def add(self, step: int, score: float, save: Callable[[], str]) -> str | None:
-        """Remember an evaluation.
+        """Record an evaluation.
 
         Args:
-          step: steps taken, more than in those before.
-          score: more is better.
-          save: saves the checkpoint and returns its prefix; called if the score is better than all before, and before
-            the evaluation is written down, so that none is called the best whose checkpoint is not there.
+          step: number of steps taken; increases from call to call.
+          score: higher is better.
+          save: saves the checkpoint and returns its prefix. It is called only for a new best score, and before the
+            evaluation is recorded, so that the recorded best checkpoint always exists.
 
         Returns:
           What `save` returned; None if it was not called.
@@ -78,7 +78,7 @@ class BestCheckpoint:
 
     @property
     def num_since_best(self) -> int:
-        """Return the number of evaluations since the best one, the first of equals; 0 if there were none at all."""
+        """Return the number of evaluations since the best one (the earliest, if tied); 0 if there were none."""
         scores = [score for _, score in self._history]
         return len(scores) - 1 - scores.index(max(scores)) if scores else 0
 

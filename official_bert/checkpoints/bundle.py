@@ -10,9 +10,9 @@ from collections.abc import Container, Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_bert.checkpoints.names import CHECKPOINT_NAME, STATE_FILE
+from official_bert.checkpoints.checkpoint_files import CHECKPOINT_NAME, STATE_FILE
 from official_bert.checkpoints.state_file import DATA_SUFFIX, check_path, find_checkpoint, step_of
-from official_bert.families.registry import our_name
+from official_bert.families.family_registry import canonical_name
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.fault_points import fault_point
@@ -65,7 +65,7 @@ class CheckpointReader:
                 "(bert_model.ckpt) or its Hugging Face folder"
             )
         shapes = self._reader.get_variable_to_shape_map()
-        self._stored_names = {our_name(name): name for name in shapes}
+        self._stored_names = {canonical_name(name): name for name in shapes}
         self.shapes = {ours: tuple(shapes[stored]) for ours, stored in self._stored_names.items()}
 
     @property
@@ -142,7 +142,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
     """
     check_path(prefix)
     _check_files(prefix)
-    writing.check_room(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
+    writing.check_disk_space(prefix, sum(_num_bytes(tensor) for tensor in tensors.values()), "checkpoint")
     partial = writing.partial_name(prefix)
     partials, paths = ([name + suffix for suffix in (DATA_SUFFIX, ".index")] for name in (partial, prefix))
     try:

@@ -1,22 +1,22 @@
-"""Tells the arrays of one encoder family from those of another, by the names of the layers."""
+"""Detects which encoder family a checkpoint belongs to, by its layer names."""
 
 from collections.abc import Collection
 
 from official_bert.families.family import Family
-from official_bert.families.registry import all_families
+from official_bert.families.family_registry import all_families
 from official_bert.support.errors import UserError
 
 
 def check_kind(source: str, missing: Collection[str], there: Collection[str]) -> None:
-    """Raise if the variables of one family are wanted of a checkpoint of another.
+    """Raise if a checkpoint belongs to a different encoder family than the model.
 
     Args:
       source: the checkpoint, for messages.
-      missing: names of variables that it lacks.
-      there: those that it has.
+      missing: names of variables that the checkpoint lacks.
+      there: names of variables that it has.
 
     Raises:
-      UserError: the names are of two families; the message says which config is needed.
+      UserError: the families differ; the message names the required config.
     """
     given, wanted = _family_of_names(there), _family_of_names(missing)
     if given and wanted and given != wanted:
@@ -28,5 +28,5 @@ def check_kind(source: str, missing: Collection[str], there: Collection[str]) ->
 
 
 def _family_of_names(names: Collection[str]) -> Family | None:
-    """Return the first family whose layers have such names; None if there is none."""
+    """Return the first family with matching layer names; None if there is none."""
     return next((family for family in all_families() if any(f"/{family.layer_scope}" in name for name in names)), None)

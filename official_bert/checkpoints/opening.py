@@ -7,7 +7,7 @@ import numpy as np
 
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.state_file import find_checkpoint, hf_folder
+from official_bert.checkpoints.state_file import find_checkpoint, hugging_face_folder
 from official_bert.config.bert_config import BertConfig
 
 
@@ -25,7 +25,7 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
     Raises:
       UserError: there is no such checkpoint, or it cannot be read.
     """
-    folder = hf_folder(path)
+    folder = hugging_face_folder(path)
     return CheckpointReader(path, what) if folder is None else _HfReader(find_checkpoint(path, what), what, bert_config)
 
 

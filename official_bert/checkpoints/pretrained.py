@@ -1,6 +1,6 @@
 """Resolve the path of a pretrained model to its weights and architecture.
 
-`BertEncoder.from_checkpoint` and `save_checkpoint` are the two ways in; the command lines name each file by itself.
+Used by `BertEncoder.from_checkpoint` and `save_checkpoint`; on the command line each file has its own flag.
 """
 
 import os
@@ -11,14 +11,14 @@ import numpy as np
 
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.state_file import config_beside
+from official_bert.checkpoints.state_file import find_config
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 
 _CONFIG_FILE = "bert_config.json"
-_CHECKPOINT = "bert_model.ckpt"  # as the released archives call it
+_CHECKPOINT = "bert_model.ckpt"  # file name in the released archives
 
 
 def open_pretrained(
@@ -27,18 +27,18 @@ def open_pretrained(
     *,
     parameter: str = "path",
 ) -> tuple[CheckpointReader, BertConfig]:
-    """Find the weights and the architecture of a model; nothing of the weights is read yet.
+    """Find the weights and the architecture of a model, without reading the weights.
 
     Args:
       path: see `BertEncoder.from_checkpoint`.
       bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
-      parameter: what the caller calls `path`, for messages.
+      parameter: the caller's name for `path`, for messages.
 
     Returns:
-      A reader, which gives the arrays our names, and the architecture.
+      A reader of the arrays under this package's variable names, and the architecture.
 
     Raises:
-      UserError: one of the two is missing or damaged, or the model is too large for this machine.
+      UserError: either is missing or damaged, or the model is too large for this machine.
     """
     path = os.fspath(path)
     if path.endswith((".keras", ".h5")):
@@ -56,7 +56,7 @@ def open_pretrained(
 
 def _config_file(prefix: str, advice: str) -> str:
     """Return the `bert_config.json` beside a checkpoint, or beside the folder `best` that holds it."""
-    path = config_beside(prefix)
+    path = find_config(prefix)
     if path is not None:
         return path
     raise UserError(f"there is no {_CONFIG_FILE} beside {prefix}; {advice}")
@@ -66,8 +66,8 @@ def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Varia
     """Write a checkpoint, and `bert_config.json` beside it, as `open_pretrained` reads them.
 
     Args:
-      path: a folder, in which the checkpoint will be called `bert_model.ckpt`; or a prefix, whose last part holds
-        `.ckpt`. Folders are made.
+      path: a folder, in which the checkpoint is named `bert_model.ckpt`, or a prefix whose last part contains `.ckpt`.
+        Missing folders are created.
       variables: name to variable.
       config: the architecture.
 
@@ -75,7 +75,7 @@ def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Varia
       The checkpoint's prefix.
 
     Raises:
-      UserError: beside it lies the `bert_config.json` of another model, or it cannot be written.
+      UserError: the `bert_config.json` of another model is in the same folder, or the files cannot be written.
     """
     path = os.fspath(path)
     prefix = path if ".ckpt" in os.path.basename(path) else os.path.join(path, _CHECKPOINT)
@@ -83,7 +83,7 @@ def save_pretrained(path: str | os.PathLike, variables: Mapping[str, keras.Varia
     config_file = os.path.join(folder, _CONFIG_FILE)
     has_config = files.exists(config_file)
     if has_config and BertConfig.from_json_file(config_file) != config:
-        raise UserError(f"{config_file} describes another model than this one; save it in another folder")
+        raise UserError(f"{config_file} describes a different model; save this one in another folder")
     writing.make_folders(folder or ".")
     write_checkpoint(
         prefix, {name: np.asarray(keras.ops.convert_to_numpy(variable)) for name, variable in variables.items()}

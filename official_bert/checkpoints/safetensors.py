@@ -209,7 +209,7 @@ def _renamed(
 
 
 def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]:
-    return [rule for pattern in patterns for rule in pattern.of_each_layer(config.layer_numbers)]
+    return [rule for pattern in patterns for rule in pattern.expand_layers(config.layer_numbers)]
 
 
 def _sizes(config: BertConfig) -> dict[str, int]:
@@ -335,7 +335,7 @@ def _todays_name(name: str, theirs: HuggingFace) -> str:
     for old, new in ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias")):
         if name.endswith(old):
             name = name.removesuffix(old) + new
-    return theirs.full_name(name)
+    return theirs.with_prefix(name)
 
 
 def write_file(path: str, arrays: Mapping[str, np.ndarray]) -> None:

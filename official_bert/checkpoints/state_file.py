@@ -11,10 +11,10 @@ import os
 import re
 from typing import NamedTuple
 
-from official_bert.checkpoints.names import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
-from official_bert.families.registry import all_families
+from official_bert.checkpoints.checkpoint_files import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
+from official_bert.families.family_registry import all_families
 from official_bert.support import files, text_files
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 
 DATA_SUFFIX = ".data-00000-of-00001"
 
@@ -139,7 +139,7 @@ def find_checkpoint(path: str, what: str) -> str:
       UserError: there is no such checkpoint.
     """
     files.check_name(path)
-    folder = hf_folder(path)
+    folder = hugging_face_folder(path)
     if folder is not None:
         return folder
     if files.is_folder(path):
@@ -151,28 +151,28 @@ def find_checkpoint(path: str, what: str) -> str:
     return path
 
 
-def hf_folder(path: str) -> str | None:
+def hugging_face_folder(path: str) -> str | None:
     """Return the folder of a Hugging Face model, given it or its file with weights; None if a path is neither."""
     folder = path if files.is_folder(path) else os.path.dirname(path)
     names = HF_WEIGHTS if folder == path else [name for name in HF_WEIGHTS if name == os.path.basename(path)]
     return folder or "." if any(files.exists(os.path.join(folder, name)) for name in names) else None
 
 
-def folders_of(path: str) -> list[str]:
+def model_folders(path: str) -> list[str]:
     """Return the folders of a model's other files: that of its checkpoint, and the run's if that is `best` in it.
 
     Args:
       path: as of `find_checkpoint`, which need not be there.
     """
     folder = path if files.is_folder(path) else os.path.dirname(path)
-    is_best = os.path.basename(files.absolute(folder)) == BEST_FOLDER
-    return [folder, os.path.dirname(files.absolute(folder))] if is_best else [folder]
+    is_best = os.path.basename(files.absolute_path(folder)) == BEST_FOLDER
+    return [folder, os.path.dirname(files.absolute_path(folder))] if is_best else [folder]
 
 
-def config_beside(path: str) -> str | None:
-    """Return the path of the file with the architecture in one of `folders_of`; None if there is none."""
+def find_config(path: str) -> str | None:
+    """Return the path of the file with the architecture in one of `model_folders`; None if there is none."""
     names = dict.fromkeys((*(family.config_file for family in all_families()), "config.json"))  # the last: Hugging Face
-    paths = (os.path.join(folder, name) for folder in folders_of(path) for name in names)
+    paths = (os.path.join(folder, name) for folder in model_folders(path) for name in names)
     return next((path for path in paths if files.exists(path)), None)
 
 
@@ -191,7 +191,7 @@ def _only_or_latest(folder: str, what: str) -> str:
                 f"{what} {folder} holds {name} and is {kind}, which is not read; give the folder of the same model as "
                 f"it was first released (bert_model.ckpt.index) or of Hugging Face ({HF_WEIGHTS[0]})"
             )
-    found = f"; it holds {listed(names)}" if names else " and without a checkpoint (files of the name *.index)"
+    found = f"; it holds {format_names(names)}" if names else " and without a checkpoint (files of the name *.index)"
     raise UserError(
         f"{what} {folder} is a folder without a readable `checkpoint` file{found}; name a checkpoint, as in "
         "model.ckpt-100"

@@ -31,6 +31,6 @@ def start(name: str) -> NoReturn:
 
 
 def _with_files_of_model(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    from official_bert.training.model_files import completed
+    from official_bert.training.model_files import complete_model_flags
 
-    return completed(config_class, values, given)
+    return complete_model_flags(config_class, values, given)

@@ -75,7 +75,7 @@ def run(config: AnswerConfig) -> None:
         what="init_checkpoint",
         **config.model_options,
     )
-    predict = Predictor.of(servable)
+    predict = Predictor.from_servable(servable)
     for question in _questions_from_input() if config.question is None else [config.question]:
         num_wordpieces = len(tokenizer.encode(question))
         if not num_wordpieces:

@@ -122,7 +122,7 @@ def run(config: BeamPredictionConfig) -> None:
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
     names = find_inputs(config.input_file, is_input=is_no_sidecar if config.reads_records else None)
-    inputs = [beam_prediction.InputFile(number, name, files.absolute(name)) for number, name in enumerate(names)]
+    inputs = [beam_prediction.InputFile(number, name, files.absolute_path(name)) for number, name in enumerate(names)]
     text_format = None
     if not config.reads_records:
         text_format = beam_prediction.TextFormat(config.text_columns, config.input_format, config.has_header)
@@ -134,12 +134,12 @@ def run(config: BeamPredictionConfig) -> None:
     writing.check_no_overwriting(output_files, names, name="output_file")
     settings = beam_prediction.PredictionSettings(
         # One version for all workers, even if another is exported meanwhile.
-        model_dir=files.absolute(exports.find_version(config.model_dir) or config.model_dir),
+        model_dir=files.absolute_path(exports.find_version(config.model_dir) or config.model_dir),
         pooling=config.pooling,
         max_seq_length=config.max_seq_length or None,
         text_format=text_format,
     )
-    steps = beam_prediction.Predict(inputs, settings, [files.absolute(path) for path in output_files])
+    steps = beam_prediction.Predict(inputs, settings, [files.absolute_path(path) for path in output_files])
     logging.info("predicting %d file(s): %s", len(names), ", ".join(names))
     beam_jobs.remove_earlier(output_files)
     began = time.monotonic()

@@ -4,7 +4,7 @@ import time
 
 from absl import logging
 
-from official_bert.commands.create_pretraining_data import prepared
+from official_bert.commands.create_pretraining_data import find_inputs_and_tokenizer
 from official_bert.commands.shared.file_checks import check_pretraining_data
 from official_bert.options.beam import BeamOptions
 from official_bert.options.command import Command
@@ -48,11 +48,11 @@ def run(config: BeamPretrainingDataConfig) -> None:
     from official_bert.tasks.pretraining.beam_records import MakeRecords
 
     options = beam_jobs.pipeline_options(config.beam_arguments)
-    input_files, tokenizer = prepared(config)
-    paths = [files.absolute(path) for path in input_files]
+    input_files, tokenizer = find_inputs_and_tokenizer(config)
+    paths = [files.absolute_path(path) for path in input_files]
     parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES)
-    settings = RecordSettings.of(config)
-    outputs = [files.absolute(path) for path in config.output_files]
+    settings = RecordSettings.from_config(config)
+    outputs = [files.absolute_path(path) for path in config.output_files]
     steps = MakeRecords(parts, tokenizer, settings, outputs, config.compression)
     beam_jobs.remove_earlier(config.output_files)
     began = time.monotonic()
@@ -75,7 +75,7 @@ def run(config: BeamPretrainingDataConfig) -> None:
         seconds,
         f"{counts.num_records / seconds:,.0f}",
     )
-    logging.info("wrote %s", files.named(config.output_files))
+    logging.info("wrote %s", files.describe_paths(config.output_files))
 
 
 COMMAND = Command(

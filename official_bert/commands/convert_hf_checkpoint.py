@@ -1,4 +1,4 @@
-"""`convert_hf_checkpoint`: a Hugging Face folder in and our files out, or the other way round."""
+"""`convert_hf_checkpoint`: converts a Hugging Face folder to this package's files, or the reverse."""
 
 import json
 import os
@@ -90,7 +90,7 @@ _HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
 
 
 def run(config: HfConversionConfig) -> None:
-    """Convert in the direction that the flags ask for.
+    """Convert in the direction that the flags select.
 
     Raises:
       UserError: a file is missing, damaged or does not fit the others, or would be overwritten.
@@ -104,7 +104,7 @@ def run(config: HfConversionConfig) -> None:
 def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.tokenization import hf_tokenizer, read_vocabulary_file
-    from official_bert.tokenization.folder import find_vocabulary
+    from official_bert.tokenization.tokenizer_files import find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
     from official_bert.training.model_folder import CHECKPOINT_FILE, check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
@@ -127,7 +127,9 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if "do_lower_case" not in settings:
         logging.warning(
-            "%s does not say whether text is lowercased; find out and pass --do_lower_case to the scripts", hf_dir
+            "%s does not say whether the model is uncased; find out, and pass --do_lower_case or --nodo_lower_case to "
+            "the scripts",
+            hf_dir,
         )
     else:
         used = TextSettings(**settings).changed.items()
@@ -159,13 +161,15 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         if files.exists(path):
             raise UserError(f"output_dir={config.output_dir}: {path} exists already; give another folder")
     writing.make_folders(config.output_dir)
-    safetensors.write_file(paths[-1], weights.arrays)  # first: if the disk is too full for them, nothing is left behind
+    safetensors.write_file(
+        paths[-1], weights.arrays
+    )  # first, so that nothing is left behind if the disk is too full for them
     for path, content in zip(paths, contents.values(), strict=False):
         with writing.atomic_write(path, "wb") as sink:
             sink.write(content)
     if not config.basic_tokenize:
         logging.warning(
-            "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 obeys "
+            "%s says do_basic_tokenize: false, which only the Python tokenizer of transformers 4 respects "
             "(use_fast=False); others would split the text at punctuation",
             os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
         )

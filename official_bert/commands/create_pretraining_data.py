@@ -26,16 +26,16 @@ def run(config: PretrainingDataConfig) -> None:
     from official_bert.data.records_tokenizer import keeping_tokenizer
     from official_bert.tasks.pretraining.records import RecordSettings
 
-    input_files, tokenizer = prepared(config)
-    settings = RecordSettings.of(config)
+    input_files, tokenizer = find_inputs_and_tokenizer(config)
+    settings = RecordSettings.from_config(config)
     write = _write_sharded if config.sampling == "sharded" else _write_serial
     with keeping_tokenizer(config.output_files, tokenizer, input_files):
         summary = write(config, input_files, tokenizer, settings)
     logging.info("%s", summary)
-    logging.info("wrote %s", files.named(config.output_files))
+    logging.info("wrote %s", files.describe_paths(config.output_files))
 
 
-def prepared(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
+def find_inputs_and_tokenizer(config: RecordOptions) -> "tuple[list[str], Tokenizer]":
     """Find the input files and read the tokenizer of records; check that the output can be written."""
     from official_bert.tokenization import read_tokenizer
 
@@ -69,7 +69,7 @@ def _write_sharded(
     parts = corpus_parts(
         input_files, file_format=config.input_format, text_field=config.text_field, part_bytes=PART_BYTES
     )
-    resources = Resources.of(config.num_processes or available_cores(), config.max_memory_gb)
+    resources = Resources.divide(config.num_processes or available_cores(), config.max_memory_gb)
     sharded = ShardedRun(parts, tokenizer, settings, resources=resources, work_dir=config.work_dir or f"{first}.work")
     return sharded.write(config.output_files, config.compression)
 

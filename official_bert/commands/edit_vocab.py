@@ -1,4 +1,4 @@
-"""`edit_vocab`: a model and a text in; a model with wordpieces of that text, or without those it does not use, out."""
+"""`edit_vocab`: adds wordpieces of a text to a model, or removes those that the text does not use."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -40,7 +40,7 @@ class EditVocabConfig(CorpusOptions, TextOptions, ArchitectureOptions):
     )
     use_unused: bool = option(
         True,
-        "Put them in the places of [unused...] tokens first, so that the vocabulary grows less, or not at all.",
+        "Replace [unused...] tokens first, so that the vocabulary grows less or not at all.",
         group="output",
         only_with=_ADDS,
     )
@@ -58,17 +58,17 @@ class EditVocabConfig(CorpusOptions, TextOptions, ArchitectureOptions):
         minimum=1,
         only_with=_ADDS,
     )
-    prune: bool = option(False, "Leave out the wordpieces that the text does not use.", group="output")
+    prune: bool = option(False, "Remove the wordpieces that the text does not use.", group="output")
     min_count: int = option(
         1,
-        "Minimum number of times a wordpiece must be used to stay; above 1, the text is split differently.",
+        "Minimum number of uses for a wordpiece to be kept; above 1, the text is tokenized differently.",
         group="output",
         minimum=1,
         only_with=_PRUNES,
     )
     keep_characters: bool = option(
         True,
-        "Keep all wordpieces of one character that the text has, so that fewer other words are unknown.",
+        "Keep all single-character wordpieces that occur in the text, so that fewer words of other texts are unknown.",
         group="output",
         only_with=_PRUNES,
     )
@@ -76,7 +76,7 @@ class EditVocabConfig(CorpusOptions, TextOptions, ArchitectureOptions):
     def __post_init__(self):
         super().__post_init__()
         if bool(self.num_new_tokens) == self.prune:
-            raise UserError("give either --num_new_tokens, to add wordpieces, or --prune, to leave some out")
+            raise UserError("give either --num_new_tokens, to add wordpieces, or --prune, to remove some")
 
 
 def check(config: EditVocabConfig) -> None:
@@ -89,10 +89,10 @@ def check(config: EditVocabConfig) -> None:
 
 
 def run(config: EditVocabConfig) -> None:
-    """Write checkpoint, architecture and vocabulary together, and log how the text is split before and after.
+    """Write checkpoint, architecture and vocabulary, and log tokenization statistics before and after.
 
     Raises:
-      UserError: a file is missing or damaged, those of the model do not fit each other, the text has no words or no new
+      UserError: a file is missing or damaged, the model's files do not match, the text has no words or no new
         wordpieces, or the output would overwrite a model.
     """
     from official_bert.checkpoints.editing import read_model, with_vocabulary
@@ -151,7 +151,7 @@ def _read_model(config: EditVocabConfig) -> "tuple[BertConfig, Vocabulary]":
 
 
 def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "Counter[str]") -> "VocabularyChange":
-    """Add the wordpieces of a text that save most."""
+    """Add the wordpieces of a text that shorten it most."""
     from official_bert.data.vocab_changes import extended
     from official_bert.data.vocab_learner import learn_vocab
 
@@ -171,23 +171,23 @@ def _extended(config: EditVocabConfig, vocabulary: "Vocabulary", word_counts: "C
             "nothing to add"
         )
     num_appended = len(change.tokens) - vocabulary.size
-    logging.info("adding %d wordpieces, %d of them in the places of unused tokens", num_added, num_added - num_appended)
+    logging.info("adding %d wordpieces, %d of them replacing unused tokens", num_added, num_added - num_appended)
     return change
 
 
 COMMAND = Command(
     name="edit_vocab",
     config_class=EditVocabConfig,
-    summary="Adds the wordpieces of a text to the vocabulary of a model, or leaves out those it does not use.",
+    summary="Adds wordpieces of a text to the vocabulary of a model, or removes those that it does not use.",
     usage=r"""
-Adds the wordpieces of a domain. The row of a new token is the mean of those of the wordpieces that it consisted of.
+Adds the wordpieces of a domain. The embedding of a new token is the mean of the embeddings of its old wordpieces.
 Train the model further on the text.
 
   {command} --input_file='domain/*.txt' --num_new_tokens=1000 --init_checkpoint=bert_model.ckpt \
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=domain_model
 
-Leaves out wordpieces, of a multilingual model those of other languages. The text is split as before, and the
-model's outputs for it stay the same.
+Removes wordpieces, for example those of other languages from a multilingual model. The text is tokenized as before, and
+the model's outputs for it do not change.
 
   {command} --input_file='korean/*.txt' --prune --init_checkpoint=bert_model.ckpt \
       --bert_config_file=bert_config.json --vocab_file=vocab.txt --output_dir=korean_model --nodo_lower_case

@@ -176,7 +176,7 @@ def run(config: FeatureConfig) -> None:
                 encoder,
                 open_writer,
                 shard_size=config.shard_size,
-                made_from=_made_from(config, encoder),
+                provenance=_provenance(config, encoder),
                 report=report,
             )
         else:
@@ -226,9 +226,9 @@ def _check_output(config: FeatureConfig) -> None:
     writing.check_no_overwriting([path], inputs, name="output_file")
 
 
-def _made_from(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:
+def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]:
     """Return all but the texts that decides what their features are, and how they are stored."""
-    from official_bert.modeling.model import model_fingerprint
+    from official_bert.modeling.token_model import model_fingerprint
 
     names = ("layer_indices", "pooling", "dtype", "output_format", "max_seq_length", "long_text")
     return {

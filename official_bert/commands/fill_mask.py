@@ -44,7 +44,7 @@ def run(config: FillMaskConfig) -> None:
         top_k=config.top_k,
         what="init_checkpoint",
     )
-    masks = Predictor.of(servable)(config.text)
+    masks = Predictor.from_servable(servable)(config.text)
     sys.stdout.write(f"{config.text}\n")
     for number, candidates in enumerate(masks, start=1):
         if len(masks) > 1:

@@ -29,7 +29,7 @@ class GlueAverageConfig(Options):
         required=True,
         is_path=True,
     )
-    count_wnli: bool = option(
+    include_wnli: bool = option(
         False,
         "Include WNLI in the average, as the GLUE website does; the BERT paper leaves it out. AX is never included.",
     )
@@ -54,7 +54,7 @@ def run(config: GlueAverageConfig) -> None:
     for path in dict.fromkeys(files.find(patterns)):
         finished = _Run.read(os.path.dirname(path))
         runs[finished.dataset.name].append(finished)
-    uncounted = ("ax",) if config.count_wnli else ("ax", "wnli")
+    uncounted = ("ax",) if config.include_wnli else ("ax", "wnli")
     sys.stdout.write(format_table(_rows(runs, uncounted), config.table_format))
 
 
@@ -165,7 +165,7 @@ COMMAND = Command(
 
 Each task has a row: its score is the GLUE metric times 100, averaged over the folders of the task (seeds), with their
 standard deviation. The last row is the mean over the tasks that have a folder; matched and mismatched MNLI count as one
-task. WNLI is included only with --count_wnli: the GLUE website includes it, the BERT paper does not. AX is never
+task. WNLI is included only with --include_wnli: the GLUE website includes it, the BERT paper does not. AX is never
 included.
 """,
     run=run,

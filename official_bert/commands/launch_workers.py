@@ -150,12 +150,12 @@ def _passed_on(workers: Sequence[subprocess.Popen]) -> Iterator[None]:
     Ctrl-C reaches them by itself.
     """
 
-    def pass_on(number, _) -> None:
+    def forward_signal(number, _) -> None:
         for worker in workers:
             if worker.poll() is None:
                 worker.send_signal(number)
 
-    previous = signal.signal(signal.SIGTERM, pass_on)
+    previous = signal.signal(signal.SIGTERM, forward_signal)
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from absl import logging
 from official_bert.options.command import Command
 from official_bert.options.option import Options, option, options
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError, counted
+from official_bert.support.errors import UserError, pluralize
 from official_bert.support.extras import check_installed, require
 from official_bert.support.metrics_file import METRICS_FILE, Metrics, read_metrics
 
@@ -21,7 +21,7 @@ class CurvesConfig(Options):
         None, "Output folders of runs: comma-separated list of names and globs.", required=True, is_path=True
     )
     output_file: str | None = option(None, "File to write: a page for the browser, of one file.", is_path=True)
-    picture_file: str | None = option(None, "PNG file to draw, instead of the page or beside it.", is_path=True)
+    image_file: str | None = option(None, "PNG file to draw, instead of the page or beside it.", is_path=True)
     smoothing: float = option(
         0.6,
         "Smoothing of the curves that the page starts with and the picture has: weight of each point relative to the "
@@ -32,16 +32,16 @@ class CurvesConfig(Options):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.output_file is None and self.picture_file is None:
-            raise UserError("nothing to write: give --output_file, for a page, or --picture_file, for a PNG, or both")
+        if self.output_file is None and self.image_file is None:
+            raise UserError("nothing to write: give --output_file, for a page, or --image_file, for a PNG, or both")
 
 
 def check(config: CurvesConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    for name in ("output_file", "picture_file"):
+    for name in ("output_file", "image_file"):
         if getattr(config, name) is not None:
             writing.check_writable_folder(getattr(config, name), name=name)
-    if config.picture_file is not None:
+    if config.image_file is not None:
         check_installed("matplotlib", extra="plots")
 
 
@@ -57,21 +57,21 @@ def run(config: CurvesConfig) -> None:
     from official_bert.training.run_folder import distinct_names
     from official_bert.visualization import curves, curves_image
 
-    if config.picture_file is not None:
+    if config.image_file is not None:
         require("matplotlib", extra="plots")
     metrics, notes = _read(config.output_dirs.split(","))
     names = distinct_names({folder: _flags(folder) for folder in metrics})
     runs = [curves.Run(name=names[folder], folder=folder, series=read.series) for folder, read in metrics.items()]
     curves.check_comparable(runs)
-    outputs = [path for path in (config.output_file, config.picture_file) if path is not None]
+    outputs = [path for path in (config.output_file, config.image_file) if path is not None]
     inputs = [os.path.join(folder, METRICS_FILE) for folder in metrics]
     writing.check_no_overwriting(outputs, inputs, "output_file")
     num_panels = len(curves.panels(runs))
     if config.output_file is not None:
         with writing.atomic_write(config.output_file, "wb") as sink:
             sink.write(curves.page(runs, smoothing=config.smoothing, notes=notes).encode())
-    if config.picture_file is not None:
-        with writing.atomic_write(config.picture_file, "wb") as sink:
+    if config.image_file is not None:
+        with writing.atomic_write(config.image_file, "wb") as sink:
             curves_image.draw(runs, sink, smoothing=config.smoothing)
     logging.info("wrote %s: %d metrics of %d run(s)", " and ".join(outputs), num_panels, len(runs))
 
@@ -95,10 +95,10 @@ def _read(patterns: Sequence[str]) -> tuple[dict[str, Metrics], list[str]]:
             read = read_metrics(path) if files.exists(path) else Metrics({}, 0, 0)
             num_not_finite += read.num_not_finite
             if read.num_damaged:
-                notes.append(f"{path}: left out {counted(read.num_damaged, 'damaged line')}")
+                notes.append(f"{path}: left out {pluralize(read.num_damaged, 'damaged line')}")
             if read.num_not_finite:
                 notes.append(
-                    f"{path}: left out {counted(read.num_not_finite, 'number')} that are NaN or infinite, as when "
+                    f"{path}: left out {pluralize(read.num_not_finite, 'number')} that are NaN or infinite, as when "
                     "training diverges; lower learning_rate"
                 )
             if read.series:
@@ -134,10 +134,10 @@ COMMAND = Command(
     config_class=CurvesConfig,
     summary="Draws the losses, scores and speed of runs over their steps: a page for the browser, and an image.",
     usage="""
-  {command} --output_dirs='out/mrpc-*' --output_file=curves.html --picture_file=curves.png
+  {command} --output_dirs='out/mrpc-*' --output_file=curves.html --image_file=curves.png
 
 Reads the metrics.jsonl of the folders. Runs are named by the flags that differ. The page is one file that needs no
-network; --picture_file needs the extra "plots".
+network; --image_file needs the extra "plots".
 """,
     check=check,
     run=run,

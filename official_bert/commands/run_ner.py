@@ -7,7 +7,7 @@ from official_bert.tasks.tagging.options import TaggingConfig
 
 def check(config: TaggingConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.tasks.tagging.files import configured_file
+    from official_bert.tasks.tagging.tagged_files import configured_file
 
     check_finetuning(config)
     for name in config.required_files:

@@ -11,7 +11,7 @@ def check(config: SquadConfig) -> None:
     from official_bert.tasks.question_answering.windows import WindowOptions
     from official_bert.training.model_files import read_model_files
 
-    WindowOptions.of(config)
+    WindowOptions.from_config(config)
     if not config.ensemble:
         check_finetuning(config)
     else:

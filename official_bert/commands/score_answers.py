@@ -32,7 +32,9 @@ class AnswerScoringConfig(Options):
         only_with={"null_odds_file": GIVEN},
     )
     version_2_with_negative: bool = option(False, "Questions may have no answer, as in SQuAD 2.0.")
-    dataset: str = option("squad", "Data set whose answer normalization the scores use.", choices=("squad", "korquad"))
+    dataset: str = option(
+        "squad", "Data set whose answer normalization is used for scoring.", choices=("squad", "korquad")
+    )
 
 
 def run(config: AnswerScoringConfig) -> None:
@@ -41,7 +43,12 @@ def run(config: AnswerScoringConfig) -> None:
     Raises:
       UserError: a file has the wrong format, or a question has no correct answers.
     """
-    from official_bert.metrics.span import NORMALIZATIONS, best_null_thresholds, score_answers, score_answers_with_null
+    from official_bert.metrics.answer_scores import (
+        NORMALIZATIONS,
+        best_null_thresholds,
+        score_answers,
+        score_answers_with_null,
+    )
     from official_bert.tasks.question_answering.examples import read_squad
 
     squad = read_squad(config.squad_file, for_training=False, version_2=config.version_2_with_negative)

@@ -4,7 +4,7 @@ import os
 import re
 
 from official_bert.commands.shared.file_checks import check_folder
-from official_bert.config.batching import BatchingSettings
+from official_bert.config.batching_settings import BatchingSettings
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_BATCH_SIZE, MAX_PARTS, Options, option, options
 from official_bert.support.errors import UserError
@@ -76,7 +76,7 @@ class ServeConfig(Options):
 
     @property
     def served_name(self) -> str:
-        """The model's name in the addresses."""
+        """The model's name in URLs."""
         return self.model_name or os.path.basename(os.path.abspath(self.export_dir))
 
     def check_ports(self) -> None:

@@ -11,7 +11,7 @@ from official_bert.options.command import Command
 from official_bert.options.corpus import CorpusOptions
 from official_bert.options.option import MAX_PARTS, option, options
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError, counted
+from official_bert.support.errors import UserError, pluralize
 from official_bert.support.input_files import find_inputs
 from official_bert.support.processes import Workers, available_cores
 from official_bert.support.progress import Progress
@@ -39,7 +39,7 @@ class SplitSentencesConfig(CorpusOptions):
         None, "Text file to write; compressed with gzip if its name ends in .gz.", required=True, is_path=True
     )
     num_processes: int = option(
-        0, "Number of processes; 0 for one per processor core.", group="rarely needed", minimum=0, maximum=MAX_PARTS
+        0, "Number of processes; 0 for one per CPU core.", group="rarely needed", minimum=0, maximum=MAX_PARTS
     )
 
 
@@ -78,7 +78,7 @@ def run(config: SplitSentencesConfig) -> None:
     ):
         num_bytes = num_documents = num_sentences = 0
         before: CorpusPart | None = None  # where the last text that was written is from
-        for split in workers.map(sentence_splitter.split_piece, sentence_splitter.pieces(parts)):
+        for split in workers.map(sentence_splitter.split_chunk, sentence_splitter.read_chunks(parts)):
             if split.documents:
                 is_continued = config.one_document_per_file and _is_same_text(before, split.part)
                 if before and not is_continued:
@@ -88,15 +88,15 @@ def run(config: SplitSentencesConfig) -> None:
                 before = split.part
             num_sentences += split.num_sentences
             num_bytes += split.num_bytes
-            progress.update(num_bytes, counted(num_sentences, "sentence"))
+            progress.update(num_bytes, pluralize(num_sentences, "sentence"))
         if before is None:
             raise UserError(f"no text in {', '.join(paths)}")
         seconds = progress.seconds
     logging.info(
         "wrote %s: %s in %s, %.2f MB/s",
         config.output_file,
-        counted(num_sentences, "sentence"),
-        counted(num_documents, "document"),
+        pluralize(num_sentences, "sentence"),
+        pluralize(num_documents, "document"),
         total / 1e6 / seconds,
     )
 

@@ -51,7 +51,7 @@ class SweepConfig(Options):
     learning_rate: str = option("5e-5,3e-5,2e-5", "Comma-separated list: peak learning rate.")
     num_train_epochs: str = option("2,3,4", "Comma-separated list: number of training epochs.")
     random_seed: str = option("12345", "Comma-separated list: random seeds; each combination is run with each of them.")
-    keep_only_winner: bool = option(
+    keep_only_best: bool = option(
         False,
         "Delete the checkpoints of a combination as soon as another one scores better; keep its other files.",
         group="output",
@@ -147,7 +147,7 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
     Raises:
       UserError: it is another command, or has flags that are wrong or that the sweep sets.
     """
-    from official_bert.training.model_files import completed
+    from official_bert.training.model_files import complete_model_flags
 
     name, *arguments = split_command(config.command)
     name = os.path.basename(name).removesuffix(".py")
@@ -165,7 +165,7 @@ def _read_command(config: SweepConfig, settings: Mapping[str, float]) -> "tuple[
         if values["train_batch_tokens"]:
             raise UserError("a sweep tries the sizes of --train_batch_size; leave --train_batch_tokens out")
         swept = {**settings, "output_dir": config.output_dir, "do_train": True, "do_eval": True}
-        return completed(config_class, {**values, **swept}, given)
+        return complete_model_flags(config_class, {**values, **swept}, given)
 
     try:
         run_config = from_arguments(config_class, arguments, complete)
@@ -186,7 +186,7 @@ def _classifier_metric(config: "ClassifierConfig") -> str:
 
 
 def _tagger_metric(config: "TaggingConfig") -> str:
-    from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
+    from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of
 
     return primary_metric(tags_of(read_configured(config, "train_file")))
 
@@ -229,12 +229,12 @@ class _Clock:
 
 def _record_progress(config: SweepConfig, combinations: Sequence[_Combination]) -> None:
     """Write `sweep.tsv`; if asked to, delete the checkpoints of combinations that can no longer win."""
-    from official_bert.checkpoints.names import delete_checkpoints
+    from official_bert.checkpoints.checkpoint_files import delete_checkpoints
 
     with writing.atomic_write(os.path.join(config.output_dir, "sweep.tsv")) as sink:
         sink.write(format_table(_rows(combinations), "tsv"))
     finished = [combination for combination in combinations if combination.is_finished]
-    if config.keep_only_winner and finished:
+    if config.keep_only_best and finished:
         best = _best(finished)
         for combination in finished:
             if combination is not best:

@@ -76,7 +76,7 @@ def run(config: AttentionConfig) -> None:
     Raises:
       UserError: a file does not fit the others, there is no such head, the text is empty, or nothing can be written.
     """
-    from official_bert.inference.attention import AttentionReader
+    from official_bert.inference.attention_reader import AttentionReader
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import attention, attention_image
 

@@ -25,7 +25,7 @@ class WordVectorConfig(SentenceOptions):
 
     word: str | None = option(None, "Word to look for in the sentences.", required=True)
     input_file: str | None = option(None, "Sentences, one per line; - for standard input.", required=True, is_path=True)
-    picture_file: str | None = option(
+    image_file: str | None = option(
         None,
         "PNG file to draw: the occurrences, by the first two principal components of their vectors.",
         group="output",
@@ -45,8 +45,8 @@ def check(config: WordVectorConfig) -> None:
 
     TextSource(config.input_file).check()
     check_model(config).check_layers(config.layer_indices, config.bert_config_file)
-    if config.picture_file is not None:
-        writing.check_writable_folder(config.picture_file, name="picture_file")
+    if config.image_file is not None:
+        writing.check_writable_folder(config.image_file, name="image_file")
         check_installed("matplotlib", extra="plots")
 
 
@@ -65,7 +65,7 @@ def run(config: WordVectorConfig) -> None:
     from official_bert.training.model_files import read_model_files
     from official_bert.visualization import vectors_image
 
-    if config.picture_file is not None:
+    if config.image_file is not None:
         require("matplotlib", extra="plots")
     bert_config, tokenizer = read_model_files(config)
     bert_config.check_layers(config.layer_indices, config.bert_config_file)
@@ -88,11 +88,11 @@ def run(config: WordVectorConfig) -> None:
         logging.info("%d sentences without %r, the first in line %d", len(without), config.word, without[0])
     vectors = np.stack([each.vector for each in occurrences])
     _write_table(occurrences, cosine_table(vectors))
-    if config.picture_file is not None:
+    if config.image_file is not None:
         texts = [str(each.sentence) for each in occurrences]
-        with writing.atomic_write(config.picture_file, "wb") as sink:
+        with writing.atomic_write(config.image_file, "wb") as sink:
             vectors_image.draw(*principal_components(vectors), texts, config.word, sink)
-        logging.info("drawn: %s", config.picture_file)
+        logging.info("drawn: %s", config.image_file)
 
 
 def _write_table(occurrences: "list[Occurrence]", cosines: "np.ndarray") -> None:
@@ -108,7 +108,7 @@ COMMAND = Command(
     config_class=WordVectorConfig,
     summary="Compares the vectors that a word has in several sentences: a table, and a picture.",
     usage=r"""
-  {command} --word=bank --input_file=sentences.txt --picture_file=bank.png --vocab_file=vocab.txt \
+  {command} --word=bank --input_file=sentences.txt --image_file=bank.png --vocab_file=vocab.txt \
       --bert_config_file=bert_config.json --init_checkpoint=bert_model.ckpt
 
 The picture needs the extra "plots".

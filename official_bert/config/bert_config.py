@@ -11,7 +11,7 @@ from absl import logging
 
 from official_bert.families import hugging_face
 from official_bert.families.family import Family
-from official_bert.families.registry import BERT, FAMILY_KEY, all_families, family_of_keys, load_family
+from official_bert.families.family_registry import BERT, FAMILY_KEY, all_families, family_of_keys, load_family
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
@@ -56,7 +56,7 @@ class BertConfig:
     normalization adds to the variance.
 
     Attributes:
-      family_name: the row of `families.registry` that it belongs to.
+      family_name: the row of `families.family_registry` that it belongs to.
       largest: the counts among the keys, and the largest number for each.
       smallest: the smallest number for those that may be other than 1.
 
@@ -224,7 +224,7 @@ class BertConfig:
         values = {name: value for name, value in self.to_dict().items() if name != FAMILY_KEY}
         values["layer_norm_eps"] = self.layer_norm_eps
         made = {"architectures": [architecture], hugging_face.MODEL_TYPE: self.family_name}
-        made |= self.family.hugging_face.their_keys(values)
+        made |= self.family.hugging_face.from_bert_config(values)
         if num_classes is not None:
             labels = [f"LABEL_{index}" for index in range(num_classes)]
             made["id2label"] = {str(index): label for index, label in enumerate(labels)}
@@ -343,7 +343,7 @@ def _of_hugging_face(values: Mapping[str, Any]) -> BertConfig:
     """Build the config that a `config.json` describes; early ones name no family."""
     name = values.get(hugging_face.MODEL_TYPE)
     family = family_of_keys(values) if name is None else load_family(name)
-    return _made(family, family.hugging_face.our_keys(values, _keys(family)))
+    return _made(family, family.hugging_face.to_bert_config(values, _keys(family)))
 
 
 def _keys(family: Family) -> list[str]:

@@ -27,17 +27,17 @@ class BlockWriter:
     """Writes the blocks of a file.
 
     Attributes:
-      facts: JSON values to store beside the blocks.
+      metadata: JSON values to store with the blocks.
     """
 
     def __init__(self, sink: IO[bytes]):
         self._sink = sink
         self._checksum = 0
         self._blocks: dict[str, tuple[str, int, int]] = {}
-        self.facts: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
 
     def append(self, name: str, array: Any) -> None:
-        """Add the numbers of an array to the block under way, or begin a new one of this name."""
+        """Append an array to the current block, or start a new block with this name."""
         array = np.ascontiguousarray(array)
         start = self._sink.tell()
         if name not in self._blocks:
@@ -51,7 +51,7 @@ class BlockWriter:
 
     def close(self) -> None:
         """Write the table."""
-        table = json.dumps({"blocks": self._blocks, "facts": self.facts}).encode()
+        table = json.dumps({"blocks": self._blocks, "metadata": self.metadata}).encode()
         self._write(table)
         self._sink.write(_FOOTER.pack(self._checksum, len(table), _MAGIC))
 
@@ -62,7 +62,7 @@ class BlockWriter:
 
 @contextlib.contextmanager
 def block_writer(path: str) -> Iterator[BlockWriter]:
-    """Open a local file of blocks for writing; it has its name once the block of code has ended without an error."""
+    """Open a local file of blocks for writing; it gets its name when the `with` block ends without an error."""
     with writing.atomic_write(path, "wb") as sink:
         writer = BlockWriter(sink)
         yield writer
@@ -70,7 +70,7 @@ def block_writer(path: str) -> Iterator[BlockWriter]:
 
 
 def is_intact(path: str) -> bool:
-    """Read all of a local file; return True if it is a complete file of blocks and its checksum is right."""
+    """Read a whole local file; return True if it is a complete block file with a correct checksum."""
     with open(path, "rb") as source:
         left = os.fstat(source.fileno()).st_size - _FOOTER.size
         checksum = 0
@@ -88,18 +88,18 @@ class BlockFile:
     """Reads the blocks of a file; a context manager.
 
     Attributes:
-      facts: what was stored beside the blocks.
+      metadata: the JSON values stored with the blocks.
     """
 
     def __init__(self, path: str):
         """Open a local file.
 
         Raises:
-          UserError: it is no complete file of blocks.
+          UserError: it is not a complete block file.
         """
         self._file = open(path, "rb")  # noqa: SIM115  closed by __exit__
         try:
-            self.facts, self._blocks = self._read_table(path)
+            self.metadata, self._blocks = self._read_table(path)
         except BaseException:
             self._file.close()
             raise
@@ -112,9 +112,9 @@ class BlockFile:
                 raise ValueError
             table = json.loads(self._pread(size - _FOOTER.size - length, length))
         except (OSError, ValueError, RecursionError, struct.error) as error:
-            raise UserError(f"{path} is damaged; delete it, and run the command again") from error
+            raise UserError(f"{path} is damaged; delete it and run the command again") from error
         blocks = {name: (np.dtype(dtype), start, stop) for name, (dtype, start, stop) in table["blocks"].items()}
-        return table["facts"], blocks
+        return table["metadata"], blocks
 
     def __enter__(self) -> "BlockFile":
         return self
@@ -126,7 +126,7 @@ class BlockFile:
         return os.pread(self._file.fileno(), length, position)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Read numbers of a block, those from `start` to `stop`; all of one that was never written are none."""
+        """Read a block from `start` to `stop`; a block that was never written is empty."""
         if name not in self._blocks:
             return np.empty(0)
         dtype, first, end = self._blocks[name]
@@ -136,7 +136,7 @@ class BlockFile:
 
     @contextlib.contextmanager
     def mapped(self, name: str) -> Iterator[np.ndarray]:
-        """Map a block into memory, for a search that needs few of its numbers."""
+        """Memory-map a block, for random access to a few of its elements."""
         if name not in self._blocks:
             yield np.empty(0)
             return
@@ -144,4 +144,4 @@ class BlockFile:
         with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as view:
             array = np.frombuffer(view, dtype, (stop - start) // dtype.itemsize, start)
             yield array
-            del array  # or the view cannot be closed
+            del array  # otherwise the view cannot be closed

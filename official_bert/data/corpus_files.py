@@ -1,9 +1,9 @@
-"""The files of a corpus: plain text, lines, JSON lines or Parquet, whole or in parts that several processes read.
+"""The files of a corpus: plain text, lines, JSON Lines or Parquet, whole or in parts for several processes.
 
-All formats come out as the input of pretraining: one sentence a line, and a blank line where a document ends. An object
-of JSON lines or a row of Parquet is one document, and the lines of its text are its sentences.
+All formats are converted to the input of pretraining: one sentence per line, and a blank line after each document. An
+object in JSON Lines or a row in Parquet is one document, and the lines of its text are its sentences.
 
-The parts of a file have each document exactly once, wherever the file is cut, and can be sent to other processes.
+The parts of a file contain each document exactly once, wherever the file is divided, and can be pickled.
 """
 
 import math
@@ -24,18 +24,18 @@ _LINES_BETWEEN_UPDATES = 1024
 
 
 class CorpusPart(NamedTuple):
-    """A file of a corpus, or a stretch of one, that can be read by itself.
+    """A file of a corpus, or a range of one, that can be read independently.
 
-    In text, a document belongs to the part in which the last blank line before it begins, or to the first part if there
-    is none; a line or an object of JSON lines to the part in which its line begins.
+    In plain text, a document belongs to the part in which the last blank line before it begins, or to the first part if
+    there is none. A line, or a JSON Lines object, belongs to the part in which its line begins.
 
     Attributes:
       path: the file.
-      file_number: which of the corpus's files it is, from 0.
+      file_number: index of the file in the corpus, from 0.
       file_format: "text", "lines" (each is a document), "jsonl" or "parquet".
       text_field: the key or column of the texts; None in text and lines.
       start: the first byte or, in Parquet, row group.
-      stop: the byte or row group behind the last one; None for the end of the file.
+      stop: end of the range, exclusive, in bytes or row groups; None for the end of the file.
     """
 
     path: str
@@ -53,15 +53,15 @@ def corpus_parts(
     text_field: str = DEFAULT_TEXT_FIELD,
     part_bytes: int | None = None,
 ) -> list[CorpusPart]:
-    """Divide the files of a corpus into parts, and check as much as the starts of the files tell.
+    """Divide the files of a corpus into parts, and validate the beginning of each file.
 
     Args:
       paths: the files; those of one corpus may differ in format.
-      file_format: one of `FORMATS`; "auto" tells them by the files' names (before .gz and the like: .jsonl
-        and .json, .parquet), and Parquet also by content. Anything else is text.
+      file_format: one of `FORMATS`; "auto" detects it from the file name (ignoring .gz and the like: .jsonl, .json,
+        .parquet), and Parquet also from the content. Anything else is plain text.
       text_field: the key or column of the texts.
-      part_bytes: about how many bytes a part has, but for compressed and remote files, which cannot be divided; None
-        makes one part of each file.
+      part_bytes: approximate size of a part in bytes; compressed and remote files are not divided. None makes one part
+        per file.
 
     Returns:
       The parts, in the order of the files and within them.
@@ -88,23 +88,21 @@ def corpus_parts(
 
 
 class CorpusReader:
-    """Reads a part: iterating gives the lines of its documents, each with its position.
+    """Reads a part; iterating yields the lines of its documents, each with its position.
 
-    A blank line ends a document: one that the text has, or one after each object or row. The end of a file of text does
-    not end its last document, which may continue in the next file, as in the reference. Positions are the bytes of the
-    text (unpacked, if the file is compressed) before the line, in JSON lines before the line of the object, and in
-    Parquet the number of the row. They increase, and those of the lines of different documents differ.
+    A blank line ends a document; in JSON Lines and Parquet one is added after each object or row. The end of a text
+    file does not end its last document, which may continue in the next file, as in the reference. A position is the
+    byte offset of the line in the decompressed text, in JSON Lines that of the object's line, and in Parquet the row
+    number. Positions increase, and lines of different documents have different positions.
 
-    Iterating raises UserError if the file is damaged, is not UTF-8, or has no text where one is expected; the message
-    gives the line or row of the file.
+    Iterating raises UserError if the file is damaged, is not UTF-8, or lacks a text; the message gives the line or row.
 
     Attributes:
-      bytes_read: bytes of the part, as it is on the disk, that were read so far; those of all parts of a file add up
-        to its size.
+      bytes_read: bytes of the part read so far, as stored on disk; those of all parts of a file add up to its size.
     """
 
     def __init__(self, part: CorpusPart):
-        """Take the part; the file is opened when the reader is iterated."""
+        """Set the part to read; the file is opened on iteration."""
         self._part = part
         self._reader: LineReader | None = None
         self._parquet_bytes = 0
@@ -129,17 +127,17 @@ class CorpusReader:
             is_ours = is_ours or not line
             if is_ours and (line or not is_repeated):
                 yield position, line
-            is_repeated = not line  # another blank line says nothing new
+            is_repeated = not line  # skip repeated blank lines
             if position >= self._stop and not (line and is_ours):
                 return
 
     def _lines_of_documents(self) -> Iterator[tuple[int, str]]:
-        """Return the lines of the texts of objects or rows, with a blank line before the first and after each."""
+        """Yield the lines of the texts of objects or rows, with a blank line before the first and after each."""
         texts = {"lines": self._lines, "jsonl": self._jsonl_texts, "parquet": self._parquet_texts}
         is_first = True
         for position, text in texts[self._part.file_format]():
             if is_first:
-                yield position, ""  # ends the document of a file of text before this one
+                yield position, ""  # ends the last document of a preceding text file
             is_first = False
             for line in text.replace("\r", "").split("\n"):
                 if line := line.strip():
@@ -147,7 +145,7 @@ class CorpusReader:
             yield position, ""
 
     def _lines(self) -> Iterator[tuple[int, str]]:
-        """Return the lines that are not blank and begin in the part."""
+        """Yield the nonblank lines that begin in the part."""
         for position, line in self._file_lines():
             if position >= self._stop:
                 return
@@ -185,7 +183,7 @@ class CorpusReader:
         return math.inf if self._part.stop is None else self._part.stop
 
     def _file_lines(self) -> Iterator[tuple[int, str]]:
-        """Return the lines from the part's start to the end of the file, each with its position."""
+        """Yield the lines from the part's start to the end of the file, each with its position."""
         self._reader = reader = LineReader(self._part.path, start=self._part.start)
         end = None
         for line in reader:
@@ -197,14 +195,14 @@ class CorpusReader:
 def read_lines(
     parts: Sequence[CorpusPart], details: Callable[[float], Sequence[str]] = lambda seconds: ()
 ) -> Iterator[tuple[int, str]]:
-    """Read whole files one after the other, and show the progress of that.
+    """Read whole files one after another, and show progress.
 
     Args:
-      parts: one for each file.
-      details: more to show, of the seconds since the beginning.
+      parts: one per file.
+      details: returns further progress text, given the elapsed seconds.
 
     Yields:
-      What `CorpusReader` gives of each.
+      The items of each `CorpusReader`.
     """
     bytes_before = 0
     with Progress("reading text", sum(files.size(part.path) for part in parts), "bytes") as progress:
@@ -219,20 +217,20 @@ def read_lines(
 
 
 def _format(path: str) -> str:
-    """Return the format of a file, by the ending of its name or its content."""
+    """Detect the format of a file from its extension or content."""
     file_format = format_of(path)
     if file_format in KEYED_FORMATS:
         return file_format
     with files.open_file(path, "rb") as source:
         is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC
-        if is_parquet:  # a text may begin so too
+        if is_parquet:  # a plain text may begin like this, too
             source.seek(files.size(path) - len(parquet.MAGIC))
             is_parquet = source.read(len(parquet.MAGIC)) == parquet.MAGIC
     return "parquet" if is_parquet else "text"
 
 
 def _group_starts(part: CorpusPart, part_bytes: int | None) -> list[int]:
-    """Return the first row groups of the parts of a Parquet file; check its column."""
+    """Return the first row group of each part of a Parquet file; check its column."""
     with parquet.open_parquet(part.path) as table:
         table.check_columns([part.text_field])
         group_bytes = table.group_bytes

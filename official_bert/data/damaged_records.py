@@ -41,6 +41,6 @@ def _check(path: str, schema: RecordSchema | None, cause: Exception) -> None:
     try:
         check_records(tfrecord.read_records(path), schema, path)
     except tfrecord.DamagedRecordError as error:
-        if Manifest.known(manifest_path(path)):
+        if Manifest.read_or_none(manifest_path(path)):
             raise UserError(f"{error.what}; delete it; it will be created again") from cause
         raise error from cause

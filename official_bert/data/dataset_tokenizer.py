@@ -12,14 +12,14 @@ from official_bert.tokenization.graph_joining import truncate_and_join
 
 
 class DatasetTokenizer:
-    """Does in TensorFlow's graph what a tokenizer does in Python: the same ids, for `dataset.map`.
+    """Tokenizes inside the TensorFlow graph, with the same ids as the Python tokenizer, for use in `dataset.map`.
 
     Examples:
       >>> tokenize = DatasetTokenizer("uncased_L-12_H-768_A-12", max_seq_length=128)
       >>> texts = tf.data.Dataset.from_tensor_slices((["a fine film", "I was bored"], [1, 0]))
       >>> model.fit(texts.batch(32).map(lambda text, label: (tokenize(text), label)))
 
-    Batches are faster than single texts.
+    Mapping batches is faster than mapping single texts.
     """
 
     def __init__(
@@ -29,45 +29,46 @@ class DatasetTokenizer:
         max_seq_length: int = 512,
         padding: Literal["longest", "max_length"] = "longest",
     ):
-        """Make the tables, which takes some seconds.
+        """Build the lookup tables, which takes a few seconds.
 
         Args:
-          tokenizer: whose ids are wanted; or the folder of a model, see `load_tokenizer`.
-          max_seq_length: maximum length of a sequence; longer texts are truncated as by the tokenizer.
+          tokenizer: the tokenizer to reproduce, or the folder of a model (see `load_tokenizer`).
+          max_seq_length: maximum length of a sequence; longer texts are truncated as the tokenizer does.
           padding: "longest" pads to the longest sequence of the batch, "max_length" to `max_seq_length`.
 
         Raises:
-          UserError: an argument is not of this kind, or the folder has no tokenizer.
+          UserError: an argument is invalid, or the folder has no tokenizer.
         """
         if isinstance(tokenizer, (str, os.PathLike)):
             tokenizer = load_tokenizer(tokenizer)
         if not isinstance(tokenizer, Tokenizer):
             raise UserError(f"tokenizer is {tokenizer!r:.80}; give a FullTokenizer, or the folder of a model")
-        tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # refuses other values of these
+        tokenizer([""], max_seq_length=max_seq_length, padding=padding)  # rejects invalid values of these
         self._max_seq_length, self._padding = max_seq_length, padding
         self._specials = tokenizer.specials
         self._graph_tokenizer = tokenizer.in_graph()
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, texts: tf.Tensor, text_pairs: tf.Tensor | None = None) -> Mapping[str, tf.Tensor]:
-        """Turn texts, or pairs of texts, into the inputs of a model.
+        """Convert texts, or pairs of texts, into model inputs.
 
         Args:
-          texts: string [B], UTF-8; or [], one text.
-          text_pairs: string of the same shape, the second texts, "" where there is none.
+          texts: UTF-8 strings of shape [B], or [] for one text.
+          text_pairs: the second texts, strings of the same shape; "" where there is none.
 
         Returns:
-          input_ids, input_mask and segment_ids, int32 [B, S], as by the tokenizer; of one text [`max_seq_length`].
+          input_ids, input_mask and segment_ids, int32 [B, S], as the tokenizer returns them; [`max_seq_length`] for one
+          text.
 
         Raises:
-          UserError: the texts have another type or shape.
+          UserError: the texts have the wrong type or shape.
         """
         texts, *pairs = (tf.convert_to_tensor(part) for part in (texts, text_pairs) if part is not None)
         for part in (texts, *pairs):
             if part.dtype != tf.string or part.shape.rank not in (0, 1) or part.shape.rank != texts.shape.rank:
                 raise UserError(
-                    f"DatasetTokenizer reads strings of shape [B] or [], not {part.dtype.name} {part.shape}; in a "
-                    "dataset of more than texts: dataset.map(lambda text, label: (tokenize(text), label))"
+                    f"DatasetTokenizer reads strings of shape [B] or [], not {part.dtype.name} {part.shape}; if the "
+                    f"dataset also has labels, write dataset.map(lambda text, label: (tokenize(text), label))"
                 )
         encoded = [self._graph_tokenizer.encode(tf.reshape(part, [-1])) for part in (texts, *pairs)]
         inputs = truncate_and_join(*encoded, specials=self._specials, max_seq_length=self._max_seq_length)

@@ -97,7 +97,7 @@ def write_documents(path: str, part: CorpusPart, tokenizer: Tokenizer) -> None:
             offset += num_sentences + num_ids
             num_unknown += np.count_nonzero(document.ids == tokenizer.unk_id)
         writer.append("documents", np.frombuffer(table, np.int64))
-        writer.facts.update(num_documents=len(table) // 5, num_unknown=int(num_unknown))
+        writer.metadata.update(num_documents=len(table) // 5, num_unknown=int(num_unknown))
 
 
 class DocumentSpools:
@@ -116,9 +116,9 @@ class DocumentSpools:
           UserError: a file is damaged.
         """
         self.paths = paths
-        facts = [_facts(path) for path in paths]
-        self.num_unknown = sum(part["num_unknown"] for part in facts)
-        self.table = DocumentTable.empty(sum(part["num_documents"] for part in facts))
+        metadata = [_metadata(path) for path in paths]
+        self.num_unknown = sum(part["num_unknown"] for part in metadata)
+        self.table = DocumentTable.empty(sum(part["num_documents"] for part in metadata))
         start = 0
         for number, path in enumerate(paths):
             with BlockFile(path) as file:
@@ -130,9 +130,9 @@ class DocumentSpools:
             start += columns.shape[1]
 
 
-def _facts(path: str) -> dict[str, int]:
+def _metadata(path: str) -> dict[str, int]:
     with BlockFile(path) as file:
-        return file.facts
+        return file.metadata
 
 
 def read_documents(paths: list[str], rows: DocumentTable) -> Iterator[Document]:

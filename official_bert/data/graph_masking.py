@@ -52,7 +52,7 @@ class GraphMasker:
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        wordpieces = MaskingVocabulary.of(vocabulary)
+        wordpieces = MaskingVocabulary.from_vocabulary(vocabulary)
         limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         # Python itself rounds, so that the numbers are those of `Masker` at every length.
         numbers = [num_predictions(length, **limits) for length in range(max_seq_length + 1)]

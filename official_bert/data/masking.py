@@ -40,7 +40,7 @@ class MaskingVocabulary(NamedTuple):
     continues_word: set[int]
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
+    def from_vocabulary(cls, vocabulary: Vocabulary) -> "MaskingVocabulary":
         """Look them up.
 
         Raises:
@@ -112,7 +112,7 @@ class Masker:
         Raises:
           UserError: the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        self._kept, self._mask, self._wordpieces, self._continues_word = MaskingVocabulary.of(vocabulary)
+        self._kept, self._mask, self._wordpieces, self._continues_word = MaskingVocabulary.from_vocabulary(vocabulary)
         self._masked_share, self._kept_share = replacements.mask, replacements.keep_probability
         self._limits = {"masked_lm_prob": masked_lm_prob, "max_predictions_per_seq": max_predictions_per_seq}
         self._whole_word = whole_word

@@ -4,11 +4,11 @@ _SHORTEST = 8  # positions; the smallest length that batches are cut to
 
 
 def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
-    """Return the few lengths that batches of similar texts are padded to, so that there are few shapes.
+    """Return a short list of padded lengths for batches of similar texts, so that few shapes are compiled.
 
     Args:
-      max_length: the longest; the last of the result.
-      unit: all others are multiples of it.
+      max_length: the longest length; the last element of the result.
+      unit: every other length is a multiple of it.
 
     Returns:
       Up to eight lengths an octave: 8, 16, 24, ... 112, 120, 128, 144, 160, ... 240, 256, 288, ...
@@ -16,7 +16,7 @@ def padded_lengths(max_length: int, unit: int = _SHORTEST) -> list[int]:
     lengths, length, step = [], unit, unit
     while length < max_length:
         lengths.append(length)
-        if length == 16 * step:  # an octave is over
+        if length == 16 * step:  # end of an octave
             step *= 2
         length += step
     return [*lengths, max_length]

@@ -6,7 +6,7 @@ from typing import Any
 
 from official_bert.support import files
 from official_bert.support.compression import is_compressed
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 from official_bert.support.extras import install_command
 
 MAGIC = b"PAR1"  # with which a file begins and ends
@@ -54,7 +54,7 @@ class ParquetReader:
         for name in [*text_columns, *([] if label_column is None else [label_column])]:
             count = schema.names.count(name)
             if not count:
-                raise UserError(f"{self.path}: no column {name!r}; the columns are {listed(schema.names)}")
+                raise UserError(f"{self.path}: no column {name!r}; the columns are {format_names(schema.names)}")
             if count > 1:
                 raise UserError(f"{self.path}: {count} columns are named {name!r}; rename all but one of them")
         for name in text_columns:

@@ -28,13 +28,13 @@ def shard_of(key: int, num_shards: int) -> int:
     return key * num_shards >> KEY_BITS
 
 
-def write_run(path: str, records: Iterable[tuple[int, bytes]], facts: dict[str, Any]) -> None:
+def write_run(path: str, records: Iterable[tuple[int, bytes]], metadata: dict[str, Any]) -> None:
     """Write records, all of which are held in memory, as a sorted run.
 
     Args:
       path: a local file.
       records: keys and records.
-      facts: JSON values to store beside them; it may be filled by making the records.
+      metadata: JSON values to store beside them; it may be filled by making the records.
     """
     ordered = sorted((key, tfrecord.frame(record)) for key, record in records)
     with block_writer(path) as writer:
@@ -43,7 +43,7 @@ def write_run(path: str, records: Iterable[tuple[int, bytes]], facts: dict[str, 
         for start in range(0, len(ordered), _WRITTEN_TOGETHER):
             together = b"".join([framed for _, framed in ordered[start : start + _WRITTEN_TOGETHER]])
             writer.append("records", np.frombuffer(together, np.uint8))
-        writer.facts.update(facts)
+        writer.metadata.update(metadata)
 
 
 class _KeyRange(NamedTuple):

@@ -133,21 +133,21 @@ def manifest_path(path: str) -> str:
     return f"{path}.json"
 
 
-def write_cached(file: RecordFile, made_from: Mapping[str, Any], records: Callable[[], Iterable[bytes]]) -> int:
+def write_cached(file: RecordFile, provenance: Mapping[str, Any], records: Callable[[], Iterable[bytes]]) -> int:
     """Write a TFRecord file, unless the existing one was made from the same, as the `Manifest` beside it says.
 
     A process that does not write it only makes the records, as all workers of a run do.
 
     Args:
       file: the file; an existing one may be compressed otherwise.
-      made_from: all that decides its content.
+      provenance: all that decides its content.
       records: makes the records; called only if they are needed.
 
     Returns:
       The number of records.
     """
     path, note = file.path, manifest_path(file.path)
-    known = Manifest.usable(note, made_from, path)
+    known = Manifest.read_if_current(note, provenance, path)
     if known and known.num_records:
         logging.info("%s is up to date: %d records", path, known.num_records)
         return known.num_records
@@ -159,7 +159,7 @@ def write_cached(file: RecordFile, made_from: Mapping[str, Any], records: Callab
         for record in records():
             writer.write(record)
             num_records += 1
-    Manifest.write(note, made_from, [os.path.basename(path)], num_records)
+    Manifest.write(note, provenance, [os.path.basename(path)], num_records)
     logging.info("wrote %s: %d records", path, num_records)
     return num_records
 

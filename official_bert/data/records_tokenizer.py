@@ -18,7 +18,7 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
 from official_bert.tokenization import Tokenizer
-from official_bert.tokenization.folder import tokenizer_kinds
+from official_bert.tokenization.tokenizer_files import tokenizer_kinds
 
 _NOTE = ".tokenizer.json"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -67,8 +67,8 @@ def keeping_tokenizer(outputs: Sequence[str], tokenizer: Tokenizer, inputs: Iter
     for (base, paths), note in zip(groups.items(), notes, strict=True):
         with writing.atomic_write(copies[base], "wb") as sink:
             sink.write(tokenizer.vocabulary.file_content)
-        made_from = {"file": name_in_folder, **tokenizer.identity}
-        Manifest.write(note, made_from, [os.path.basename(path) for path in paths])
+        provenance = {"file": name_in_folder, **tokenizer.identity}
+        Manifest.write(note, provenance, [os.path.basename(path) for path in paths])
 
 
 def find_tokenizer(paths: Iterable[str]) -> RecordsTokenizer | None:
@@ -104,7 +104,7 @@ def _read(base: str) -> RecordsTokenizer | None:
     manifest = Manifest.read(note)
     if manifest is None:
         return None
-    known = manifest.made_from
+    known = manifest.provenance
     kind = tokenizer_kinds().get(str(known.get("file")))
     settings = [known.get(name) for name in TextSettings._fields]
     if not (kind and isinstance(known.get("vocabulary"), str) and all(isinstance(value, bool) for value in settings)):

@@ -82,7 +82,7 @@ def _cut_at_more_full_stops(sentences: list[str]) -> list[str]:
     return [part for sentence in sentences for part in _MORE_FULL_STOPS.split(sentence)]
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """Text of whole documents (of whole paragraphs with `one_document_per_file`) that a process splits at a time.
 
     Attributes:
@@ -96,11 +96,11 @@ class Piece(NamedTuple):
     num_bytes: int = 0
 
 
-def pieces(parts: Iterable[CorpusPart]) -> Iterator[Piece]:
-    """Return the pieces of the corpus; what has no small parts is read here, so that no process holds a whole file."""
+def read_chunks(parts: Iterable[CorpusPart]) -> Iterator[Chunk]:
+    """Return the chunks of the corpus; what has no small parts is read here, so that no process holds a whole file."""
     for part in parts:
         if not _is_read_here(part):
-            yield Piece(part)
+            yield Chunk(part)
             continue
         reader = CorpusReader(part)
         lines: list[str] = []
@@ -109,9 +109,9 @@ def pieces(parts: Iterable[CorpusPart]) -> Iterator[Piece]:
             lines.append(line)
             num_characters += len(line) + 1
             if not line and num_characters >= PART_BYTES:
-                yield Piece(part, lines, reader.bytes_read - bytes_before)
+                yield Chunk(part, lines, reader.bytes_read - bytes_before)
                 lines, num_characters, bytes_before = [], 0, reader.bytes_read
-        yield Piece(part, lines, reader.bytes_read - bytes_before)
+        yield Chunk(part, lines, reader.bytes_read - bytes_before)
 
 
 def _is_read_here(part: CorpusPart) -> bool:
@@ -127,8 +127,8 @@ def _lines(reader: CorpusReader) -> Iterator[str]:
         yield line if position else line.removeprefix(_BYTE_ORDER_MARK).lstrip()
 
 
-class SplitPiece(NamedTuple):
-    """The documents of a piece, one sentence per line, and how much of the file they were."""
+class SplitChunk(NamedTuple):
+    """The documents of a chunk, one sentence per line, and how much of the file they were."""
 
     part: CorpusPart
     documents: Sequence[str]
@@ -136,11 +136,11 @@ class SplitPiece(NamedTuple):
     num_bytes: int
 
 
-def split_piece(piece: Piece, one_document_per_file: bool) -> SplitPiece:
-    """Split a piece; in plain text a blank line ends a paragraph, in the other formats each line is one."""
-    is_text = piece.part.file_format == "text"
-    reader = CorpusReader(piece.part)
-    lines = _lines(reader) if piece.lines is None else piece.lines
+def split_chunk(chunk: Chunk, one_document_per_file: bool) -> SplitChunk:
+    """Split a chunk; in plain text a blank line ends a paragraph, in the other formats each line is one."""
+    is_text = chunk.part.file_format == "text"
+    reader = CorpusReader(chunk.part)
+    lines = _lines(reader) if chunk.lines is None else chunk.lines
     documents: list[list[str]] = [[]]
     paragraph: list[str] = []
     for line in itertools.chain(lines, [""]):
@@ -152,4 +152,4 @@ def split_piece(piece: Piece, one_document_per_file: bool) -> SplitPiece:
             documents.append([])
     num_sentences = sum(map(len, documents))
     texts = ["\n".join(document) for document in documents if document]
-    return SplitPiece(piece.part, texts, num_sentences, piece.num_bytes or reader.bytes_read)
+    return SplitChunk(chunk.part, texts, num_sentences, chunk.num_bytes or reader.bytes_read)

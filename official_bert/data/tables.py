@@ -1,6 +1,6 @@
-"""Tables of text: each reader turns one format into rows of cells, with the line each came from, for messages.
+"""Text tables: each reader converts one format to rows of cells, with line numbers for messages.
 
-`read_table` reads the formats that users may give, each known by the ending of the file's name.
+`read_table` reads the formats of user files, selected by the file extension.
 """
 
 import csv
@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 
 from official_bert.data.parquet import open_parquet
 from official_bert.support import files, text_files
-from official_bert.support.compression import is_compressed, text_ending
-from official_bert.support.errors import UserError, listed
+from official_bert.support.compression import is_compressed, text_extension
+from official_bert.support.errors import UserError, format_names
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
-KEYED_FORMATS = ("jsonl", "parquet")  # their columns have names alone, and only the needed ones are read
+KEYED_FORMATS = ("jsonl", "parquet")  # columns are addressed by name only, and only the needed ones are read
 ENDINGS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-_MOST_BLANK_ROWS = 100_000  # between two others, or at the end
+_MOST_BLANK_ROWS = 100_000  # between two rows, or at the end
 
 
 class Row(NamedTuple):
     """A row of a file.
 
     Attributes:
-      number: how many rows come before it.
+      number: index of the row, from 0.
       where: file and line, for messages.
-      cells: its columns; none if the row is blank or cannot be read.
-      mistake: why it cannot be read.
+      cells: its columns; empty if the row is blank or unreadable.
+      mistake: why it cannot be read, if so.
     """
 
     number: int
@@ -38,13 +38,13 @@ class Row(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The columns to read of a table whose columns have names alone; the cells of a row are in this order.
+    """The columns to read from a table with named columns, in the order of a row's cells.
 
     Attributes:
       texts: names of the texts.
       label: name of the label; None if it is not read.
-      label_delimiter: joins the names where the label is a list; None if it must not be one.
-      id: name of an id, which a row may lack; None if it is not read.
+      label_delimiter: joins labels that are given as a list; None if lists are not allowed.
+      id: name of an optional id; None if it is not read.
     """
 
     texts: Sequence[str]
@@ -54,14 +54,15 @@ class Keys(NamedTuple):
 
     @property
     def required(self) -> list[str]:
-        """The names of the columns that must be there."""
+        """The names of the required columns."""
         return [*self.texts] if self.label is None else [*self.texts, self.label]
 
     def cells(self, values: Mapping[str, Any]) -> list[str]:
-        """Make the cells of a row, whose id is "" if it has none.
+        """Convert a row to cells; a missing id is "".
 
         Raises:
-          UserError: a text is not a string, or the label is neither that nor a number; the message does not say where.
+          UserError: a text is not a string, or a label is neither a string nor a number; the message does not name the
+            line.
         """
         for key in self.texts:
             if not isinstance(values[key], str):
@@ -74,10 +75,10 @@ class Keys(NamedTuple):
         return cells
 
     def cells_of_json(self, line: str) -> list[str]:
-        """Make the cells of a line of JSON lines; none of an empty one.
+        """Convert a line of JSON Lines to cells; an empty line has none.
 
         Raises:
-          UserError: the line cannot be read, or lacks a key; the message does not say where.
+          UserError: the line cannot be parsed, or lacks a key; the message does not name the line.
         """
         if not line:
             return []
@@ -89,7 +90,7 @@ class Keys(NamedTuple):
                 raise UserError(f"a JSON {type(values).__name__}; write an object with keys on each line")
             missing = [key for key in self.required if key not in values]
             if missing:
-                raise UserError(f"no key {missing[0]!r}; the keys are {listed(values)}")
+                raise UserError(f"no key {missing[0]!r}; the keys are {format_names(values)}")
             cells = self.cells(values)
             "".join(cells).encode()
         except UserError:
@@ -102,18 +103,18 @@ class Keys(NamedTuple):
                 f"JSON that cannot be read: {half!a} is half of a character, as where a text was cut within an emoji; "
                 "write the whole character, or remove this half"
             ) from error
-        except (ValueError, RecursionError) as error:  # a giant number, endless nesting
+        except (ValueError, RecursionError) as error:  # a huge number, or very deep nesting
             raise UserError(f"JSON that cannot be read: {error}") from error
         return cells
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that the ending of a file's name tells, before that of a compression; None if it tells none."""
-    return ENDINGS.get(text_ending(path))
+    """Return the format of a file from its extension (ignoring a compression suffix); None if it is unknown."""
+    return ENDINGS.get(text_extension(path))
 
 
 def check_table(path: str, table_format: str | None, keys: Keys) -> None:
-    """Check what can be told about a file before its rows are read.
+    """Check a file before its rows are read.
 
     Raises:
       UserError: the file cannot be read or, if it is Parquet, lacks a column; or an optional package is missing.
@@ -122,11 +123,11 @@ def check_table(path: str, table_format: str | None, keys: Keys) -> None:
         with open_parquet(path) as table:
             table.check_columns(keys.texts, keys.label)
     else:
-        is_compressed(path)  # raises if it cannot be unpacked
+        is_compressed(path)  # raises if it cannot be decompressed
 
 
 def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
-    """Read a table: all its columns, its header among the rows; of one of `KEYED_FORMATS` those of the keys alone.
+    """Read a table: all columns, with the header as the first row; for `KEYED_FORMATS`, only the columns in `keys`.
 
     Raises:
       UserError: the file cannot be read.
@@ -137,14 +138,14 @@ def read_table(path: str, table_format: str, keys: Keys) -> Iterator[Row]:
 
 
 def column_number(name: str, header: Row) -> int:
-    """Return the number of a column that is given by name.
+    """Return the number of a named column.
 
     Raises:
       UserError: there is none, or more than one.
     """
     count = header.cells.count(name)
     if not count:
-        columns = listed(header.cells) + separator_hint(header.cells)
+        columns = format_names(header.cells) + separator_hint(header.cells)
         raise UserError(f"{header.where}: no column {name!r}; the columns are {columns}")
     if count > 1:
         raise UserError(f"{header.where}: {count} columns are named {name!r}; rename all but one of them")
@@ -152,7 +153,7 @@ def column_number(name: str, header: Row) -> int:
 
 
 def separator_hint(columns: Sequence[str]) -> str:
-    """Return the complaint about a header whose columns are separated by another character; "" if there is none."""
+    """Return a hint if the header seems to use another separator; "" otherwise."""
     for separator, plural in ((";", "semicolons"), ("\t", "tabs"), (",", "commas")):
         if len(columns) == 1 and separator in columns[0]:
             return f"; are they separated by {plural}? A .csv file has commas between columns, a .tsv or .txt file tabs"
@@ -160,14 +161,14 @@ def separator_hint(columns: Sequence[str]) -> str:
 
 
 def read_tsv(path: str) -> Iterator[Row]:
-    """Read columns between tabs; a quote is a character like any other."""
+    """Read tab-separated columns, without quoting."""
     for number, line in enumerate(_lines(path)):
         yield Row(number, f"{path}, line {number + 1}", line.split("\t") if line else [])
 
 
 def read_csv(path: str) -> Iterator[Row]:
-    """Read columns between commas; a cell in double quotes may hold commas, line ends and doubled quotes."""
-    csv.field_size_limit(2**31 - 1)  # holds for the process; the default refuses texts of 128 KiB
+    """Read comma-separated columns; quoted cells may contain commas, line breaks and doubled quotes."""
+    csv.field_size_limit(2**31 - 1)  # process-wide; the default limit rejects texts of 128 KiB
     rows = csv.reader((line + "\n" for line in _lines(path)), strict=True)
     for number in itertools.count():
         where = f"{path}, line {rows.line_num + 1}"
@@ -192,7 +193,7 @@ def read_jsonl(path: str, keys: Keys) -> Iterator[Row]:
 
 
 def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
-    """Read columns of a Parquet file.
+    """Read columns from a Parquet file.
 
     Raises:
       UserError: the file cannot be read or lacks a column.
@@ -210,7 +211,7 @@ def read_parquet(path: str, keys: Keys) -> Iterator[Row]:
 
 
 def read_review_folders(path: str) -> Iterator[Row]:
-    """Read the folders "neg" and "pos" of IMDB, a file a review; columns: name ("neg/0_3"), text, label."""
+    """Read IMDB's folders "neg" and "pos", one file per review; columns: name ("neg/0_3"), text, label."""
     reviews = []
     for label in ("neg", "pos"):
         folder = os.path.join(path, label)
@@ -223,16 +224,16 @@ def read_review_folders(path: str) -> Iterator[Row]:
 
 
 def read_nsmc(path: str) -> Iterator[Row]:
-    """Read the TSV of NSMC: it has no quoting, but cells that hold a quote were quoted as in CSV, twice over."""
+    """Read the TSV files of NSMC: cells that contain a quote are quoted as in CSV, twice."""
     for row in read_tsv(path):
         yield row._replace(cells=[_unquoted(_unquoted(cell)) for cell in row.cells])
 
 
 def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
-    """Leave out the blank rows after the last one that is not.
+    """Skip blank rows at the end of a table.
 
     Raises:
-      UserError: so many rows in a row are blank that they would fill the memory, as in a small compressed file.
+      UserError: there are so many consecutive blank rows that they would exhaust memory, as in a decompression bomb.
     """
     blank: list[Row] = []
     for row in rows:
@@ -247,7 +248,7 @@ def without_trailing_blank_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """Return the lines of a text file, without byte-order mark."""
+    """Yield the lines of a text file, without the byte-order mark."""
     for number, line in enumerate(text_files.LineReader(path)):
         yield line if number else line.removeprefix("\ufeff")
 
@@ -262,7 +263,7 @@ def _id_cell(value: Any) -> str:
 def _json_label(label: Any, delimiter: str | None) -> str:
     if isinstance(label, str):
         return label
-    if isinstance(label, (int, float)):  # true and false too
+    if isinstance(label, (int, float)):  # also true and false
         return json.dumps(label)
     if not isinstance(label, list) or delimiter is None:
         raise UserError(f"the label is {label!r}; it must be a string or a number, or with several labels a list")

@@ -1,4 +1,4 @@
-"""Vocabularies made of others: with wordpieces of a new domain, or without those that a language does not use."""
+"""Changes of vocabularies: adding wordpieces of a new domain, or removing unused ones."""
 
 import itertools
 import re
@@ -15,11 +15,11 @@ _UNUSED = re.compile(r"\[unused[0-9]*\]")
 
 
 class VocabularyChange(NamedTuple):
-    """A new vocabulary, and where the rows of its embeddings come from.
+    """A new vocabulary, and the sources of its embedding rows.
 
     Attributes:
       tokens: the new tokens, by id.
-      sources: of each new id, the old ids; its row is the mean of theirs.
+      sources: the old ids of each new id; its embedding is the mean of theirs.
     """
 
     tokens: list[str]
@@ -30,9 +30,9 @@ class Coverage(NamedTuple):
     """Statistics of how a vocabulary splits a text.
 
     Attributes:
-      num_words: words of the text.
-      num_wordpieces: their wordpieces; an unknown word is one.
-      num_unknown: words that are unknown.
+      num_words: number of words of the text.
+      num_wordpieces: number of their wordpieces; an unknown word counts as one.
+      num_unknown: number of unknown words.
     """
 
     num_words: int
@@ -47,7 +47,7 @@ class Coverage(NamedTuple):
 
 
 def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverage:
-    """Split the words of a text with some tokens.
+    """Count how a vocabulary splits the words of a text.
 
     Args:
       tokens: the vocabulary.
@@ -68,7 +68,7 @@ def coverage(tokens: Collection[str], word_counts: Mapping[str, int]) -> Coverag
 
 
 def tokens_by_id(vocabulary: Vocabulary) -> list[str]:
-    """Return the tokens of a vocabulary, by id; all but the last of a repeated token are replaced by unused tokens."""
+    """Return the tokens of a vocabulary, by id; all but the last of repeated tokens are replaced by unused tokens."""
     return [vocabulary.id_to_token.get(index, f"[unused_line_{index + 1}]") for index in range(vocabulary.size)]
 
 
@@ -80,20 +80,20 @@ def extended(
     num_new_tokens: int,
     use_unused: bool,
 ) -> VocabularyChange:
-    """Add wordpieces to a vocabulary: those that save most in a text.
+    """Add the wordpieces to a vocabulary that shorten a text most.
 
-    A wordpiece saves, each time it is used when all candidates are in the vocabulary, one less than the old wordpieces
-    that it consists of; where these are unknown, as many as it has characters.
+    Each use of a candidate (with all candidates in the vocabulary) saves one less than the number of old wordpieces it
+    replaces; if these are unknown, it saves its number of characters.
 
     Args:
       vocabulary: the vocabulary.
-      learned: the candidates; those that it has already are left out.
+      learned: the candidates; existing tokens are skipped.
       word_counts: word of the text to number of occurrences.
       num_new_tokens: maximum number of tokens to add.
-      use_unused: whether tokens such as [unused7] give their places to the first of them; the others follow at the end.
+      use_unused: whether to replace tokens such as [unused7] first; the remaining wordpieces are appended.
 
     Returns:
-      The new vocabulary. The row of a new token is the mean of those of the wordpieces that it consisted of.
+      The new vocabulary. The embedding of a new token is the mean of those of its old wordpieces.
     """
     old = WordpieceTokenizer(vocabulary.token_to_id)
     parts = {piece: _split(old, piece) for piece in learned if piece not in vocabulary.token_to_id}
@@ -135,18 +135,18 @@ def _savings(
 def pruned(
     vocabulary: Vocabulary, word_counts: Mapping[str, int], *, min_count: int, keep_characters: bool
 ) -> VocabularyChange:
-    """Leave the wordpieces out that a text does not use.
+    """Remove the wordpieces that a text does not use.
 
-    With `min_count=1` the text is split as before: a longer wordpiece that would have matched is one that was used.
+    With `min_count=1` the text is tokenized as before, since every match is a used wordpiece.
 
     Args:
       vocabulary: the vocabulary.
       word_counts: word of the text to number of occurrences.
-      min_count: minimum number of times a wordpiece must be used.
-      keep_characters: whether all wordpieces of one character stay, if the text has the character.
+      min_count: minimum number of uses for a wordpiece to be kept.
+      keep_characters: whether to keep all single-character wordpieces whose character occurs in the text.
 
     Returns:
-      The new vocabulary: special tokens, whatever has id 0, which is padding, and what is used, in the old order.
+      The new vocabulary: special tokens, id 0 (padding), and the used wordpieces, in the old order.
     """
     if not word_counts:
         raise UserError("the text has no words")

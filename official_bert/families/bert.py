@@ -2,8 +2,8 @@
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.family import Family
+from official_bert.families.family_registry import BERT
 from official_bert.families.hugging_face import HuggingFace, Rule, dense, encoder_rules, layer_norm, output
-from official_bert.families.registry import BERT
 
 FAMILY = Family(
     name=BERT,

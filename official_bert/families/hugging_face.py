@@ -49,7 +49,7 @@ class Rule(NamedTuple):
         shape = self.shape[::-1] if self.is_transposed else self.shape
         return Rule(self.target, self.source, shape, self.is_transposed)
 
-    def of_each_layer(self, layers: Iterable[tuple[int, ...]]) -> list["Rule"]:
+    def expand_layers(self, layers: Iterable[tuple[int, ...]]) -> list["Rule"]:
         """Return the rule for each layer of these numbers; the rule itself if it is of no layer."""
         if "{}" not in self.source:
             return [self]
@@ -135,7 +135,7 @@ class HuggingFace:
     architectures: Mapping[tuple[str, ...], str]
     constants: Callable[[Any], Constants] = lambda config: Constants({}, "")
 
-    def our_keys(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    def to_bert_config(self, values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
         """Translate the keys of a `config.json`; those that have nothing to do with the architecture are left out.
 
         Args:
@@ -158,7 +158,7 @@ class HuggingFace:
             raise UserError(f"{key} is {activation!r:.80}; only {', '.join(ACTIVATIONS)} can be converted")
         return found | {"hidden_act": ACTIVATIONS[activation]}
 
-    def their_keys(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def from_bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Translate the keys of our config file.
 
         Raises:
@@ -196,7 +196,7 @@ class HuggingFace:
         """The parts that stand on the encoder; a model has some of them."""
         return [part for part in self.parts if any(part in heads for heads in self.architectures)]
 
-    def full_name(self, name: str) -> str:
+    def with_prefix(self, name: str) -> str:
         """Add the prefix to the name of a tensor of a model that is an encoder alone."""
         encoder = [rule.target for part, rules in self.parts.items() if part not in self.heads for rule in rules]
         stems = {name.removeprefix(self.prefix).partition(".")[0] for name in encoder}

@@ -14,7 +14,7 @@ from official_bert.serving.versions import (
 )
 from official_bert.support import files
 from official_bert.support.errors import UserError
-from official_bert.tasks.registry import TaskRow, task_of_export
+from official_bert.tasks.task_registry import TaskRow, task_of_export
 
 # In the order in which exports of earlier versions read them, which do not say it.
 _TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")

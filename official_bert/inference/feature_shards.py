@@ -34,7 +34,7 @@ def write_shards(
     open_writer: Callable[[str], AbstractContextManager[Write]],
     *,
     shard_size: int,
-    made_from: Mapping[str, Any],
+    provenance: Mapping[str, Any],
     report: Callable[[int], None],
 ) -> int:
     """Write the shards that are not there yet.
@@ -45,7 +45,7 @@ def write_shards(
       encoder: computes the features.
       open_writer: opens the file of a shard, see `feature_writer`.
       shard_size: texts of a shard; the last one may have fewer.
-      made_from: settings and weights, as in a `Manifest`.
+      provenance: settings and weights, as in a `Manifest`.
       report: is told the number of texts that are done.
 
     Returns:
@@ -59,11 +59,11 @@ def write_shards(
             break
         shard, name = itertools.chain([first], itertools.islice(texts, shard_size - 1)), shard_path(path, number)
         note = f"{name}.json"
-        known = Manifest.known(note)
+        known = Manifest.read_or_none(note)
         digest = _Digest()
-        if known and not known.damage(os.path.dirname(name)):
+        if known and not known.find_damage(os.path.dirname(name)):
             shard = list(shard)
-            if not known.differences({**made_from, "texts": _Digest().of(shard)}):
+            if not known.find_differences({**provenance, "texts": _Digest().hash_texts(shard)}):
                 number_of_texts += len(shard)
                 num_kept += 1
                 report(number_of_texts)
@@ -71,11 +71,11 @@ def write_shards(
         writing.remove(note)
         num_before = number_of_texts
         with open_writer(name) as write:
-            for features in encoder.features(digest.passing(shard), first_index=num_before):
+            for features in encoder.features(digest.iterate(shard), first_index=num_before):
                 write(features)
                 number_of_texts += 1
                 report(number_of_texts)
-        Manifest.write(note, {**made_from, "texts": digest.value}, [os.path.basename(name)])
+        Manifest.write(note, {**provenance, "texts": digest.value}, [os.path.basename(name)])
     logging.info("%s: %d shards, of which %d were there already", path, number, num_kept)
     _warn_of_old_shards(path, number)
     return number_of_texts
@@ -87,15 +87,15 @@ class _Digest:
     def __init__(self):
         self._hash = hashlib.sha256()
 
-    def passing(self, texts: Iterable[TextOrPair]) -> Iterator[TextOrPair]:
+    def iterate(self, texts: Iterable[TextOrPair]) -> Iterator[TextOrPair]:
         """Pass the texts on."""
         for text in texts:
             self._hash.update(json.dumps(text).encode() + b"\n")
             yield text
 
-    def of(self, texts: Iterable[TextOrPair]) -> str:
+    def hash_texts(self, texts: Iterable[TextOrPair]) -> str:
         """Return the hash of all texts."""
-        for _ in self.passing(texts):
+        for _ in self.iterate(texts):
             pass
         return self.value
 

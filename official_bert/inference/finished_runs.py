@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.checkpoints.safetensors import architecture_of
-from official_bert.checkpoints.state_file import hf_folder, latest_checkpoint
+from official_bert.checkpoints.state_file import hugging_face_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.text_encoder import TextEncoder
@@ -17,9 +17,9 @@ from official_bert.serving.run_export import export_run
 from official_bert.serving.servable import Servable
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
-from official_bert.tasks.registry import TASKS, TaskRow, task_of_run
+from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
-from official_bert.training.model_files import read_model_files, tokenizer_beside
+from official_bert.training.model_files import find_text_flags, read_model_files
 from official_bert.training.run_folder import (
     BERT_CONFIG_FILE,
     MODEL_FILES,
@@ -102,7 +102,7 @@ def _read(
     if task is None:
         raise UserError(f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run; check the path")
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
-    checkpoint = latest_checkpoint(folder) or hf_folder(folder)
+    checkpoint = latest_checkpoint(folder) or hugging_face_folder(folder)
     if checkpoint is None:
         advice = "train with eval_steps first" if use_best_checkpoint else "train first"
         raise UserError(f"there is no checkpoint in {folder}; {advice}")
@@ -127,7 +127,7 @@ def _run_of_hugging_face(path: str) -> RunConfig | None:
       UserError: its config is damaged or not supported.
     """
     config_file = os.path.join(path, _HF_CONFIG_FILE)
-    if hf_folder(path) is None or not files.exists(config_file):
+    if hugging_face_folder(path) is None or not files.exists(config_file):
         return None
     values = text_files.read_json(config_file, "model config")
     bert_config = BertConfig.from_json_file(config_file)
@@ -137,7 +137,7 @@ def _run_of_hugging_face(path: str) -> RunConfig | None:
         return None
     flags = {
         "bert_config_file": config_file,
-        **tokenizer_beside(path, {}),
+        **find_text_flags(path, {}),
         "do_export": True,  # nothing else is done with it
         "export_dir": path,
         "data_dir": path,

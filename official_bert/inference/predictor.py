@@ -13,8 +13,8 @@ from official_bert.inference import exports, finished_runs
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
-from official_bert.support.errors import UserError, listed, plain_message
-from official_bert.tasks.registry import TASKS
+from official_bert.support.errors import UserError, format_names, plain_message
+from official_bert.tasks.task_registry import TASKS
 from official_bert.training.precision import AUTO, NONE, dtype_policy
 
 _BATCH_SIZE = 32
@@ -82,7 +82,7 @@ class Predictor:
             unused = [*changes, *["use_best_checkpoint"] * use_best_checkpoint]
             unused += ["mixed_precision"] * (mixed_precision not in (NONE, AUTO))
             if unused:
-                raise UserError(f"{version} is an export, which has all its files; leave out {listed(unused)}")
+                raise UserError(f"{version} is an export, which has all its files; leave out {format_names(unused)}")
             self._source, self._task, self._names = exports.load(version)
             self._predict = self._source.signatures[TEXT]
             return
@@ -96,7 +96,7 @@ class Predictor:
             self._text_encoder = finished_runs.load_text_encoder(path, changes=changes, **choices)
 
     @classmethod
-    def of(cls, servable: Servable) -> "Predictor":
+    def from_servable(cls, servable: Servable) -> "Predictor":
         """Answer with a model that is there already."""
         predictor = cls.__new__(cls)
         predictor._use(servable)

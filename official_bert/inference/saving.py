@@ -9,12 +9,12 @@ import keras
 import numpy as np
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.heads import EncoderModel
 from official_bert.support import writing
-from official_bert.support.errors import UserError, listed
-from official_bert.tasks.registry import TASKS, TaskRow
+from official_bert.support.errors import UserError, format_names
+from official_bert.tasks.task_registry import TASKS, TaskRow
 from official_bert.tokenization import Tokenizer
 from official_bert.training.labels_file import write_labels
 from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES, write_run_config
@@ -131,9 +131,11 @@ def _config(
     unknown = given.keys() - names.keys()
     if unknown:
         raise UserError(
-            f"{listed(sorted(unknown))}: the script that trains a {task.model_class.__name__} has no such flag"
+            f"{format_names(sorted(unknown))}: the script that trains a {task.model_class.__name__} has no such flag"
         )
     fixed = given.keys() & following.keys()
     if fixed:
-        raise UserError(f"{listed(sorted(fixed))} follows from the model, the tokenizer and the folder; leave it out")
+        raise UserError(
+            f"{format_names(sorted(fixed))} follows from the model, the tokenizer and the folder; leave it out"
+        )
     return task.config_class(**{**defaults, **given, **following})

@@ -84,7 +84,7 @@ def compare_layers(
     layers = list(range(encoder.encoder.config.num_layers))
     weights = sentence_weights((text for pair in pairs for text in pair.texts), encoder)
     settings = encoder.settings._replace(layers=layers, pooling=poolings)
-    encoder = encoder.using(settings, bm25=weights)
+    encoder = encoder.with_settings(settings, bm25=weights)
     names = itertools.product(poolings, layers)
     table = zip(names, correlations(pairs, encoder, report), strict=True)
     return [LayerScore(layer, pooling, *scores) for (pooling, layer), scores in table], encoder.num_long

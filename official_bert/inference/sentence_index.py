@@ -1,7 +1,7 @@
-"""Sentences and their vectors, which a folder may keep: `SentenceIndex`; the search among them: `SentenceSearch`.
+"""Sentence vectors stored in a folder (`SentenceIndex`) and nearest-neighbour search over them (`SentenceSearch`).
 
-The folder holds `vectors.npy`, float32 [N, 1, D] of length 1; `index.json`, which says what they were made from; and
-with the pooling "bm25" `bm25.npz`, the weights of the wordpieces.
+The folder holds `vectors.npy`, unit vectors of shape float32 [N, 1, D]; `index.json`, their manifest; and, with the
+pooling "bm25", `bm25.npz`, the weights of the wordpieces.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from official_bert.data.text_inputs import TextOrPair, TextSource
 from official_bert.inference.bm25 import BM25, K1, B, Bm25Weights
 from official_bert.inference.similarity import nearest, normalized
 from official_bert.inference.text_encoder import TextEncoder
-from official_bert.modeling.model import model_fingerprint
+from official_bert.modeling.token_model import model_fingerprint
 from official_bert.support import writing
 from official_bert.support.errors import UserError
 from official_bert.support.manifest import Manifest
@@ -33,23 +33,23 @@ class Sentence(NamedTuple):
 
     Attributes:
       line: its number in the file, from 1.
-      text: the sentence, or two that the file has as a pair.
+      text: the sentence, or a pair of sentences.
     """
 
     line: int
     text: TextOrPair
 
     def __str__(self) -> str:
-        """Return the line of the file, with white space as single spaces."""
+        """Return the line of the file with whitespace normalized to single spaces."""
         return " ".join(" ||| ".join(filter(None, self.text)).split())
 
 
 def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
-    """Read sentences, one per line; blank lines are left out.
+    """Read sentences, one per line; blank lines are skipped.
 
     Args:
       path: the file; "-" for standard input.
-      parameter: what the user calls it, for messages.
+      parameter: the user's name for it, for messages.
 
     Raises:
       UserError: the file is missing, not UTF-8, or has no sentence.
@@ -64,38 +64,38 @@ def read_sentences(path: str, parameter: str) -> Iterator[Sentence]:
 
 
 def sentence_ids(tokenizer: Tokenizer, text: TextOrPair, max_seq_length: int) -> list[int]:
-    """Return the wordpieces of a sentence without [CLS] and [SEP], as many as are read: what BM25 counts."""
+    """Return the wordpieces of a sentence, truncated and without [CLS] and [SEP], for BM25."""
     input_ids = [piece for part in text if part for piece in tokenizer.encode(part)]
     return input_ids[: max_seq_length - (3 if text.text_b else 2)]
 
 
 def sentence_weights(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Bm25Weights:
-    """Count the wordpieces that an encoder reads of sentences."""
+    """Compute the BM25 weights of the wordpieces of sentences."""
     tokenizer, max_seq_length = encoder.tokenizer, encoder.settings.max_seq_length
     return Bm25Weights.fit((sentence_ids(tokenizer, text, max_seq_length) for text in texts), len(tokenizer))
 
 
 def sentence_vectors(texts: Iterable[TextOrPair], encoder: TextEncoder) -> Iterator[np.ndarray]:
-    """Make one vector of each sentence: the mean of its pooled vectors of the chosen layers.
+    """Compute one vector per sentence: the mean of its pooled vectors over the chosen layers.
 
     Yields:
-      float32 [D] of length 1 but for rounding; zeros where nothing was pooled.
+      float32 [D], normalized to length 1; zeros if nothing was pooled.
     """
     for features in encoder.features(texts):
         yield normalized(features.vectors.mean(axis=0, dtype=np.float64)).astype(np.float32)
 
 
 class SentenceIndex:
-    """The vectors of sentences in a folder."""
+    """A folder of sentence vectors."""
 
-    def __init__(self, folder: str, made_from: Mapping[str, Any]):
+    def __init__(self, folder: str, provenance: Mapping[str, Any]):
         """Read nothing yet.
 
         Args:
-          folder: is made when it is written to.
-          made_from: all that decides what the vectors are, as in a `Manifest`.
+          folder: created on the first write.
+          provenance: everything that determines the vectors, as in a `Manifest`.
         """
-        self._folder, self._made_from = folder, made_from
+        self._folder, self._provenance = folder, provenance
 
     @property
     def weights_path(self) -> str:
@@ -107,7 +107,7 @@ class SentenceIndex:
         return os.path.join(self._folder, _MANIFEST)
 
     def open(self, num_sentences: int, width: int) -> np.ndarray | None:
-        """Map the vectors into memory, if they are there and were made from the same; otherwise log why not.
+        """Memory-map the vectors if they exist and are up to date; otherwise log the reason.
 
         Args:
           num_sentences: N.
@@ -117,7 +117,7 @@ class SentenceIndex:
           float32 [N, D], read-only, or None.
         """
         what = f"the index in {self._folder}"
-        if Manifest.usable(self._manifest_path, self._made_from, what) is None:
+        if Manifest.read_if_current(self._manifest_path, self._provenance, what) is None:
             return None
         try:
             vectors = np.load(os.path.join(self._folder, _VECTORS), mmap_mode="r")
@@ -132,13 +132,13 @@ class SentenceIndex:
     def write(
         self, vectors: Iterable[np.ndarray], width: int, bm25: Bm25Weights | None, report: Callable[[int], None]
     ) -> None:
-        """Write the vectors; the manifest, by which the rest counts, comes last.
+        """Write the vectors, and last the manifest that makes them valid.
 
         Args:
-          vectors: float32 [D] each.
+          vectors: one float32 [D] per sentence.
           width: D.
-          bm25: weights that they were made with.
-          report: is told how many are done.
+          bm25: the BM25 weights used for the vectors.
+          report: called with the number of finished vectors.
 
         Raises:
           UserError: the folder cannot be written to.
@@ -154,16 +154,16 @@ class SentenceIndex:
             for number, vector in enumerate(vectors):
                 write(TextFeatures(number, (), vector[np.newaxis]))
                 report(number + 1)
-        Manifest.write(self._manifest_path, self._made_from, written)
+        Manifest.write(self._manifest_path, self._provenance, written)
 
 
 class SentenceSearch:
-    """Distinct sentences, their vectors, and the search among them.
+    """Distinct sentences, their vectors, and nearest-neighbour search over them.
 
     Attributes:
-      lines: each sentence with the numbers of its lines: equal ones share a vector, and rank alike.
+      lines: each sentence with its line numbers; duplicates share a vector and rank alike.
       vectors: float32 [N, D] of length 1 but for rounding.
-      encoder: computes those of queries.
+      encoder: computes the vectors of queries.
     """
 
     def __init__(self, sentences: Iterable[Sentence], encoder: TextEncoder, index_dir: str | None = None):
@@ -171,7 +171,7 @@ class SentenceSearch:
 
         Args:
           sentences: the sentences.
-          encoder: its settings have one pooling; the weights of "bm25" are counted in the sentences.
+          encoder: has a single pooling; the weights of "bm25" are computed from the sentences.
           index_dir: the folder of a `SentenceIndex`.
 
         Raises:
@@ -181,7 +181,7 @@ class SentenceSearch:
         for line, text in sentences:
             self.lines.setdefault(text, []).append(line)
         size, width = len(self.lines), encoder.encoder.config.hidden_size
-        index = SentenceIndex(index_dir, self._made_from(encoder)) if index_dir is not None else None
+        index = SentenceIndex(index_dir, self._provenance(encoder)) if index_dir is not None else None
         vectors = index and index.open(size, width)
         weights = None
         if encoder.settings.pooling == BM25:
@@ -189,9 +189,9 @@ class SentenceSearch:
                 weights = Bm25Weights.load(index.weights_path, len(encoder.tokenizer))
             else:
                 weights = sentence_weights((text for text, lines in self.lines.items() for _ in lines), encoder)
-        self.encoder = encoder.using(encoder.settings, bm25=weights)
+        self.encoder = encoder.with_settings(encoder.settings, bm25=weights)
         if vectors is not None:
-            logging.info("%s: the vectors of %s candidates are there", index_dir, f"{size:,}")
+            logging.info("%s: reusing the vectors of %s candidates", index_dir, f"{size:,}")
         else:
             vectors = self._computed(index, weights, size, width)
         self.vectors: np.ndarray = vectors
@@ -208,8 +208,8 @@ class SentenceSearch:
                 progress.update(row + 1)
             return vectors
 
-    def _made_from(self, encoder: TextEncoder) -> dict[str, Any]:
-        """Return all that decides what the vectors are, by names for messages."""
+    def _provenance(self, encoder: TextEncoder) -> dict[str, Any]:
+        """Return everything that determines the vectors, by names for messages."""
         digest = hashlib.sha256()
         for item in self.lines.items():
             digest.update(json.dumps(item).encode() + b"\n")
@@ -225,7 +225,7 @@ class SentenceSearch:
         }
 
     def nearest(self, queries: Sequence[TextOrPair], top_k: int) -> list[list[tuple[Sentence, float]]]:
-        """Find for each query the sentences with the largest cosine similarity, which stands beside each."""
+        """Find for each query the sentences with the largest cosine similarity, and the similarities."""
         rows, cosines = nearest(self.vectors, np.stack(list(sentence_vectors(queries, self.encoder))), top_k)
         distinct = list(self.lines)
         ranked = [

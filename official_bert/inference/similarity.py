@@ -1,10 +1,10 @@
-"""Similarity of vectors: normalized vectors, the nearest of many, correlation with scores."""
+"""Similarity of vectors: normalization, nearest neighbours, principal components."""
 
 import numpy as np
 
-# Rows that are compared at a time: 25 MB of 384 float32 numbers, whatever the number of all rows.
+# Rows compared at a time: 25 MB for 384 float32 numbers per row, independent of the total.
 _BLOCK_ROWS = 1 << 14
-# Products in float32 differ from those in float64 by less, for vectors of length 1.
+# Upper bound of the float32 rounding error of a product of two vectors of length 1.
 _FLOAT32_ERROR = 1e-5
 
 
@@ -15,7 +15,7 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
       vectors: float [..., D].
 
     Returns:
-      float64 [..., D]; a vector of zeros stays one, so that its cosine similarity with any other is 0.
+      float64 [..., D]; a zero vector stays zero, so that its cosine similarity with any other is 0.
     """
     vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
@@ -25,36 +25,36 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
 def nearest(vectors: np.ndarray, queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """Find the vectors with the largest cosine similarity to each query.
 
-    A block of vectors after the other is multiplied with all queries in float32; those that may be among the best are
-    compared in float64, where equal vectors have equal similarities, wherever they stand, and nearly equal ones differ.
+    Blocks of vectors are multiplied with all queries in float32; candidates for the best are compared again in float64,
+    where equal vectors have equal similarities regardless of position and nearly equal ones differ.
 
     Args:
       vectors: float32 [N, D] of length 1 but for rounding, N > 0; may be mapped from a file.
       queries: float32 [Q, D] of length 1 but for rounding.
-      top_k: how many to find; all if there are fewer.
+      top_k: number of vectors to find; all if there are fewer.
 
     Returns:
-      For each query the best rows, int64 [Q, K], best first and equal ones by their number, and their cosine
-      similarities, float64 [Q, K]; K is `top_k`, or N if that is less.
+      For each query the best rows, int64 [Q, K], best first with ties in row order, and their cosine similarities,
+      float64 [Q, K]; K is the smaller of `top_k` and N.
     """
     rows = [np.zeros(0, np.int64)] * len(queries)
     cosines = [np.zeros(0)] * len(queries)
     for start in range(0, len(vectors), _BLOCK_ROWS):
         block = vectors[start : start + _BLOCK_ROWS]
         products = (block @ queries.T).T  # [Q, rows of the block]; several times faster than queries @ block.T
-        for number, query in enumerate(normalized(queries)):  # float32 has rounded the lengths, too
+        for number, query in enumerate(normalized(queries)):  # the lengths are rounded to float32, too
             candidates = _above(products[number], cosines[number], top_k)
             exact = (normalized(block[candidates]) * query).sum(axis=1)
             cosines[number] = np.concatenate([cosines[number], exact])
             rows[number] = np.concatenate([rows[number], start + candidates])
-            # Stable: of equal ones the first row comes first.
+            # Stable: ties keep row order.
             best = np.argsort(-cosines[number], kind="stable")[:top_k]
             cosines[number], rows[number] = cosines[number][best], rows[number][best]
     return np.stack(rows), np.stack(cosines)
 
 
 def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndarray:
-    """Return the rows of a block, in order, that may be among the best, all that rounding leaves in doubt included."""
+    """Return the rows of a block, in order, that may be among the best within the rounding error."""
     limit = best_so_far[-1] if len(best_so_far) == top_k else -np.inf
     if len(products) > top_k:
         limit = max(limit, np.partition(products, -top_k)[-top_k])
@@ -62,21 +62,21 @@ def _above(products: np.ndarray, best_so_far: np.ndarray, top_k: int) -> np.ndar
 
 
 def cosine_table(vectors: np.ndarray) -> np.ndarray:
-    """Return the cosine similarity of each vector with each: float [N, D] in, float64 [N, N] out."""
+    """Return the cosine similarity of all pairs of vectors: float [N, D] in, float64 [N, N] out."""
     vectors = normalized(vectors)
     return vectors @ vectors.T
 
 
 def principal_components(vectors: np.ndarray, num_components: int = 2) -> tuple[np.ndarray, np.ndarray]:
-    """Project vectors on the directions in which they differ most (PCA, by singular value decomposition).
+    """Project vectors onto their principal components (PCA by singular value decomposition).
 
     Args:
       vectors: float [N, D].
       num_components: K.
 
     Returns:
-      The coordinates, float64 [N, K], of which the largest of each component in absolute value is positive (zeros
-      beyond the rank), and the share of the variance of each component, float64 [K].
+      The coordinates, float64 [N, K], and the fraction of the variance that each component explains, float64 [K]. Each
+      component's sign makes its largest absolute coordinate positive; components beyond the rank are zero.
     """
     centred = np.asarray(vectors, np.float64) - np.mean(vectors, axis=0, dtype=np.float64)
     left, singular, _ = np.linalg.svd(centred, full_matrices=False)

@@ -137,7 +137,7 @@ class TextEncoder:
         self._functions: dict[tuple, SequenceFunction] = {}
         self.num_texts = self.num_wordpieces = self.num_long = 0
 
-    def using(
+    def with_settings(
         self, settings: VectorSettings, *, batch_size: int | None = None, bm25: Bm25Weights | None = None
     ) -> "TextEncoder":
         """Return the same encoder on the same devices with other settings; it counts anew."""
@@ -160,7 +160,7 @@ class TextEncoder:
         elif max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         check_max_seq_length(max_seq_length)
-        encoder = self.using(VectorSettings(*_EMBEDDINGS[pooling], max_seq_length), batch_size=batch_size)
+        encoder = self.with_settings(VectorSettings(*_EMBEDDINGS[pooling], max_seq_length), batch_size=batch_size)
         pairs = (TextOrPair(*pair) for pair in paired_texts(texts, None))
         shape = (-1, len(encoder.settings.layers), self.encoder.config.hidden_size)  # [N, K, D]
         vectors = np.array([text.vectors for text in encoder.features(pairs)], np.float32).reshape(shape)

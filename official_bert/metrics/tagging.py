@@ -119,11 +119,11 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
         return "none"
     if prefixes - {"B", "I"}:
         return "IOBES"
-    num_breaks = {scheme: sum(len(breaks(tags, scheme)) for tags in sentences) for scheme in ("IOB2", "IOB1")}
+    num_breaks = {scheme: sum(len(invalid_tags(tags, scheme)) for tags in sentences) for scheme in ("IOB2", "IOB1")}
     return min(num_breaks, key=num_breaks.__getitem__)
 
 
-def breaks(tags: Sequence[str], scheme: str) -> list[int]:
+def invalid_tags(tags: Sequence[str], scheme: str) -> list[int]:
     """Return the words of a sentence whose tags break the rules of its scheme.
 
     In IOB2 that is an I that continues no entity of its type; in IOB1 a B that no entity of its type precedes; in IOBES

@@ -34,7 +34,7 @@ ACTIVATIONS = {
 }
 
 
-class Configured:
+class ConfigMixin:
     """Base of layers and models that are made of a `BertConfig`: Keras stores it and makes them again.
 
     Attributes:
@@ -106,12 +106,12 @@ class LayerNorm(keras.layers.Layer):
 
         Args:
           epsilon: added to the variance.
-          name: the layer's.
+          name: name of the layer.
           **kwargs: see `keras.layers.Layer`.
         """
         super().__init__(name=name, **kwargs)
         self.epsilon = epsilon
-        self.supports_masking = True  # no position depends on another
+        self.supports_masking = True  # positions are independent
 
     def build(self, input_shape):
         """Create the variables for vectors of this shape."""
@@ -124,7 +124,7 @@ class LayerNorm(keras.layers.Layer):
         return tuple(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the constructor arguments."""
         return {**super().get_config(), "epsilon": self.epsilon}
 
     def call(self, x):
@@ -176,7 +176,7 @@ class ResidualOutput(keras.layers.Layer):
           dropout: fraction of the projected numbers that training drops.
           norm_name: name of the layer normalization.
           epsilon: added to its variance.
-          name: the layer's.
+          name: name of the layer.
           **kwargs: see `keras.layers.Layer`.
         """
         super().__init__(name=name, **kwargs)
@@ -203,7 +203,7 @@ class ResidualOutput(keras.layers.Layer):
         return (*input_shape[:-1], self._hidden_size)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the constructor arguments."""
         return {**super().get_config(), **self._arguments}
 
     def call(self, x, residual, training=False):
@@ -212,7 +212,7 @@ class ResidualOutput(keras.layers.Layer):
         Args:
           x: float [..., input_width].
           residual: float [..., D], the input of the block.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           float [..., D].

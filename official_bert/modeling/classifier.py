@@ -11,8 +11,8 @@ from official_bert.config.tensor_names import FEATURES
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
-from official_bert.modeling.model import EncoderInputs, complete_inputs, symbolic_inputs
 from official_bert.modeling.pooling import WEIGHTED_SUM, num_vectors, sequence_features
+from official_bert.modeling.token_model import EncoderInputs, complete_inputs, symbolic_inputs
 from official_bert.support.errors import UserError
 
 HEAD_DROPOUT = 0.1  # the reference's, whatever the config says, as is the next
@@ -87,7 +87,7 @@ class ClassificationModel(EncoderModel):
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor as JSON can hold them."""
+        """Return the constructor arguments in a JSON-serializable form."""
         return {
             **super().get_config(),
             "num_outputs": self._num_outputs,
@@ -115,7 +115,7 @@ class ClassificationModel(EncoderModel):
             alone, float [B, K * D], as `features` gave them before.
           input_mask: as input_ids, 1 for a real position and 0 for padding; all real if not given.
           segment_ids: as input_ids; all 0 if not given.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           float32 [B, num_outputs], logits.

@@ -26,10 +26,10 @@ import keras
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.families.registry import load_class
-from official_bert.modeling.blocks import ACTIVATIONS, Configured, Dropout, LayerNorm, dense, initializer
+from official_bert.families.family_registry import load_class
+from official_bert.modeling.blocks import ACTIVATIONS, ConfigMixin, Dropout, LayerNorm, dense, initializer
 from official_bert.modeling.encoder_options import PLAIN, EncoderOptions
-from official_bert.modeling.model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
+from official_bert.modeling.token_model import TokenModel, check_not_in_sequential, complete_inputs, symbolic_inputs
 from official_bert.modeling.transformer import PaddedLayout, TransformerStack
 from official_bert.support.errors import UserError
 
@@ -47,7 +47,7 @@ def create_encoder(config: BertConfig, options: EncoderOptions = PLAIN) -> "Bert
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class BertEncoder(Configured, TokenModel):
+class BertEncoder(ConfigMixin, TokenModel):
     """Embeddings, transformer layers and pooler; those of another family where the config is one of it.
 
     Examples:
@@ -172,7 +172,7 @@ class BertEncoder(Configured, TokenModel):
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
           input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
           segment_ids: int32 [B, S]; all 0 if not given.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           A dict:
@@ -224,13 +224,13 @@ class BertEncoder(Configured, TokenModel):
     def _begin(self, inputs, training):
         """Return what enters the first layer, float [B, S, D], the attention bias, and the layout."""
         embedded = self.embeddings(inputs.input_ids, inputs.segment_ids, training=training)  # [B, S, E]
-        layout = self.layout.of(inputs.input_mask, self.transformer.num_heads)
+        layout = self.layout.from_mask(inputs.input_mask, self.transformer.num_heads)
         bias = attention_bias(inputs.input_mask, is_left_to_right=self.config.is_left_to_right)
         return self.transformer.project(embedded), bias, layout
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class Embeddings(Configured, keras.layers.Layer):
+class Embeddings(ConfigMixin, keras.layers.Layer):
     """The three embedding tables, layer normalization and dropout.
 
     Attributes:
@@ -244,7 +244,7 @@ class Embeddings(Configured, keras.layers.Layer):
         Args:
           config: the architecture.
           use_one_hot_embeddings: look words up by multiplying with one-hot vectors, which is faster on TPU.
-          name: the layer's.
+          name: name of the layer.
           **kwargs: see `keras.layers.Layer`.
         """
         super().__init__(config, name=name, **kwargs)
@@ -277,7 +277,7 @@ class Embeddings(Configured, keras.layers.Layer):
         return (*input_shape, self.config.embedding_width)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the constructor arguments."""
         return {**super().get_config(), "use_one_hot_embeddings": self._use_one_hot_embeddings}
 
     def call(self, input_ids, segment_ids, training=False):
@@ -286,7 +286,7 @@ class Embeddings(Configured, keras.layers.Layer):
         Args:
           input_ids: int32 [B, S].
           segment_ids: int32 [B, S].
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           float [B, S, E].
@@ -358,7 +358,7 @@ def last_token_vector(x, input_mask):
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class Pooler(Configured, keras.layers.Layer):
+class Pooler(ConfigMixin, keras.layers.Layer):
     """A vector for the whole sequence: a projection of one of its vectors, mostly that at [CLS] and with tanh."""
 
     def __init__(self, config: BertConfig, *, name: str = "pooler", **kwargs):

@@ -1,8 +1,8 @@
-"""Ways of computing an encoder that change its speed and its memory, but no number; none is part of the architecture.
+"""Options of an encoder's computation that affect speed and memory but not the results or the architecture.
 
 Padding can be left out: the tokens of all sequences of a batch are then stored one after another. Everything but
-attention treats each position on its own, so a batch costs what its tokens cost. Their number differs from batch to
-batch, which TensorFlow handles well on CPU and GPU; XLA and TPUs need fixed shapes.
+attention treats each position independently, so the cost of a batch is proportional to its tokens. Their number varies
+between batches, which TensorFlow handles well on CPU and GPU; XLA and TPUs need fixed shapes.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from official_bert.modeling.transformer import PaddedLayout
 
 
 class FlatLayout(NamedTuple):
-    """The vectors are float [B * S, D], so that a linear layer is one product of two matrices whatever S is.
+    """Layout with vectors of shape float [B * S, D], so that a linear layer is one matrix product for any S.
 
-    LiteRT runs such a product fast at lengths that it learns only when it is called.
+    LiteRT runs such a product fast even if the length is known only at run time.
 
     Attributes:
       batch_size: B.
@@ -27,17 +27,17 @@ class FlatLayout(NamedTuple):
     batch_size: Any
 
     @classmethod
-    def of(cls, input_mask, num_heads: int) -> "FlatLayout":
+    def from_mask(cls, input_mask, num_heads: int) -> "FlatLayout":
         """Return the layout of sequences with this mask, int32 [B, S]."""
         del num_heads
         return cls(ops.shape(input_mask)[0])
 
     def pack(self, sequences):
-        """Bring padded sequences into the layout."""
+        """Convert padded sequences to the layout."""
         return ops.reshape(sequences, (-1, sequences.shape[-1]))
 
     def unpack(self, x):
-        """Return the padded sequences again."""
+        """Convert back to padded sequences."""
         return ops.reshape(x, (self.batch_size, -1, x.shape[-1]))
 
     def first(self, x):
@@ -45,12 +45,12 @@ class FlatLayout(NamedTuple):
         return self.unpack(x)[:, 0], self
 
     def split_heads(self, x, num_heads):
-        """Return the heads of vectors."""
+        """Split vectors into heads."""
         heads = ops.reshape(x, (self.batch_size, -1, num_heads, x.shape[-1] // num_heads))  # [B, S, N, H]
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def join_heads(self, heads):
-        """Make vectors of heads."""
+        """Join heads into vectors."""
         return ops.reshape(ops.transpose(heads, (0, 2, 1, 3)), (-1, heads.shape[1] * heads.shape[3]))
 
 
@@ -58,14 +58,14 @@ class FlatLayout(NamedTuple):
 
 
 class UnpaddedLayout(NamedTuple):
-    """The vectors of all tokens are float [T, D], without padding.
+    """Layout with the vectors of all tokens, float [T, D], without padding.
 
     Attributes:
-      positions: int32 [T], each token's index among the B * S positions.
-      tokens: int32 [B, S], each position's index among the tokens; at padding that of the last token before it, whose
+      positions: int32 [T], index of each token among the B * S positions.
+      tokens: int32 [B, S], index of each position among the tokens; at padding, that of the last token before it, whose
         vector `unpack` repeats there.
-      split: int32 [B, N, S], each position's heads among the T * N of all tokens.
-      join: int32 [T, N], each token's heads among the B * N * S of all positions.
+      split: int32 [B, N, S], index of each position's heads among the T * N heads of all tokens.
+      join: int32 [T, N], index of each token's heads among the B * N * S heads of all positions.
     """
 
     positions: Any
@@ -74,8 +74,8 @@ class UnpaddedLayout(NamedTuple):
     join: Any
 
     @classmethod
-    def of(cls, input_mask, num_heads: int) -> "UnpaddedLayout":
-        """Find the tokens of padded sequences; the first position of each is one, so that none is empty.
+    def from_mask(cls, input_mask, num_heads: int) -> "UnpaddedLayout":
+        """Find the tokens of padded sequences; the first position always counts, so that no sequence is empty.
 
         Args:
           input_mask: int32 [B, S], 1 for a real position and 0 for padding.
@@ -88,8 +88,8 @@ class UnpaddedLayout(NamedTuple):
         return cls._with_heads(ops.cast(positions, "int32"), tokens, num_heads)
 
     @staticmethod
-    def take(x, indices):
-        """Gather rows of x; none of the indices is negative."""
+    def gather_rows(x, indices):
+        """Gather rows of x; indices must not be negative."""
         return ops.take(x, indices, axis=0)
 
     @classmethod
@@ -100,20 +100,20 @@ class UnpaddedLayout(NamedTuple):
         return cls(positions, tokens, split, rows_before * length + (positions % length)[:, None])
 
     def pack(self, sequences):
-        """Leave the padding of sequences out: float [B, S, D] to [T, D]."""
+        """Remove the padding of sequences: float [B, S, D] to [T, D]."""
         return self.take(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions)
 
     def unpack(self, x):
-        """Put the padding back: float [T, D] to [B, S, D]."""
+        """Restore the padding: float [T, D] to [B, S, D]."""
         return self.take(x, self.tokens)
 
     def first(self, x) -> tuple[Any, "UnpaddedLayout"]:
-        """Select the first token of each sequence: float [T, D] to [B, D], and their layout."""
+        """Select the first token of each sequence: float [T, D] to [B, D]; also return their layout."""
         rows = self.tokens[:, 0]
         numbers = ops.arange(ops.shape(rows)[0], dtype="int32")
         return self.take(x, rows), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
 
-    # Gathering single heads instead of whole vectors also brings them into the order that attention needs.
+    # Gathering single heads instead of whole vectors also produces the order that attention needs.
 
     def split_heads(self, x, num_heads: int):
         """Split vectors into heads: float [T, D] to [B, N, S, H]."""
@@ -128,13 +128,13 @@ class UnpaddedLayout(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """Ways of computing an encoder; the same weights go with all of these.
+    """Options of an encoder's computation; the weights are the same for all of them.
 
     Attributes:
       use_one_hot_embeddings: see `BertEncoder`.
       layout: see `BertEncoder`.
       recompute_layers: see `BertEncoder`.
-      dtype: Keras's dtype policy, such as "mixed_bfloat16"; models on the encoder have the same. None for the default.
+      dtype: Keras dtype policy, such as "mixed_bfloat16", also used by models on the encoder. None for the default.
     """
 
     use_one_hot_embeddings: bool = False

@@ -1,4 +1,4 @@
-"""Base of the models that stand on an encoder: the encoder, its checkpoints, and the layers of heads."""
+"""Base class of models with an encoder: the encoder, its checkpoints, and the layers of heads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.blocks import initializer
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
 from official_bert.modeling.encoder_options import EncoderOptions
-from official_bert.modeling.model import TokenModel
+from official_bert.modeling.token_model import TokenModel
 
 LINEAR, BILSTM = "linear", "bilstm"  # choices of `head`
 
@@ -18,7 +18,7 @@ _NUM_LAYERS = 2  # BERT paper, section 5.3
 
 
 class EncoderModel(TokenModel):
-    """A model that has an encoder, which it calls with complete `EncoderInputs`.
+    """A model with an encoder, which it calls with complete `EncoderInputs`.
 
     Attributes:
       encoder: the encoder.
@@ -29,12 +29,12 @@ class EncoderModel(TokenModel):
         self.encoder = encoder
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor as JSON can hold them."""
+        """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), "encoder": keras.saving.serialize_keras_object(self.encoder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None):
-        """Make the model that `get_config` described."""
+        """Create the model from the result of `get_config`."""
         encoder = keras.saving.deserialize_keras_object(config["encoder"], custom_objects=custom_objects)
         return cls(**{**config, "encoder": encoder})
 
@@ -45,12 +45,12 @@ class EncoderModel(TokenModel):
         return {**variables, **{weight.path: weight for weight in self.weights if id(weight) not in of_encoder}}
 
     def from_encoded(self, encoded: Mapping[str, Any], inputs: Mapping[str, Any], training=False):
-        """Return what `call` does, from what the encoder has computed of the inputs before.
+        """Compute the result of `call` from encoder outputs.
 
         Args:
-          encoded: what `BertEncoder.call` returned.
-          inputs: the inputs of `call` by name, none left out.
-          training: whether to drop out in the head.
+          encoded: the result of `BertEncoder.call`.
+          inputs: all inputs of `call`, by name.
+          training: whether to apply dropout in the head.
         """
         raise NotImplementedError
 
@@ -60,7 +60,7 @@ class EncoderModel(TokenModel):
 
     @classmethod
     def from_checkpoint(cls, path, *, bert_config=None, dtype=None, **options):
-        """Make the model on a new encoder, with the weights that a path means.
+        """Create the model on a new encoder, with pretrained weights.
 
         Args:
           path: see `BertEncoder.from_checkpoint`. Variables of the model's head that the checkpoint lacks are newly
@@ -83,10 +83,10 @@ class EncoderModel(TokenModel):
 
 @keras.saving.register_keras_serializable(package="official_bert")
 class OutputProjection(keras.layers.Layer):
-    """A linear layer that gives logits: float32 under every policy, its weights stored transposed as in the reference.
+    """A linear layer that computes float32 logits; its kernel is transposed, as in the reference.
 
-    Its variables belong to the name scope that is open when the layer is made, without the layer's own name: a
-    checkpoint knows a classifier's as `output_weights`, a span head's as `cls/squad/output_weights`.
+    Its variables take the name scope in which the layer is created, without the layer's own name: in checkpoints a
+    classifier has `output_weights` and a span head `cls/squad/output_weights`.
 
     Attributes:
       output_weights: variable [C, D].
@@ -108,11 +108,11 @@ class OutputProjection(keras.layers.Layer):
           input_width: D.
           num_outputs: C.
           initializer_range: standard deviation of the initial weights.
-          name: the layer's.
+          name: name of the layer.
           trainable: whether training changes the variables.
         """
         super().__init__(name=name, trainable=trainable, dtype="float32")
-        self.supports_masking = True  # no position depends on another
+        self.supports_masking = True  # positions are independent
         self._arguments = {
             "input_width": input_width,
             "num_outputs": num_outputs,
@@ -129,16 +129,16 @@ class OutputProjection(keras.layers.Layer):
         return keras.Variable(keras.initializers.get(initial), shape=shape, name=name, autocast=False)
 
     def build(self, input_shape=None):
-        """Create nothing."""
+        """Do nothing; the variables exist already."""
 
     def compute_output_shape(self, input_shape):
-        """Return the shape of x with C as its last dimension."""
+        """Return the shape of x with last dimension C."""
         return (*input_shape[:-1], self._num_outputs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the constructor arguments."""
         config = super().get_config()
-        del config["dtype"]  # it has no choice
+        del config["dtype"]  # not a constructor argument
         return {**config, **self._arguments}
 
     def call(self, x):
@@ -154,23 +154,23 @@ def bilstm_layers(
     *,
     returns_sequence: bool = True,
 ) -> list[keras.layers.Layer]:
-    """Make the layers that a choice of head puts before its linear one, named `lstm_0` and `lstm_1`.
+    """Create the layers between the encoder and a head's linear layer, named `lstm_0` and `lstm_1`.
 
-    Call them one after another with `mask`, bool [B, S].
+    Call them in sequence with `mask`, bool [B, S].
 
     Args:
       head: "bilstm" for two layers, "linear" for none.
       lstm_units: units per direction; None for `input_width`.
-      input_width: D of the vectors that they read, float [B, S, D].
-      dtype_policy: the model's.
-      returns_sequence: whether the last one gives a vector at every position, float [B, S, 2 * units]; otherwise what
-        each direction has seen at its end, float [B, 2 * units].
+      input_width: D of their inputs, float [B, S, D].
+      dtype_policy: the model's dtype policy.
+      returns_sequence: whether the last layer returns a vector for every position, float [B, S, 2 * units]; otherwise
+        the final state of each direction, float [B, 2 * units].
 
     Source: BERT paper, sections 5.1 and 5.3.
     """
     if head == LINEAR:
         return []
-    if dtype_policy.variable_dtype != "float32":  # the initial weights of an LSTM are orthogonal, which needs float32
+    if dtype_policy.variable_dtype != "float32":  # orthogonal initialization of an LSTM needs float32
         dtype_policy = keras.DTypePolicy(f"mixed_{dtype_policy.compute_dtype}")
     units, layers = lstm_units or input_width, []
     for number in range(_NUM_LAYERS):
@@ -183,5 +183,5 @@ def bilstm_layers(
 
 
 def width_after(layers: list[keras.layers.Layer], input_width: int) -> int:
-    """Return the width of what the layers give, or of what they would read if there are none."""
+    """Return the output width of the layers, or their input width if there are none."""
     return 2 * layers[-1].forward_layer.units if layers else input_width

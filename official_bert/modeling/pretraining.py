@@ -10,7 +10,7 @@ from official_bert.config.tensor_names import ENCODER_INPUTS
 from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_EPSILON, LayerNorm, dense
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import EncoderModel, OutputProjection
-from official_bert.modeling.model import complete_inputs, named_inputs, symbolic_inputs
+from official_bert.modeling.token_model import complete_inputs, named_inputs, symbolic_inputs
 from official_bert.support.errors import UserError
 
 
@@ -72,7 +72,7 @@ class PretrainingModel(EncoderModel):
           input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
           segment_ids: int32 [B, S]; all 0 if not given.
           masked_lm_positions: int32 [B, P]; padding slots hold 0.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           A dict: masked_lm_logits float32 [B, P, V] and next_sentence_logits float32 [B, 2].
@@ -128,7 +128,7 @@ class MaskedLmHead(keras.layers.Layer):
           hidden_act: a key of `ACTIVATIONS`.
           initializer_range: standard deviation of the initial weights.
           epsilon: added to the variance in layer normalization.
-          name: the layer's.
+          name: name of the layer.
           **kwargs: see `keras.layers.Layer`.
         """
         super().__init__(name=name, **kwargs)
@@ -166,7 +166,7 @@ class MaskedLmHead(keras.layers.Layer):
         return keras.KerasTensor((*positions.shape, self._vocab_size), "float32")
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the constructor arguments."""
         return {**super().get_config(), **self._arguments}
 
     def call(self, sequence_output, positions, word_embeddings):

@@ -8,7 +8,7 @@ from keras import ops
 
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
-from official_bert.modeling.model import complete_inputs, symbolic_inputs
+from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
 
 HEAD_INITIALIZER_RANGE = 0.02  # reference value, whatever the config says
 
@@ -41,7 +41,7 @@ class SpanModel(EncoderModel):
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor as JSON can hold them."""
+        """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), **self._options}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -57,7 +57,7 @@ class SpanModel(EncoderModel):
           input_ids: int32 [B, S]; or all three inputs, as a dict by name or as a list in this order.
           input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
           segment_ids: int32 [B, S]; all 0 if not given.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           A dict: start_logits and end_logits, float32 [B, S].

@@ -11,8 +11,8 @@ from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import HEAD_DROPOUT, HEAD_INITIALIZER_RANGE, holds_features
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.heads import LINEAR, EncoderModel, OutputProjection, bilstm_layers, width_after
-from official_bert.modeling.model import complete_inputs, symbolic_inputs
 from official_bert.modeling.pooling import LAST, is_weighted, num_vectors, position_features
+from official_bert.modeling.token_model import complete_inputs, symbolic_inputs
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
@@ -80,7 +80,7 @@ class TaggingModel(EncoderModel):
         self.build_for_any_length()
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor as JSON can hold them."""
+        """Return the constructor arguments in a JSON-serializable form."""
         return {**super().get_config(), **self._options}
 
     def compute_output_spec(self, input_ids, input_mask=None, segment_ids=None, training=False):
@@ -100,7 +100,7 @@ class TaggingModel(EncoderModel):
             `features`, float [B, S, K * D], as `features` gave them before, and input_mask.
           input_mask: int32 [B, S], 1 for a real position and 0 for padding; all real if not given.
           segment_ids: int32 [B, S]; all 0 if not given.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           float32 [B, S, num_outputs], logits.

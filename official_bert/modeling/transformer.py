@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from official_bert.config.bert_config import BertConfig
-from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, Configured, Dropout, ResidualOutput, dense
+from official_bert.modeling.blocks import ACTIVATIONS, LAYER_NORM_NAME, ConfigMixin, Dropout, ResidualOutput, dense
 
 
 class PaddedLayout:
@@ -18,7 +18,7 @@ class PaddedLayout:
     """
 
     @staticmethod
-    def of(input_mask, num_heads: int) -> "PaddedLayout":
+    def from_mask(input_mask, num_heads: int) -> "PaddedLayout":
         """Return the layout of sequences with this mask, int32 [B, S], and N heads."""
         del input_mask, num_heads
         return PADDED
@@ -73,7 +73,7 @@ class AttentionOutput(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class TransformerStack(Configured, keras.layers.Layer):
+class TransformerStack(ConfigMixin, keras.layers.Layer):
     """All layers, one after the other; before them the projection of embeddings that are narrower."""
 
     def __init__(self, config: BertConfig, *, recompute_layers: bool = False, name: str = "encoder", **kwargs):
@@ -82,7 +82,7 @@ class TransformerStack(Configured, keras.layers.Layer):
         Args:
           config: the architecture.
           recompute_layers: see `BertEncoder`.
-          name: the layer's.
+          name: name of the layer.
           **kwargs: see `keras.layers.Layer`.
         """
         super().__init__(config, name=name, **kwargs)
@@ -144,7 +144,7 @@ class TransformerStack(Configured, keras.layers.Layer):
           bias: float, added to the attention scores; None adds nothing.
           layout: how `x` lies; see `PaddedLayout`.
           first_only: whether the last layer is wanted of the first vector of each sequence alone.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           A list of L `AttentionOutput`s, first layer first; in training with `recompute_layers` their probabilities
@@ -194,7 +194,7 @@ def call_recomputed(layer: keras.layers.Layer, x, *arguments, **options):
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class TransformerLayer(Configured, keras.layers.Layer):
+class TransformerLayer(ConfigMixin, keras.layers.Layer):
     """Attention and feed-forward, each with residual and normalization after it.
 
     Attributes:
@@ -242,7 +242,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
           bias: float, added to the attention scores; None adds nothing.
           layout: how `x` lies; see `PaddedLayout`.
           first_only: whether to transform only the first vector of each sequence, which attends to all.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           An `AttentionOutput`: the layer's output and its attention probabilities.
@@ -253,7 +253,7 @@ class TransformerLayer(Configured, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class AttentionBlock(Configured, keras.layers.Layer):
+class AttentionBlock(ConfigMixin, keras.layers.Layer):
     """Self-attention, its output projection and the residual."""
 
     def __init__(self, config: BertConfig, *, name: str = "attention", **kwargs):
@@ -288,7 +288,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
           bias: float, added to the attention scores; None adds nothing.
           layout: how `x` lies; see `PaddedLayout`.
           first_only: whether only the first vector of each sequence attends.
-          training: whether to drop out.
+          training: whether to apply dropout.
 
         Returns:
           An `AttentionOutput`.
@@ -301,7 +301,7 @@ class AttentionBlock(Configured, keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class SelfAttention(Configured, keras.layers.Layer):
+class SelfAttention(ConfigMixin, keras.layers.Layer):
     """Scaled dot-product attention of sequences to themselves.
 
     Source: "Attention Is All You Need", section 3.2.
@@ -368,7 +368,7 @@ def attend(query, key, value, bias, drop_out=lambda probabilities: probabilities
 
 
 @keras.saving.register_keras_serializable(package="official_bert")
-class Intermediate(Configured, keras.layers.Layer):
+class Intermediate(ConfigMixin, keras.layers.Layer):
     """The wide half of the feed-forward block."""
 
     def __init__(self, config: BertConfig, *, name: str = "intermediate", **kwargs):

@@ -31,7 +31,7 @@ class AdamWeightDecay(MomentOptimizer):
         name: str = "adam_weight_decay",
         **options,
     ):
-        """Take the numbers; `build` creates the slots.
+        """Set the hyperparameters; `build` creates the slots.
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
@@ -82,5 +82,5 @@ class AdamWeightDecay(MomentOptimizer):
         return super()._powers(dtype)
 
     def get_config(self) -> dict:
-        """Return the arguments, for Keras's serialization."""
+        """Return the constructor arguments, for Keras's serialization."""
         return {**super().get_config(), "bias_correction": self.bias_correction}

@@ -32,7 +32,7 @@ class Lamb(MomentOptimizer):
         name: str = "lamb",
         **options,
     ):
-        """Take the numbers; `build` creates the slots.
+        """Set the hyperparameters; `build` creates the slots.
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.

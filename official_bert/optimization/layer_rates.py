@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from official_bert.families.registry import all_families
+from official_bert.families.family_registry import all_families
 
 _EMBEDDINGS = re.compile(r"(^|/)embeddings/")
 _LAYER = re.compile(r"(^|/)encoder/layer_(\d+)/")

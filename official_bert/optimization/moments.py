@@ -1,4 +1,4 @@
-"""The base of optimizers with two moments: which weights decay, slots, rates of layers, several devices."""
+"""Base class of optimizers with two moments: weight decay, slots, layer-wise rates, several devices."""
 
 import re
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from keras import ops
 
 from official_bert.optimization.layer_rates import rate_multipliers
 
-NO_DECAY = (r"LayerNorm", r"bias")  # reference values, matched anywhere in a variable's path
+NO_DECAY = (r"LayerNorm", r"bias")  # reference values, searched in a variable's path
 CLIP_NORM = 1.0  # reference value
 
 
 class MomentOptimizer(keras.optimizers.Optimizer):
-    """Keeps a mean of the gradient and of its square for each variable; a subclass has `update_step`.
+    """Keeps moving averages of each gradient and its square; subclasses implement `update_step`.
 
-    The gradients of all variables together are clipped to a norm of 1, on several devices after they were summed.
+    Gradients are clipped to a global norm of 1, on several devices after summing.
 
     Attributes:
-      slot_names: the ends of the names of the two slots of a variable, in checkpoints too.
+      slot_names: suffixes of the names of a variable's two slots, also in checkpoints.
     """
 
     slot_names: tuple[str, str]
@@ -37,19 +37,19 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         global_clipnorm: float | None = CLIP_NORM,
         **options,
     ):
-        """Take the numbers; `build` creates the slots.
+        """Set the hyperparameters; `build` creates the slots.
 
         Args:
           learning_rate: a number, or a schedule such as `LinearWarmupThenDecay`.
-          weight_decay_rate: fraction of a weight to take off at a learning rate of 1.
+          weight_decay_rate: fraction of a weight that is subtracted at a learning rate of 1.
           beta_1: decay of the first moment.
           beta_2: decay of the second moment.
           epsilon: added to the root of the second moment.
-          no_decay: regular expressions; variables whose path holds one are not decayed. Each must match a variable.
-          frozen: the model's variables that are not trained; an expression may match one of these instead.
-          layer_wise_lr_decay: each layer's learning rate, divided by that of the layer above it; see `layer_rates`.
-          global_clipnorm: the norm that all gradients together are clipped to; None for no clipping.
-          **options: other options of every Keras optimizer.
+          no_decay: regular expressions; variables whose path matches one are not decayed. Each must match a variable.
+          frozen: the model's untrained variables, which an expression may match instead.
+          layer_wise_lr_decay: ratio of each layer's learning rate to that of the layer above it; see `layer_rates`.
+          global_clipnorm: global norm to clip gradients to; None for no clipping.
+          **options: other options of Keras optimizers.
 
         Raises:
           ValueError: `weight_decay` is given, which in Keras decays all variables.
@@ -84,7 +84,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
                     f"no variable path matches {pattern!r} of no_decay; give patterns that match the names of your "
                     "layers, and pass the variables that are not trained as `frozen`"
                 )
-        # Those for frozen variables have done their work; a saved optimizer is built without these variables.
+        # Expressions for frozen variables are dropped: a saved optimizer is rebuilt without these variables.
         self.no_decay = [pattern for pattern in self.no_decay if any(re.search(pattern, path) for path in paths)]
         self._is_excluded = [any(re.search(pattern, path) for pattern in self.no_decay) for path in paths]
         self._multipliers = rate_multipliers(paths, self.layer_wise_lr_decay)
@@ -92,7 +92,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         self._first_moments, self._second_moments = self.add_optimizer_variables(variables, list(self.slot_names))
 
     def apply(self, grads, trainable_variables=None):
-        """Take a step with gradients that each replica computed for itself; called by Keras in replica context."""
+        """Apply the gradients of each replica; called by Keras in replica context."""
         if keras.backend.backend() != "tensorflow":
             super().apply(grads, trainable_variables)
             return
@@ -101,13 +101,13 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         if replicas.num_replicas() == 1:
             super().apply(replicas.dense(grads), trainable_variables)
             return
-        # Keras would clip each replica's gradients by themselves, and their sum would be longer than the limit.
+        # Keras would clip each replica's gradients separately, and the norm of their sum could exceed the limit.
         variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
         self.build(variables)
         replicas.take_step(self, variables, grads)
 
     def _rate(self, index: int, learning_rate, dtype):
-        """Return the learning rate of the variable of an index."""
+        """Return the learning rate of the variable at an index."""
         return ops.cast(learning_rate, dtype) * self._multipliers[index]
 
     def _powers(self, dtype):
@@ -116,7 +116,7 @@ class MomentOptimizer(keras.optimizers.Optimizer):
         return ops.power(ops.cast(self.beta_1, dtype), step), ops.power(ops.cast(self.beta_2, dtype), step)
 
     def get_config(self) -> dict:
-        """Return the arguments, for Keras's serialization."""
+        """Return the constructor arguments, for Keras's serialization."""
         return {
             **super().get_config(),
             "weight_decay_rate": self.weight_decay_rate,

@@ -23,12 +23,12 @@ _DONE_IN_APPLY = (  # options of Keras's optimizers that `update_step` does not 
 
 
 def num_replicas() -> int:
-    """Return the replicas of the strategy in whose scope or replica this is called."""
+    """Return the number of replicas of the current strategy."""
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
 def dense(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> list[tf.Tensor | None]:
-    """Add up the rows of sparse gradients, so that a word's counts once in the norm however often the word occurs."""
+    """Sum duplicate rows of sparse gradients, so that each word contributes once to the norm."""
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
@@ -44,20 +44,20 @@ def take_step(
     *,
     gradient_scale: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Take a step, as Keras's `apply` does, but clip after the sum over the replicas; called in replica context.
+    """Apply gradients as Keras's `apply` does, but clip after summing over the replicas. Call it in replica context.
 
     Args:
-      optimizer: built; its `update_step` is called for every copy of every variable that has a gradient.
-      variables: those that it trains.
-      gradients: one for each of them, as this replica computed it; None if the loss does not depend on it.
-      gradient_scale: float32 scalar, what the gradients are too large by. If it is given, and the gradients are not
-        finite, the step is counted but changes neither variables nor slots.
+      optimizer: a built optimizer; its `update_step` is called for every copy of every variable with a gradient.
+      variables: the trainable variables.
+      gradients: this replica's gradient of each variable; None where the loss does not depend on it.
+      gradient_scale: float32 scalar, the loss scale to divide the gradients by. If it is given and the gradients are
+        not finite, the step is counted but changes neither variables nor slots.
 
     Returns:
-      float32 scalar, the norm of all gradients together, before they were clipped to `optimizer.global_clipnorm`.
+      float32 scalar, the global gradient norm before clipping to `optimizer.global_clipnorm`.
 
     Raises:
-      UserError: the optimizer has an option that is not done here.
+      UserError: the optimizer has an option that is not supported here.
     """
     check_options(optimizer)
     used = [index for index, gradient in enumerate(gradients) if gradient is not None]
@@ -74,9 +74,9 @@ def take_step(
 
 
 def _update(variables, gradients, learning_rate, update_step, is_taken) -> None:
-    """Update every copy of every variable; Keras's own way would sum the gradients over the replicas once more.
+    """Update every copy of every variable; Keras's own method would sum the gradients over the replicas again.
 
-    A step that is not taken, where `is_taken` is not None but false, updates none.
+    Nothing is updated if `is_taken` is false.
     """
 
     def update_everywhere(strategy, gradients, learning_rate, is_taken):
@@ -100,7 +100,7 @@ def check_options(optimizer: keras.optimizers.Optimizer) -> None:
     """Raise if an optimizer has options that Keras's `apply` applies and `take_step` does not.
 
     Raises:
-      UserError: it has; the message names them.
+      UserError: the message names these options.
     """
     unused = [option for option in _DONE_IN_APPLY if getattr(optimizer, option)]
     if unused:

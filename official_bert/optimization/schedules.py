@@ -38,7 +38,7 @@ class _LinearWarmup(keras.optimizers.schedules.LearningRateSchedule):
         raise NotImplementedError
 
     def get_config(self) -> dict:
-        """Return the arguments, for Keras's serialization."""
+        """Return the constructor arguments, for Keras's serialization."""
         return {"learning_rate": self.learning_rate, "num_warmup_steps": self.num_warmup_steps}
 
 
@@ -82,7 +82,7 @@ class LinearWarmupThenDecay(_LinearWarmup):
         return 1.0 - progress
 
     def get_config(self) -> dict:
-        """Return the arguments, for Keras's serialization."""
+        """Return the constructor arguments, for Keras's serialization."""
         return {
             **super().get_config(),
             "num_train_steps": self.num_train_steps,

@@ -8,7 +8,7 @@ from official_bert.support.errors import UserError
 
 @options(group="devices")
 class BeamOptions(Options):
-    """Flags of all tools that run as pipelines."""
+    """Flags of all commands that run as Beam pipelines."""
 
     beam_args: str = option(
         "",
@@ -18,7 +18,7 @@ class BeamOptions(Options):
 
     @property
     def beam_arguments(self) -> list[str]:
-        """The options that --beam_args holds, split as a shell splits them."""
+        """The options in --beam_args, split as a shell splits them."""
         try:
             return shlex.split(self.beam_args)
         except ValueError as error:

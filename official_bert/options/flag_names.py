@@ -1,7 +1,7 @@
-"""Parameters as a user of the command line knows them.
+"""Parameter names as command-line users know them.
 
-Only the scripts know that there is a command line: what is below them calls a parameter by its name, as Python does.
-Where a script prints such a message, it puts the dashes there.
+Only the scripts know about the command line: the library calls a parameter by its Python name. When a script prints
+such a message, it adds the dashes.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ import re
 @functools.cache
 def _pattern(config_class: type) -> re.Pattern[str]:
     names = [field.name for field in dataclasses.fields(config_class)]
-    # A name of one word may be just that, unless a value follows.
+    # A one-word name may be an ordinary word, unless a value follows.
     forms = [name if "_" in name else f"{name}(?==)" for name in names]
-    # Not where it is part of a path or of another word, quoted, or has its dashes.
+    # Skip names that are part of a path or of another word, are quoted, or already have dashes.
     return re.compile(rf"(?<![\w./\\'\"-])({'|'.join(forms)})(?![\w/'\"]|\.\w)")
 
 

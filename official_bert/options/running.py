@@ -1,4 +1,4 @@
-"""`run_command()`: what every command does around its run: flags, a quiet start, errors in one line."""
+"""`run_command()`: the common frame of every command: flags, a quiet start, one-line errors."""
 
 import contextlib
 import dataclasses
@@ -18,46 +18,46 @@ from official_bert.support import extras, files, signals
 from official_bert.support.errors import UserError, printable
 from official_bert.support.stderr_filter import filtered_stderr
 
-flags.disclaim_key_flags()  # as in binding: the flags belong to the command
+flags.disclaim_key_flags()  # as in `binding`: the flags belong to the command
 
-_COMMAND = "command"  # the flag that what comes after "--" is the value of, for a script that starts another one
-_CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies others that are not given
-# TensorFlow and Keras import these where they find them, which takes two seconds and serves no command.
+_COMMAND = "command"  # the flag that receives everything after "--", for a script that starts another one
+_CHECKPOINT = "init_checkpoint"  # the flag whose folder supplies the other flags that are not given
+# TensorFlow and Keras import these if installed, which takes two seconds and is useless to every command.
 UNUSED_PEERS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 _NVIDIA_DEVICE = "/dev/nvidiactl"
 
 
 def run_command(command: Command, complete: Complete | None = None) -> NoReturn:
-    """Run a command: define and parse its flags, check its files, call its function, end the process.
+    """Run a command: define and parse its flags, check its files, call its function, exit.
 
     Args:
       command: its declaration.
-      complete: adds to flags that name a checkpoint what is beside that; see `from_flags`.
+      complete: fills in flags from the files beside a checkpoint; see `from_flags`.
     """
     with exiting_with_one_line(command.config_class):
         define_flags(command.config_class, flags.FLAGS)
-        for field in dataclasses.fields(command.config_class):  # for --helpxml, whichever file was started
+        for field in dataclasses.fields(command.config_class):  # for --helpxml, whatever the entry point
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[field.name])
         app.define_help_flags()
         for name, short_name in (("help", "?"), ("helpshort", None)):
             flags.DEFINE_flag(_Help(name, short_name, command.config_class), module_name=app.__name__)
         flags.FLAGS.set_default("verbosity", logging.INFO)
         handler = logging.get_absl_handler()
-        handler.python_handler.setStream(sys.stderr)  # absl keeps the one that was there when it was imported
-        # --verbosity=1 asks for our details, not for those of every library.
+        handler.python_handler.setStream(sys.stderr)  # absl keeps the stream that existed when it was imported
+        # --verbosity=1 is meant for this package's debug output, not for that of every library.
         handler.python_handler.addFilter(
             lambda record: record.name == "absl" or record.levelno >= standard_logging.INFO
         )
         handler.setFormatter(_Formatter(command.config_class))
         words = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
-        sys.modules["__main__"].__doc__ = command.help_text(words)  # from which absl makes --help
+        sys.modules["__main__"].__doc__ = command.help_text(words)  # absl builds --help from it
 
         def main(_: Sequence[str]) -> None:
             if _CHECKPOINT in flags.FLAGS and files.is_remote(flags.FLAGS[_CHECKPOINT].value or ""):
                 _import_tensorflow()
             config = from_flags(command.config_class, flags.FLAGS, complete if _CHECKPOINT in flags.FLAGS else None)
             if command.check and _can_be_checked_early(config):
-                with _logging_errors_only():  # the run warns of the same things, once
+                with _logging_errors_only():  # the run itself warns about the same things
                     command.check(config)
             if command.uses_tensorflow or _is_any(files.is_remote, config):
                 _import_tensorflow()
@@ -74,7 +74,7 @@ def _parse(arguments: Sequence[str]) -> Sequence[str]:
         arguments = [*arguments[:end], f"--{_COMMAND}={shlex.join(arguments[end + 1 :])}"]
     try:
         parse_flags(flags.FLAGS, arguments)
-    except SystemExit:  # absl ends with 1 after --help, as if that were a mistake
+    except SystemExit:  # absl exits with 1 after --help, as if it were an error
         sys.exit(0)
     return arguments[:1]
 
@@ -95,7 +95,7 @@ class _Help(flags.BooleanFlag):
 
 
 class _Formatter(standard_logging.Formatter):
-    """Log lines of a script."""
+    """Formats the log lines of a script."""
 
     def __init__(self, config_class: type):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
@@ -107,11 +107,10 @@ class _Formatter(standard_logging.Formatter):
 
 @contextlib.contextmanager
 def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
-    """End the process with a sensible exit code and at most one line, not with a traceback, whatever ends the block.
+    """Exit with a sensible code and a one-line message instead of a traceback, however the block ends.
 
-    A mistake of the user (`UserError`, a file that cannot be opened, a full disk, too little memory) gives exit code 1,
-    Ctrl-C 130, a reader of standard output that went away, as `head` does, 141. Other errors are mistakes in the
-    program and keep their traceback.
+    User errors (`UserError`, a file that cannot be opened, a full disk, too little memory) give exit code 1, Ctrl-C
+    130, and a closed standard output, as with `head`, 141. Other errors are bugs and keep their traceback.
 
     Args:
       config_class: the flags that messages may name.
@@ -121,7 +120,7 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # at the interpreter's own end an error would be noise and exit code 120
+            sys.stdout.flush()  # an error at interpreter shutdown would print noise and give exit code 120
     except UserError as error:
         _exit_with(with_dashes(str(error), config_class) if config_class else str(error))
     except BrokenPipeError:
@@ -143,7 +142,7 @@ def exiting_with_one_line(config_class: type | None = None) -> Iterator[None]:
 
 
 def _out_of_memory(config_class: type | None) -> str:
-    """Say what the run's size is, and what makes it smaller."""
+    """Describe the size of the run, and suggest how to reduce it."""
     fields = dataclasses.fields(config_class) if config_class else ()
     values = {field.name: flags.FLAGS[field.name].value for field in fields if field.name in flags.FLAGS}
     phases = {field.name: field.metadata["sizes_run_with"] for field in fields}
@@ -161,24 +160,24 @@ def _out_of_memory(config_class: type | None) -> str:
 
 
 def _exit_with(message: str, status: int = 1) -> NoReturn:
-    with contextlib.suppress(OSError):  # nobody may be listening
+    with contextlib.suppress(OSError):  # the stream may be closed
         sys.stderr.write(f"{os.path.basename(sys.argv[0])}: error: {printable(message)}\n")
     sys.exit(status)
 
 
 def _open_closed_streams() -> None:
-    """Connect standard streams that were closed (`>&-`) with the null device.
+    """Connect closed standard streams (`>&-`) to the null device.
 
-    Otherwise a file that is opened later takes the number of a closed one, and receives what is written to it.
+    Otherwise a file opened later gets the descriptor of a closed stream and receives its output.
     """
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # how Python marks a closed one; the lowest number that is free is its own
+        if getattr(sys, name) is None:  # Python's mark for a closed stream; the lowest free descriptor is its own
             null = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(null, "r" if name == "stdin" else "w", encoding="utf-8"))
 
 
 def _drop_broken_streams() -> None:
-    """Connect output streams that cannot be written to with the null device, where what is left in them goes."""
+    """Connect unwritable output streams to the null device, which absorbs their remaining buffers."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -189,23 +188,23 @@ def _drop_broken_streams() -> None:
 
 
 def _is_interruption(error: Exception) -> bool:
-    """Tell what native code of TensorFlow makes of a KeyboardInterrupt that comes while it handles an error."""
+    """Return True for the error that TensorFlow raises if Ctrl-C arrives during its error handling."""
     return isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(error)
 
 
 def _is_tensorflow_out_of_memory(error: Exception) -> bool:
-    """Tell it from other exhausted resources, without an import of TensorFlow."""
+    """Recognize out-of-memory errors among other exhausted resources, without importing TensorFlow."""
     words = ("OOM when allocating", "Out of memory")
     return type(error).__name__ == "ResourceExhaustedError" and any(word in str(error) for word in words)
 
 
 def _can_be_checked_early(config: Any) -> bool:
-    """Return whether the flags name no file that only TensorFlow can read, or that can be read but once."""
+    """Return True if no flag names a file that only TensorFlow can read or that can be read only once."""
     return not _is_any(files.is_remote, config) and not _is_any(files.is_own_descriptor, config)
 
 
 def _is_any(is_kind: Callable[[str], bool], config: Any) -> bool:
-    """Return whether a flag's text is of a kind."""
+    """Return True if the text of a flag has the given kind."""
     return any(is_kind(value) for value in vars(config).values() if isinstance(value, str))
 
 
@@ -222,13 +221,13 @@ def _logging_errors_only() -> Iterator[None]:
 def _import_tensorflow() -> None:
     """Import TensorFlow and drop its start-up notes about CPU features and absent GPUs."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever a user has set for work of another kind
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # overrides what a user has set for other work
     with filtered_stderr(_is_startup_note):
-        with extras.left_out(*UNUSED_PEERS):
+        with extras.blocked_imports(*UNUSED_PEERS):
             import keras  # noqa: F401
             import tensorflow as tf
 
-        tf.config.list_physical_devices()  # looks for GPUs now, while its notes are filtered
+        tf.config.list_physical_devices()  # initializes GPUs now, while its log lines are filtered
 
 
 def _is_startup_note(line: str) -> bool:

@@ -13,7 +13,7 @@ from official_bert.options.option import Options, option, options
 
 @options(group="training")
 class RunOptions(Options):
-    """Flags that say what a run begins with and where it writes."""
+    """Flags for the initial checkpoint and the output folder of a run."""
 
     init_checkpoint: str | None = option(
         None,
@@ -28,8 +28,8 @@ class RunOptions(Options):
     do_train: bool = option(False, "Run training.", affects="run")
     attention_direction: str | None = option(
         None,
-        "What a position attends to: all positions, or itself and those before it; by default what the model "
-        "configuration says, bidirectional in all published ones.",
+        "Positions that each position attends to: all, or itself and earlier ones. By default as in the model "
+        "configuration; all published ones are bidirectional.",
         group="model",
         choices=ATTENTION_DIRECTIONS,
         affects="nothing",
@@ -58,7 +58,7 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
     )
     gradient_checkpointing: bool = option(
         False,
-        "Compute the activations of each layer again in the backward pass instead of storing them: less memory, more "
+        "Recompute the activations of each layer in the backward pass instead of storing them: less memory, more "
         "time, same result.",
         only_with={"do_train": (True,)},
         affects="nothing",
@@ -69,14 +69,14 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
         "different lengths.",
         group="devices",
         not_with={
-            "use_tpu": "--unpad: a TPU needs batches of one shape; leave it or use_tpu out",
-            "use_xla": "--unpad: XLA needs batches of one shape; leave it or use_xla out",
+            "use_tpu": "--unpad: a TPU needs batches of fixed shape; leave it or use_tpu out",
+            "use_xla": "--unpad: XLA needs batches of fixed shape; leave it or use_xla out",
         },
         affects="learning",
     )
     use_xla: bool = option(
         False,
-        "Compile training steps and evaluation with XLA, once for each length of a batch.",
+        "Compile training steps and evaluation with XLA, once per batch length.",
         group="devices",
         not_with={"use_tpu": "--use_xla: a TPU always compiles with XLA; leave it out"},
         affects="nothing",
@@ -86,23 +86,23 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
     )
     save_checkpoints_secs: int = option(
         0,
-        "Number of seconds between checkpoints, beside those of --save_checkpoints_steps; 0 for none.",
+        "Number of seconds between checkpoints, in addition to --save_checkpoints_steps; 0 for none.",
         group="rarely needed",
         minimum=0,
         affects="nothing",
     )
     max_train_seconds: int = option(
         0,
-        "Number of seconds after which training saves a checkpoint and the script ends with exit code 0; the same "
-        "command resumes. 0 for no limit.",
+        "Number of seconds after which training saves a checkpoint and the script exits with code 0; the same command "
+        "resumes. 0 for no limit.",
         minimum=0,
         only_with={"do_train": (True,)},
         affects="nothing",
     )
     nan_policy: str = option(
         "stop",
-        "What to do about a training step whose loss or gradients are not finite. stop: end with an error; skip: leave "
-        "it out; rollback: go back to the weights of the last checkpoint, and on with the next batch.",
+        "How to handle a training step with a non-finite loss or gradient. stop: exit with an error; skip: skip the "
+        "update; rollback: restore the weights of the last checkpoint and continue with the next batch.",
         group="rarely needed",
         choices=("stop", "skip", "rollback"),
         only_with={"do_train": (True,)},
@@ -110,7 +110,7 @@ class TrainingOptions(ExportOptions, OptimizerOptions, BatchOptions, RunOptions,
     )
     fallback: bool = option(
         True,
-        "Resume from the checkpoint before if the last one is damaged, with a warning; otherwise refuse.",
+        "If the last checkpoint is damaged, warn and resume from the previous one; otherwise exit with an error.",
         group="rarely needed",
         only_with={"do_train": (True,)},
         affects="nothing",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.config.batching import BatchingSettings
+from official_bert.config.batching_settings import BatchingSettings
 
 Arrays = Mapping[str, np.ndarray]
 

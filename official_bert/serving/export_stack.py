@@ -29,7 +29,7 @@ class ServedLayout(UnpaddedLayout):
     """An `UnpaddedLayout` with TensorFlow's own gathering; Keras's looks for negative indices first."""
 
     @staticmethod
-    def take(x, indices):
+    def gather_rows(x, indices):
         """Gather rows of x."""
         return tf.gather(x, indices)
 

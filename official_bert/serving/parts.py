@@ -1,11 +1,11 @@
-"""The number of parts in which an export computes its layers; needs no TensorFlow. See `export_stack`."""
+"""The number of parts that an export's layers are computed in, without TensorFlow. See `export_stack`."""
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 
 
 def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
-    """Return the number of parts that layers of an exported model are computed in.
+    """Return the number of parts that the layers of an exported model are computed in.
 
     Args:
       config: the architecture.
@@ -13,7 +13,7 @@ def export_parts(config: BertConfig, parallelism: int, config_file: str) -> int:
       config_file: the file of the architecture, for messages.
 
     Raises:
-      UserError: the heads or the feed-forward layers cannot be divided into as many equal parts.
+      UserError: the heads or feed-forward layers cannot be divided into that many equal parts.
     """
     sizes = {name: getattr(config, name) for name in ("num_attention_heads", "intermediate_size")}
     undivided = [name for name in sizes if sizes[name] % (parallelism or 2)]

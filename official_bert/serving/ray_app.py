@@ -1,6 +1,6 @@
-"""A Ray Serve application: copies of an export on a Ray cluster answer over REST as `official-bert serve` does.
+"""A Ray Serve application: serves replicas of an export on a Ray cluster over the REST API of `official-bert serve`.
 
-`deploy/ray_serve.yaml` is a configuration that uses it. Needs the extra `ray`.
+`deploy/ray_serve.yaml` is an example configuration. Needs the extra `ray`.
 """
 
 import os
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from ray import serve
 from starlette.exceptions import HTTPException
 
-from official_bert.config.batching import BatchingSettings
+from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import QueueFullError
 from official_bert.serving.rest_endpoints import add_endpoints
 from official_bert.serving.rest_format import RequestError
@@ -20,17 +20,17 @@ from official_bert.support import files
 
 
 class ExportArguments(BaseModel):
-    """The `args` of an application; the meanings are those of the flags of `official-bert serve`.
+    """The `args` of an application, with the meanings of the flags of `official-bert serve`.
 
     Attributes:
       export_dir: folder of the versions, which every machine must be able to read.
-      model_name: name of the model in the addresses; by default that of the folder.
+      model_name: name of the model in URLs; by default the name of the folder.
       max_batch_size: maximum number of examples per request.
       max_execution_batch_size: maximum number of examples that the model computes together.
       batch_timeout_micros: longest time, in microseconds, for which a request waits for others to join its batch.
-      max_enqueued_batches: maximum number of batches that wait in a replica; further requests get 503.
-      num_batch_threads: maximum number of batches that a replica computes at the same time: its number of cores.
-      tensorflow_intra_op_parallelism: number of threads that share one operation; 0 for the number of cores.
+      max_enqueued_batches: maximum number of queued batches per replica; further requests get 503.
+      num_batch_threads: maximum number of batches that a replica computes in parallel; use its number of cores.
+      tensorflow_intra_op_parallelism: number of threads per operation; 0 for the number of cores.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -48,22 +48,24 @@ class ExportArguments(BaseModel):
     @classmethod
     def _check_is_absolute(cls, folder: str) -> str:
         if not (os.path.isabs(folder) or files.is_remote(folder)):
-            raise ValueError(f"{folder} must be an absolute path: replicas run in other folders, on other machines")
+            raise ValueError(
+                f"{folder} must be an absolute path: replicas run in other working directories, on other machines"
+            )
         return folder
 
     @property
     def served_name(self) -> str:
-        """The model's name in the addresses."""
+        """The model's name in URLs."""
         return self.model_name or os.path.basename(self.export_dir.rstrip("/"))
 
     @property
     def batching(self) -> BatchingSettings:
-        """Settings of the batches of one replica."""
+        """Batching settings of one replica."""
         return BatchingSettings(**self.model_dump(include=set(BatchingSettings.__dataclass_fields__)))
 
 
 def _make_endpoints() -> FastAPI:
-    """Return the addresses of the replica in which it is called."""
+    """Return the REST endpoints of the current replica."""
     endpoints = FastAPI(openapi_url=None)
 
     def find(name: str) -> ServedExport:
@@ -79,15 +81,15 @@ def _make_endpoints() -> FastAPI:
 @serve.deployment
 @serve.ingress(_make_endpoints)
 class ServedExport:
-    """A replica: the highest version of an export, with batches of its own.
+    """A replica: serves the highest version of an export, with its own batches.
 
     Attributes:
-      name: of the model, in the addresses.
-      served: its versions.
+      name: name of the model in URLs.
+      served: the served versions.
     """
 
     def __init__(self, arguments: ExportArguments):
-        """Load the version and replay its warm-up requests; the replica gets requests when this is done.
+        """Load the version and replay its warm-up requests before the replica receives requests.
 
         Raises:
           UserError: there is no version, or it is damaged. Ray shows the message and tries again.
@@ -104,7 +106,7 @@ class ServedExport:
         """Answer a request to TensorFlow Serving's REST API.
 
         Raises:
-          HTTPException: the request is wrong, or too many wait.
+          HTTPException: the request is invalid, or too many are queued.
         """
         try:
             request, inputs = await version.read(body)

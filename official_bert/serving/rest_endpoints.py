@@ -20,8 +20,8 @@ class RestModel(Protocol):
     """A model behind these addresses.
 
     Attributes:
-      name: of the model, in the addresses.
-      served: its versions.
+      name: name of the model in URLs.
+      served: the served versions.
     """
 
     name: str

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from official_bert.serving.servable import SERVING_DEFAULT
-from official_bert.support.errors import listed
+from official_bert.support.errors import format_names
 
 _ROWS, _COLUMNS = "instances", "inputs"
 _KEYS = {"signature_name", _ROWS, _COLUMNS}
@@ -118,7 +118,7 @@ def _has_more_values(body: bytes, most_values: int) -> bool:
 
 
 def request_arrays(request: JsonRequest, types: Mapping[str, InputType], most_examples: int) -> dict[str, np.ndarray]:
-    """Make arrays of a request.
+    """Convert a request to arrays.
 
     Args:
       request: the request.
@@ -143,7 +143,7 @@ def quoted(value: str) -> str:
 
 def quoted_names(names: Iterable[str]) -> str:
     """Return several such values."""
-    return listed(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..." for name in sorted(names))
+    return format_names(name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}..." for name in sorted(names))
 
 
 def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most_examples: int) -> None:
@@ -157,7 +157,9 @@ def check_size(name: str, rank: int, expected_rank: int, num_examples: int, most
 def check_names(inputs: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise a RequestError unless the inputs have the names that a signature has."""
     if set(inputs) != set(expected):
-        raise NamesError(f"the signature reads {listed(sorted(expected))}, but the request has {quoted_names(inputs)}")
+        raise NamesError(
+            f"the signature reads {format_names(sorted(expected))}, but the request has {quoted_names(inputs)}"
+        )
 
 
 def answer_body(outputs: Mapping[str, np.ndarray], is_in_rows: bool) -> bytes:
@@ -199,7 +201,7 @@ def _columns(request: JsonRequest, names: list[str], most_examples: int) -> dict
             raise RequestError('all of "instances" must have the same inputs')
         return {name: [row[name] for row in values] for name in values[0]}
     if len(names) != 1:
-        raise NamesError(f"the signature reads {listed(sorted(names))}, so the values need these names")
+        raise NamesError(f"the signature reads {format_names(sorted(names))}, so the values need these names")
     return {names[0]: values}
 
 

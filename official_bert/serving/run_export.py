@@ -25,7 +25,7 @@ def export_run(
     A SavedModel in bfloat16 has its weights in that format; what LiteRT runs is converted afterwards.
 
     Args:
-      servable_of_run: that of the task; see `tasks.registry`.
+      servable_of_run: that of the task; see `tasks.task_registry`.
       config: the flags.
       bert_config: the architecture.
       tokenizer: the tokenizer.
@@ -40,5 +40,5 @@ def export_run(
         return write_lite(config.export_dir, servable, config.export_precision)
     options = dataclasses.replace(UNPADDED, dtype=config.export_precision)
     servable = servable_of_run(config, bert_config, tokenizer, checkpoint, options)
-    servable.compute_in_parts(export_parts(bert_config, config.export_parallelism, config.bert_config_file))
+    servable.use_export_stack(export_parts(bert_config, config.export_parallelism, config.bert_config_file))
     return write_export(config.export_dir, servable)

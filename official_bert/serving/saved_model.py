@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 from absl import logging
 
-from official_bert.config.batching import BatchingSettings
+from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.servable import EXAMPLES, SERVING_DEFAULT, SERVING_INT64, TEXT, TOKENIZE, Servable, Tensors
-from official_bert.serving.versions import logging_errors_only, made, write_version
+from official_bert.serving.versions import logging_errors_only, path_with_parents, write_version
 from official_bert.serving.warmup import prediction_log, write_warmup
 from official_bert.support import files, writing
 
@@ -57,7 +57,7 @@ def write_export(export_dir: str, servable: Servable) -> str:
         records = (
             prediction_log(name, signature, inputs) for signature, inputs in warmup_requests(servable, signatures)
         )
-        write_warmup(made(folder, "assets.extra", WARMUP_FILE), records)
+        write_warmup(path_with_parents(folder, "assets.extra", WARMUP_FILE), records)
 
     path = write_version(export_dir, servable, save=lambda folder: _save(servable, signatures, folder), add=add_warmup)
     _write_settings(export_dir, name)

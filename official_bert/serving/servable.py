@@ -44,7 +44,7 @@ class Servable(tf.Module):
         """Join a model with its tokenizer.
 
         Args:
-          model: its weights are used as they are when the signatures are called or saved; after `compute_in_parts`
+          model: its weights are used as they are when the signatures are called or saved; after `use_export_stack`
             those of its layers as they were then.
           config: the model's architecture.
           tokenizer: the one that the model was trained with.
@@ -96,7 +96,7 @@ class Servable(tf.Module):
         """Turn texts, string [B], into predictions, each [B, ...]."""
         return self._predict(self.tokenize(**texts))
 
-    def compute_in_parts(self, num_parts: int) -> None:
+    def use_export_stack(self, num_parts: int) -> None:
         """Let signatures that are made afterwards compute with an `ExportStack`.
 
         Args:
@@ -140,7 +140,7 @@ class Servable(tf.Module):
         }[name]
 
         def checked(**values: tf.Tensor) -> Tensors:
-            return function(**with_dimensions(values, *("examples", "positions")[: specification.shape.rank]))
+            return function(**check_ranks(values, *("examples", "positions")[: specification.shape.rank]))
 
         return tf.function(checked, autograph=False).get_concrete_function(**dict.fromkeys(inputs, specification))
 
@@ -216,7 +216,7 @@ class WindowedServable(Servable):
         raise NotImplementedError
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
-        """Turn texts into what the model reads.
+        """Convert texts to model inputs.
 
         Args:
           **texts: string [B], UTF-8, of which the last are in all of at most `MOST_BYTES`.
@@ -227,10 +227,10 @@ class WindowedServable(Servable):
         long = self.text_names[-1]
         num_examples = tf.size(texts[long], tf.int64)
         with tf.device("CPU:0"):
-            example, ids = self.cut(**{**texts, long: of_bounded_total(texts[long], long)})
+            example, ids = self.cut(**{**texts, long: check_total_size(texts[long], long)})
             num_windows = tf.math.bincount(tf.cast(example, tf.int32), dtype=tf.int64)
             num_cells = num_windows * tf.shape(ids["input_ids"], tf.int64)[1]
-            with tf.control_dependencies([of_bounded_table(num_examples, num_cells)]):
+            with tf.control_dependencies([check_table_size(num_examples, num_cells)]):
                 return {
                     name: tf.RaggedTensor.from_value_rowids(
                         tf.identity(values), example, num_examples, validate=False
@@ -290,7 +290,7 @@ def without_server_padding(inputs: Mapping[str, tf.Tensor], cls_id: int) -> Tens
     return {name: values * (1 - is_at_end) for name, values in inputs.items()}
 
 
-def with_dimensions(inputs: Tensors, *names: str) -> Tensors:
+def check_ranks(inputs: Tensors, *names: str) -> Tensors:
     """Fail, with our words, at tensors that have more or fewer dimensions than the signature says.
 
     Neither the server nor Python compares a request with the signature's shapes. The graph believes them: how many
@@ -311,7 +311,7 @@ def with_dimensions(inputs: Tensors, *names: str) -> Tensors:
         return {name: tf.identity(values) for name, values in inputs.items()}
 
 
-def of_bounded_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
+def check_text_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
     """Fail at texts that are longer than what is read.
 
     Args:
@@ -330,7 +330,7 @@ def of_bounded_size(texts: tf.Tensor, name: str) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.identity(texts), tf.identity(sizes)
 
 
-def of_bounded_total(texts: tf.Tensor, name: str) -> tf.Tensor:
+def check_total_size(texts: tf.Tensor, name: str) -> tf.Tensor:
     """Fail at texts, string [B], that are together longer than what is read at once; return the texts."""
     total = tf.reduce_sum(tf.cast(tf.strings.length(texts), tf.int64))
     message = f"{name} must have at most {MOST_BYTES} bytes in all here, but has"
@@ -338,7 +338,7 @@ def of_bounded_total(texts: tf.Tensor, name: str) -> tf.Tensor:
         return tf.identity(texts)
 
 
-def of_bounded_table(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+def check_table_size(num_rows: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     """Fail where rows of these lengths, filled up to the longest, would make a table of too many cells.
 
     Args:

@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_bert.config.batching import BatchingSettings
+from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import Arrays, Batcher
 from official_bert.serving.rest_format import (
     InputType,
@@ -35,7 +35,7 @@ from official_bert.serving.servable import EXAMPLES, TEXT
 from official_bert.serving.versions import SAVED_MODEL_FILE, complete_versions, highest_version, load_version
 from official_bert.serving.warmup import read_warmup
 from official_bert.support import files
-from official_bert.support.errors import UserError, listed, plain_message
+from official_bert.support.errors import UserError, format_names, plain_message
 
 Result = TypeVar("Result")
 
@@ -100,7 +100,7 @@ class Signature:
             check_size(name, values.ndim, spec.shape.rank, len(values) if values.ndim else 0, max_batch_size)
             sizes.add(len(values))
         if len(sizes) > 1:
-            raise RequestError(f"{listed(sorted(self.inputs))} must have the same number of examples")
+            raise RequestError(f"{format_names(sorted(self.inputs))} must have the same number of examples")
 
 
 class ServedVersion:
@@ -150,7 +150,9 @@ class ServedVersion:
           RequestError: there is none of that name.
         """
         if name not in self.signatures:
-            raise RequestError(f"there is no signature {quoted(name)}; the model has {listed(sorted(self.signatures))}")
+            raise RequestError(
+                f"there is no signature {quoted(name)}; the model has {format_names(sorted(self.signatures))}"
+            )
         return self.signatures[name]
 
     async def read(self, body: bytes) -> tuple[JsonRequest, Arrays]:
@@ -180,7 +182,7 @@ class ServedVersion:
         except NamesError as error:
             if TEXT not in self.signatures or request.signature_name == TEXT:
                 raise
-            names = listed(sorted(self.signatures[TEXT].inputs))
+            names = format_names(sorted(self.signatures[TEXT].inputs))
             raise NamesError(
                 f'{error}; the signature that reads texts ({names}) is "signature_name": "{TEXT}"'
             ) from None
@@ -227,7 +229,7 @@ class ServedModel:
 
         Args:
           export_dir: folder of the versions.
-          settings: of the batches.
+          settings: batching settings.
           observe: is called with the number of examples of each batch.
           poll_seconds: time between two looks for another version.
 

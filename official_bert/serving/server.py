@@ -1,7 +1,7 @@
-"""A model server on KServe: an export answers over REST, as from TensorFlow Serving, and over the open protocol (V2).
+"""A model server on KServe: serves an export over TensorFlow Serving's REST API and the Open Inference Protocol (V2).
 
-KServe brings the V2 protocol over REST and gRPC, health, metrics and the orderly end; this module adds a model, and the
-addresses of TensorFlow Serving's REST API. Needs the extra `serve`.
+KServe provides the V2 protocol over REST and gRPC, health checks, metrics and graceful shutdown; this module adds a
+model and the endpoints of TensorFlow Serving's REST API. Needs the extra `serve`.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from kserve.utils.numpy_codec import from_np_dtype
 from prometheus_client import Histogram
 from starlette.exceptions import HTTPException
 
-from official_bert.config.batching import BatchingSettings
+from official_bert.config.batching_settings import BatchingSettings
 from official_bert.serving.batching import QueueFullError
-from official_bert.serving.open_format import LENGTH_HEADER, open_arrays, read_open_request
+from official_bert.serving.open_inference import LENGTH_HEADER, open_arrays, read_open_request
 from official_bert.serving.request_limits import MOST_BYTES
 from official_bert.serving.rest_endpoints import add_endpoints, find_version
 from official_bert.serving.rest_format import JsonRequest, RequestError, quoted_names
@@ -31,7 +31,7 @@ from official_bert.serving.servable import TEXT
 from official_bert.serving.served_model import ServedModel, ServedVersion
 from official_bert.serving.ui_page import add_page
 
-_GRACE_SECONDS = 30  # that requests have to end after SIGTERM
+_GRACE_SECONDS = 30  # time for requests to finish after SIGTERM
 _SIGNATURE_PARAMETER = "signature_name"
 _BATCH_EXAMPLES = Histogram("batch_examples", "examples computed together", buckets=[2**power for power in range(11)])
 
@@ -44,7 +44,7 @@ class _RestCall(NamedTuple):
 
 
 class _OpenCall(NamedTuple):
-    """A request to the open protocol's REST API; `json_length` is what its header says."""
+    """A request to the V2 protocol's REST API; `json_length` comes from its header."""
 
     body: bytes
     json_length: str | None
@@ -52,7 +52,7 @@ class _OpenCall(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """A request that is ready to be computed; `request` says how to answer."""
+    """A parsed request; `request` determines the form of the answer."""
 
     version: ServedVersion
     signature_name: str
@@ -66,14 +66,14 @@ class _Result(NamedTuple):
 
 
 class _OpenAnswer(NamedTuple):
-    """The body of an answer, and the length of its JSON if binary values follow."""
+    """The body of a response, and the length of its JSON part if binary values follow."""
 
     body: bytes
     json_length: int | None
 
 
 class _Overloaded(errors.ModelNotReady):
-    """Too many requests wait; KServe answers with 503, or UNAVAILABLE."""
+    """Too many requests are queued; KServe answers with 503 or UNAVAILABLE."""
 
     def __init__(self, reason: str):
         RuntimeError.__init__(self, reason)
@@ -87,15 +87,15 @@ _REFUSALS = (errors.InvalidInput, errors.ModelNotFound, errors.ModelNotReady, No
 
 
 class ExportModel(kserve.Model):
-    """An export as KServe calls it: bytes to arrays, arrays to predictions, predictions to bytes."""
+    """An export as a KServe model: bytes to arrays, arrays to predictions, predictions to bytes."""
 
     def __init__(self, name: str, served: ServedModel):
-        """Answer under a name with what is served."""
+        """Serve a model under a name."""
         super().__init__(name)
         self.served, self.ready = served, True
 
     def stop(self) -> None:
-        """End the look for new versions."""
+        """Stop watching for new versions."""
         super().stop()
         self.served.close()
 
@@ -105,7 +105,7 @@ class ExportModel(kserve.Model):
         return answer
 
     async def answer_open(self, request: Request) -> Response:
-        """Answer a request to the open protocol's REST API."""
+        """Answer a request to the V2 protocol's REST API."""
         version = find_version(self, request.path_params.get("number"))
         call = _OpenCall(await request.body(), request.headers.get(LENGTH_HEADER), version)
         answer, _ = await self(call)
@@ -115,7 +115,7 @@ class ExportModel(kserve.Model):
         return Response(answer.body, media_type="application/octet-stream", headers=headers)
 
     async def preprocess(self, payload: _RestCall | _OpenCall | kserve.InferRequest, headers: Any = None) -> _Call:
-        """Make arrays of a request."""
+        """Convert a request to arrays."""
         try:
             if isinstance(payload, _RestCall):
                 request, inputs = await payload.version.read(payload.body)
@@ -144,7 +144,7 @@ class ExportModel(kserve.Model):
     async def postprocess(
         self, result: _Result, headers: Any = None, response_headers: Any = None
     ) -> bytes | _OpenAnswer | kserve.InferResponse:
-        """Make the answer."""
+        """Build the response."""
         call, version = result.call, result.call.version
         if isinstance(call.request, JsonRequest):
             return await version.write(result.outputs, call.request.is_in_rows)
@@ -163,18 +163,18 @@ class ExportModel(kserve.Model):
         return _tensor_types(self.served.version.signature(TEXT).inputs)
 
     def get_output_types(self) -> list[dict[str, Any]]:
-        """Return its outputs."""
+        """Return the outputs of that signature."""
         return _tensor_types(self.served.version.signature(TEXT).outputs)
 
 
 class _Repository(kserve.ModelRepository):
-    """Holds the one model, which clients cannot unload."""
+    """A repository with a single model that clients cannot unload."""
 
     is_ending = False
 
     def unload(self, name: str) -> None:
         if not self.is_ending:
-            raise NotImplementedError("this server's model cannot be unloaded; end the server")
+            raise NotImplementedError("this server's model cannot be unloaded; stop the server instead")
         super().unload(name)
 
 
@@ -187,27 +187,27 @@ class _Server(kserve.ModelServer):
 def serve(
     export_dir: str, *, name: str, settings: BatchingSettings, port: int, grpc_port: int, has_page: bool = False
 ) -> None:
-    """Serve the highest version of an export until SIGTERM or Ctrl-C; requests that have begun are answered.
+    """Serve the highest version of an export until SIGTERM or Ctrl-C; running requests are completed.
 
     Args:
       export_dir: folder of the versions.
-      name: of the model, in the addresses.
-      settings: of the batches.
-      port: of REST.
-      grpc_port: of gRPC; 0 for none.
-      has_page: whether there is a page at /ui to try the model.
+      name: name of the model in URLs.
+      settings: batching settings.
+      port: REST port.
+      grpc_port: gRPC port; 0 for none.
+      has_page: whether to serve a page at /ui for trying the model.
 
     Raises:
       UserError: there is no version, or it is damaged.
     """
-    model_server.args.configure_logging = False  # KServe's messages go where all others go
+    model_server.args.configure_logging = False  # route KServe's messages like all others
     model_server.args.grpc_max_receive_message_length = MOST_BYTES
     model_server.args.grpc_max_send_message_length = -1  # no limit, as over REST
     for logger in ("kserve", "kserve.trace", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     for logger in ("kserve", "uvicorn.error"):
         logging.getLogger(logger).addFilter(_on_one_line)
-    warnings.filterwarnings("ignore", "ORJSONResponse is deprecated")  # KServe's own class of answers
+    warnings.filterwarnings("ignore", "ORJSONResponse is deprecated")  # the response class that KServe uses
     model = ExportModel(name, ServedModel(export_dir, settings, _BATCH_EXAMPLES.observe))
     server = _Server(
         http_port=port,
@@ -225,12 +225,12 @@ def serve(
     if has_page:
         logging.getLogger("absl").info("try it at http://localhost:%d/ui", port)
     uvloop.install()
-    asyncio.set_event_loop(asyncio.new_event_loop())  # KServe asks for one before it makes its own
+    asyncio.set_event_loop(asyncio.new_event_loop())  # KServe asks for an event loop before it creates its own
     server.start([model])
 
 
 def _on_one_line(record: logging.LogRecord) -> bool:
-    """Shorten the log of a client's mistake to one line, which holds no characters that a terminal would obey."""
+    """Shorten the log of a client's mistake to one line, without terminal control characters."""
     message = record.getMessage()
     if record.exc_info and isinstance(record.exc_info[1], _REFUSALS):
         message, record.exc_info = str(record.exc_info[1]), None
@@ -240,7 +240,7 @@ def _on_one_line(record: logging.LogRecord) -> bool:
 
 
 def _add_endpoints(repository: kserve.ModelRepository) -> None:
-    """Add the addresses of TensorFlow Serving before KServe adds its own, which come second."""
+    """Add the endpoints of TensorFlow Serving before those of KServe, so that they take precedence."""
 
     def find(name: str) -> ExportModel:
         model = repository.get_model(name)
@@ -265,7 +265,7 @@ def _signature_name(request: kserve.InferRequest) -> str:
 
 
 def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
-    """Return a request of the open protocol as it is computed.
+    """Parse a request of the V2 protocol.
 
     Raises:
       RequestError: it does not fit its signature.
@@ -276,7 +276,7 @@ def _open_call(request: kserve.InferRequest, version: ServedVersion) -> _Call:
 
 
 def _size(request: kserve.InferRequest) -> int:
-    """About how much a request of gRPC has to be read."""
+    """Approximate amount of data in a gRPC request."""
     return sum(len(tensor.data or ()) + len(tensor._raw_data or b"") for tensor in request.inputs)
 
 
@@ -288,7 +288,7 @@ def _infer_response(
         raise errors.InvalidInput(f"there is no output {quoted_names(unknown)}; there are {', '.join(outputs)}")
     tensors = []
     for name, values in outputs.items():
-        if values.dtype == object:  # texts that are not UTF-8 cannot be written as JSON
+        if values.dtype == object:  # strings that are not UTF-8 cannot be written as JSON
             values = np.vectorize(lambda text: text.decode("utf-8", "replace").encode(), otypes=[object])(values)
         tensor = kserve.InferOutput(name, list(values.shape), from_np_dtype(values.dtype))
         tensor.set_data_from_numpy(values, binary_data=request.use_binary_outputs)

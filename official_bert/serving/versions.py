@@ -144,7 +144,7 @@ def write_version(
             }
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
             _write_checksums(partial)
-            _copy(vocabulary.source, made(partial, ASSETS_FOLDER, vocabulary.file_name))
+            _copy(vocabulary.source, path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name))
             fault_point("complete")
             add(partial)
             return _publish(partial, export_dir)
@@ -218,7 +218,7 @@ def _copy(source: str, target: str) -> None:
         writer.write(reader.read())
 
 
-def made(folder: str, *names: str) -> str:
+def path_with_parents(folder: str, *names: str) -> str:
     """Return a path below a folder; the folders between are made."""
     path = os.path.join(folder, *names)
     writing.make_folders(os.path.dirname(path))

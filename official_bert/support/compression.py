@@ -72,7 +72,7 @@ class _GzipMember:
         return self._inflate.unused_data
 
 
-class Unpacked(io.RawIOBase):
+class DecompressedStream(io.RawIOBase):
     """The bytes that a compressed file holds.
 
     Attributes:
@@ -162,7 +162,7 @@ class _Rejoined(io.RawIOBase):
         return len(data)
 
 
-def unpacked(source: IO[bytes], path: str) -> IO[bytes]:
+def decompressed(source: IO[bytes], path: str) -> IO[bytes]:
     """Return the contents of an open file, unpacked if it is compressed.
 
     Args:
@@ -171,7 +171,7 @@ def unpacked(source: IO[bytes], path: str) -> IO[bytes]:
 
     Returns:
       `source` itself if it is not compressed, but for a pipe whose start had to be read; otherwise a buffered reader
-      whose `raw` is an `Unpacked`.
+      whose `raw` is an `DecompressedStream`.
 
     Raises:
       UserError: what unpacks this format is not installed.
@@ -188,11 +188,11 @@ def unpacked(source: IO[bytes], path: str) -> IO[bytes]:
     file_format = _format_of(head)
     if file_format is None:
         return source
-    return io.BufferedReader(Unpacked(source, path, file_format), _BLOCK_BYTES)
+    return io.BufferedReader(DecompressedStream(source, path, file_format), _BLOCK_BYTES)
 
 
 @contextlib.contextmanager
-def open_unpacked(path: str, what: str = "") -> Iterator[IO[bytes]]:
+def open_decompressed(path: str, what: str = "") -> Iterator[IO[bytes]]:
     """Open a file to read its bytes, unpacked if it is compressed.
 
     Args:
@@ -203,7 +203,7 @@ def open_unpacked(path: str, what: str = "") -> Iterator[IO[bytes]]:
       UserError: it cannot be opened or read; in the block too, where it is damaged.
     """
     with open_file(path, "rb", what) as source:
-        yield unpacked(source, path)
+        yield decompressed(source, path)
 
 
 def is_compressed(path: str) -> bool:
@@ -220,7 +220,7 @@ def is_compressed(path: str) -> bool:
     return True
 
 
-def text_ending(path: str) -> str:
+def text_extension(path: str) -> str:
     """Return the ending of a file's name in lower case, before that of a compression: ".jsonl" of "dump.JSONL.gz"."""
     return os.path.splitext(_ENDINGS.sub("", path))[1].lower()
 

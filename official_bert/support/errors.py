@@ -14,14 +14,14 @@ class UserError(ValueError):
     """
 
 
-def listed(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
     """Return names as a message shows them: quoted, and only the first of very many."""
     names = [repr(name) for name in names]
     hidden = len(names) - _MOST_NAMES_LISTED
     return ", ".join(names[:_MOST_NAMES_LISTED]) + (f" and {hidden} more" if hidden > 0 else "") or "nothing"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return a number with its noun: `1 sentence`, `2,000 sentences`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 

@@ -57,7 +57,7 @@ def folder_of_tensorflow_text(use: str) -> str:
 
 
 @contextlib.contextmanager
-def left_out(*packages: str) -> Iterator[None]:
+def blocked_imports(*packages: str) -> Iterator[None]:
     """Have imports in the block take packages for not installed, those aside that are imported already."""
     absent = [package for package in packages if package not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))

@@ -1,8 +1,9 @@
-"""Places where a test has this process killed, as a power cut or the system's killer of processes would end it.
+"""Fault points: places where a test kills this process, as a power failure or the OOM killer would.
 
-A test sets the variable OFFICIAL_BERT_KILL_AT to the name of a place and a number, `rename model.ckpt-4.index:1`: the
-process sends itself SIGKILL when it passes that place for the first time. `trace:FILE` writes the names of all places
-that are passed to a file instead, a line each. Without the variable, passing a place does nothing.
+A test sets the environment variable OFFICIAL_BERT_KILL_AT to the name of a fault point and a count, such as `rename
+model.ckpt-4.index:1`: the process sends itself SIGKILL when it passes that point for the first time. `trace:FILE`
+instead writes the names of all points that are passed to a file, one per line. Without the variable, fault points do
+nothing.
 """
 
 import collections
@@ -15,10 +16,10 @@ _passed: collections.Counter[str] = collections.Counter()
 
 
 def fault_point(name: str) -> None:
-    """Pass a place.
+    """Pass a fault point.
 
     Args:
-      name: what is done there or next, and the name of the file if there is one: "rename eval_results.txt".
+      name: the current or next action, with the file name if there is one: "rename eval_results.txt".
     """
     wanted = os.environ.get(VARIABLE)
     if not wanted:

@@ -43,13 +43,13 @@ def is_own_descriptor(path: str) -> bool:
     return _OWN_DESCRIPTOR.fullmatch(path) is not None
 
 
-def absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
     """Return the path as a process in another folder finds the file."""
     return path if is_remote(path) else os.path.abspath(path)
 
 
 @contextlib.contextmanager
-def remote(path: str) -> Iterator[Any]:
+def remote_file_system(path: str) -> Iterator[Any]:
     """Give `tf.io.gfile` for work with a remote path.
 
     Raises:
@@ -161,14 +161,14 @@ def reporting_file_errors(action: str, path: str, *hidden: str) -> Iterator[None
         raise UserError(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
 
 
-def named(paths: Sequence[str]) -> str:
+def describe_paths(paths: Sequence[str]) -> str:
     """Name files in a message; of many only the first and the last."""
     if len(paths) <= _MOST_NAMED:
         return ", ".join(paths)
     return f"{len(paths):,} files, {paths[0]} to {paths[-1]}"
 
 
-def opened(path: str, mode: str) -> IO[Any]:
+def open_local(path: str, mode: str) -> IO[Any]:
     """Open a local file; for text it is UTF-8, with lines as they are."""
     check_name(path)
     if "b" in mode:
@@ -190,14 +190,14 @@ def open_file(path: str, mode: str = "r", what: str = "") -> Iterator[IO[Any]]:
     """
     is_read = mode.startswith("r")
     if is_remote(path):
-        with remote(path) as gfile, gfile.GFile(path, mode) as file:
+        with remote_file_system(path) as gfile, gfile.GFile(path, mode) as file:
             yield file
         return
     if not (is_read and is_own_descriptor(path)):
         check_regular(path)
     with (
         reporting_file_errors(f"{'read' if is_read else 'write'}{what and f' the {what}'}", path),
-        opened(path, mode) as file,
+        open_local(path, mode) as file,
     ):
         yield file
 
@@ -206,7 +206,7 @@ def exists(path: str) -> bool:
     """Tell whether a file or folder is there."""
     if not is_remote(path):
         return os.path.exists(path)
-    with remote(path) as gfile:
+    with remote_file_system(path) as gfile:
         return gfile.exists(path)
 
 
@@ -214,7 +214,7 @@ def is_folder(path: str) -> bool:
     """Tell whether `path` is an existing folder."""
     if not is_remote(path):
         return os.path.isdir(path)
-    with remote(path) as gfile:
+    with remote_file_system(path) as gfile:
         return gfile.isdir(path)
 
 
@@ -222,7 +222,7 @@ def list_folder(path: str) -> list[str]:
     """Return the names of a folder's entries, sorted."""
     if not is_remote(path):
         return sorted(os.listdir(path))
-    with remote(path) as gfile:
+    with remote_file_system(path) as gfile:
         return sorted(gfile.listdir(path))
 
 
@@ -230,7 +230,7 @@ def size(path: str) -> int:
     """Return the length of a file in bytes."""
     if not is_remote(path):
         return os.path.getsize(path)
-    with remote(path) as gfile:
+    with remote_file_system(path) as gfile:
         return gfile.stat(path).length
 
 
@@ -291,7 +291,7 @@ def files_below(folder: str) -> list[str]:
     Links to folders are followed, but each folder is visited once.
     """
     if is_remote(folder):
-        with remote(folder) as gfile:
+        with remote_file_system(folder) as gfile:
             entries = list(gfile.walk(folder))
         paths = [f"{path.rstrip('/')}/{name}" for path, _, names in entries for name in names]
         return sorted(path for path in paths if not _is_hidden_below(path, folder))
@@ -318,7 +318,7 @@ def _raise_unreadable(error: OSError) -> None:
 def find_any(pattern: str) -> list[str]:
     """Find the files that a name or glob stands for, sorted; there may be none."""
     if is_remote(pattern):
-        with remote(pattern) as gfile:
+        with remote_file_system(pattern) as gfile:
             paths = gfile.glob(pattern)
         paths = [path for path in paths if not os.path.basename(path).startswith(".")]
     elif os.path.isfile(pattern):  # a name that holds [ or * itself

@@ -38,7 +38,7 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
     lock = _open_lock(path)
     try:
         try:
-            take(lock)
+            acquire(lock)
         except BlockingIOError as error:
             raise UserError(f"another process {what} {folder}; wait for it, or use another folder") from error
         except OSError as error:
@@ -55,7 +55,7 @@ def exclusive_lock(folder: str, what: str) -> Iterator[None]:
         os.close(lock)
 
 
-def take(descriptor: int) -> None:
+def acquire(descriptor: int) -> None:
     """Lock an open file or folder until it is closed.
 
     Raises:

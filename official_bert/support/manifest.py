@@ -21,24 +21,24 @@ class Manifest(NamedTuple):
     """Record of what files were made from, and of their lengths; files that need more have checksums of their own.
 
     Attributes:
-      made_from: all that decides what is in the files: names, for messages, and values of JSON.
+      provenance: all that decides what is in the files: names, for messages, and values of JSON.
       num_bytes: their lengths, by their names in the folder of the manifest.
       num_records: how many records they hold together, should that be known.
     """
 
-    made_from: Mapping[str, Any]
+    provenance: Mapping[str, Any]
     num_bytes: Mapping[str, int]
     num_records: int | None = None
 
     @classmethod
     def write(
-        cls, path: str, made_from: Mapping[str, Any], names: Iterable[str] = (), num_records: int | None = None
+        cls, path: str, provenance: Mapping[str, Any], names: Iterable[str] = (), num_records: int | None = None
     ) -> None:
         """Write the manifest of files that are complete.
 
         Args:
           path: a JSON file in their folder.
-          made_from: see the class.
+          provenance: see the class.
           names: the files.
           num_records: see the class.
 
@@ -48,7 +48,7 @@ class Manifest(NamedTuple):
         folder = os.path.dirname(path)
         num_bytes = {name: files.size(os.path.join(folder, name)) for name in names}
         with writing.atomic_write(path) as sink:
-            json.dump(cls(made_from, num_bytes, num_records)._asdict(), sink, indent=2)
+            json.dump(cls(provenance, num_bytes, num_records)._asdict(), sink, indent=2)
 
     @classmethod
     def read(cls, path: str) -> "Manifest | None":
@@ -62,12 +62,12 @@ class Manifest(NamedTuple):
         values = text_files.read_json(path, "note about files")
         found = cls(*(values.get(name) for name in cls._fields))
         has_numbers = type(found.num_records) is int or found.num_records is None
-        if not (isinstance(found.made_from, dict) and isinstance(found.num_bytes, dict) and has_numbers):
+        if not (isinstance(found.provenance, dict) and isinstance(found.num_bytes, dict) and has_numbers):
             raise UserError(f"{path} does not say what files were made from; restore or delete it")
         return found
 
     @classmethod
-    def known(cls, path: str) -> "Manifest | None":
+    def read_or_none(cls, path: str) -> "Manifest | None":
         """Read a manifest; None if there is none or, with a warning, if it is damaged.
 
         Raises:
@@ -81,29 +81,29 @@ class Manifest(NamedTuple):
             return None
 
     @classmethod
-    def usable(cls, path: str, made_from: Mapping[str, Any], what: str) -> "Manifest | None":
+    def read_if_current(cls, path: str, provenance: Mapping[str, Any], what: str) -> "Manifest | None":
         """Read the manifest of files that can be used again; None if there is none, or if they cannot.
 
         Args:
           path: the manifest.
-          made_from: all that decides what the files must hold.
+          provenance: all that decides what the files must hold.
           what: what the files are called in the message about why they cannot be used.
         """
-        known = cls.known(path)
+        known = cls.read_or_none(path)
         if known is None:
             return None
-        names = known.differences(made_from)
-        reason = f"was made with other {', '.join(names)}" if names else known.damage(os.path.dirname(path))
+        names = known.find_differences(provenance)
+        reason = f"was made with other {', '.join(names)}" if names else known.find_damage(os.path.dirname(path))
         if reason:
             logging.info("%s %s; it is made again", what, reason)
         return None if reason else known
 
-    def differences(self, made_from: Mapping[str, Any]) -> list[str]:
+    def find_differences(self, provenance: Mapping[str, Any]) -> list[str]:
         """Return the names of what the files were made with and that has another value."""
-        wanted = json.loads(json.dumps(made_from))  # tuples are lists in a file
-        return [name for name in {**wanted, **self.made_from} if self.made_from.get(name) != wanted.get(name)]
+        wanted = json.loads(json.dumps(provenance))  # tuples are lists in a file
+        return [name for name in {**wanted, **self.provenance} if self.provenance.get(name) != wanted.get(name)]
 
-    def damage(self, folder: str) -> str | None:
+    def find_damage(self, folder: str) -> str | None:
         """Describe what is wrong with the files in a folder; None if they are as long as they were."""
         for name, num_bytes in self.num_bytes.items():
             path = os.path.join(folder, name)

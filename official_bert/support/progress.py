@@ -18,9 +18,9 @@ class Progress:
     """Progress of a job; one that is done before the first line is due shows nothing.
 
     Examples:
-      >>> with Progress("making records", total=100, unit="documents") as progress:
+      >>> with Progress("writing records", total=100, unit="documents") as progress:
       ...     progress.update(40, "9,120 records/s")
-      making records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
+      writing records:  40% of 100 documents, 0:00:12 left, 9,120 records/s
     """
 
     def __init__(

@@ -10,7 +10,7 @@ EXIT_CODE_OF_BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")
 
 
-def resume_calls(number: int) -> None:
+def restart_system_calls(number: int) -> None:
     """Let system calls that a signal interrupts continue: a checkpoint that is being written is written."""
     if hasattr(signal, "siginterrupt"):
         signal.siginterrupt(number, False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from official_bert.support import files
-from official_bert.support.compression import Unpacked, open_unpacked, unpacked
+from official_bert.support.compression import DecompressedStream, decompressed, open_decompressed
 from official_bert.support.errors import UserError
 from official_bert.support.files import reporting_file_errors
 
@@ -47,22 +47,22 @@ class LineReader:
         self.path = path
         self._source = source
         self._start = self.first = self.position = start
-        self._unpacked: Unpacked | None = None
+        self._decompressed: DecompressedStream | None = None
 
     @property
     def bytes_read(self) -> int:
         """Bytes of the file, as it is on the disk, that were read so far from `start` on."""
-        return self._unpacked.bytes_read if self._unpacked else self.position - self._start
+        return self._decompressed.bytes_read if self._decompressed else self.position - self._start
 
     def __iter__(self) -> Iterator[str]:
         with (
             reporting_file_errors("read", self.path),
-            open_unpacked(self.path) if self._source is None else contextlib.nullcontext(self._source) as source,
+            open_decompressed(self.path) if self._source is None else contextlib.nullcontext(self._source) as source,
         ):
             if self._source is not None:
-                source = unpacked(self._source, self.path)
+                source = decompressed(self._source, self.path)
             raw = getattr(source, "raw", None)
-            self._unpacked = raw if isinstance(raw, Unpacked) else None
+            self._decompressed = raw if isinstance(raw, DecompressedStream) else None
             if self._start:
                 source.seek(self._start - 1)
                 self.first = self.position = self._start - 1 + len(source.readline())
@@ -83,7 +83,7 @@ class LineReader:
 def line_number(path: str, position: int) -> int:
     """Return the number, from 1, of the line that begins at a byte of the text in a file."""
     number = 1
-    with open_unpacked(path) as source:
+    with open_decompressed(path) as source:
         while position > 0 and (block := source.read(min(position, _BLOCK_BYTES))):
             number += block.count(b"\n")
             position -= len(block)
@@ -101,7 +101,7 @@ def read_limited(path: str, what: str, max_bytes: int) -> bytes:
     Raises:
       UserError: the file is missing, unreadable or larger.
     """
-    with open_unpacked(path, what) as source:
+    with open_decompressed(path, what) as source:
         content = source.read(max_bytes + 1)
     if len(content) > max_bytes:
         size = f"{files.size(path) / 2**20:,.1f} MiB on the disk" if files.exists(path) else "more"
@@ -123,7 +123,11 @@ def read_text(path: str, what: str = "", max_bytes: int | None = None) -> str:
       UserError: the file is missing, unreadable, too large or not UTF-8; the message gives the line.
     """
     lines = []
-    with open_unpacked(path, what) if max_bytes is None else io.BytesIO(read_limited(path, what, max_bytes)) as source:
+    with (
+        open_decompressed(path, what)
+        if max_bytes is None
+        else io.BytesIO(read_limited(path, what, max_bytes)) as source
+    ):
         for number, line in enumerate(source, start=1):
             try:
                 lines.append(line.decode("utf-8"))

@@ -8,7 +8,7 @@ _NUMBER_OR_NOTHING = re.compile(r"(-?[\d.]+(e-?\d+)?)?")
 
 
 def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
-    r"""Format a table; columns of numbers are aligned at the right.
+    r"""Format a table; numeric columns are right-aligned.
 
     Args:
       rows: the header and the other rows, all of the same length.
@@ -31,7 +31,7 @@ def format_table(rows: Sequence[Sequence[str]], style: str = "aligned") -> str:
 
 
 def mean_and_deviation(values: Sequence[float], decimals: int) -> tuple[str, str]:
-    """Return the mean and the standard deviation of a sample (n - 1) as cells; empty where there are too few values."""
+    """Return the mean and the sample standard deviation (n - 1) as cells, empty if there are too few values."""
     mean = f"{statistics.mean(values):.{decimals}f}" if values else ""
     deviation = f"{statistics.stdev(values):.{decimals}f}" if len(values) > 1 else ""
     return mean, deviation

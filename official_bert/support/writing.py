@@ -1,7 +1,7 @@
 """Writes, replaces and deletes files and folders, local or remote.
 
-What is written appears under its name only when it is whole and its bytes are on the disk, so that a power cut leaves
-either the old file or the new one: see `publish`.
+A file appears under its name only when it is complete and flushed to disk, so that a power failure leaves either the
+old file or the new one: see `publish`.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from official_bert.support import files, locks
 from official_bert.support.errors import UserError
 from official_bert.support.fault_points import fault_point
 
-_MAX_HIDDEN_BYTES = 160  # leaves room for what `partial_name`, a checkpoint's suffix and TensorFlow add
-# File systems that cannot flush a file or a folder say so in one of these ways.
+_MAX_HIDDEN_BYTES = 160  # leaves room for the suffixes of `partial_name`, checkpoints and TensorFlow
+# Errors of file systems that cannot flush a file or a folder.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 
 
@@ -30,7 +30,7 @@ def make_folders(path: str) -> None:
       UserError: the folder cannot be created.
     """
     if files.is_remote(path):
-        with files.remote(path) as gfile:
+        with files.remote_file_system(path) as gfile:
             gfile.makedirs(path)
         return
     files.check_name(path)
@@ -49,18 +49,18 @@ def make_folders(path: str) -> None:
 
 
 def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
-    """Give files that are complete their names, in this order; on a local disk each in one step.
+    """Rename complete files to their final names, in this order; atomic for each file on a local disk.
 
-    Their bytes are on the disk before the first has its name, and the names before this returns: what is written later
-    may count on them, after a power cut too. A symbolic link stays one: the file that it points to is replaced. A file
-    that is replaced leaves its permissions to the new one.
+    All data is flushed to disk before the first rename, and the renames are flushed before this returns: later writes
+    may rely on them even after a power failure. A symbolic link is kept: its target is replaced. A replaced file passes
+    its permissions on to the new one.
 
     Args:
       partials: the files.
-      paths: their names, of files that may be there already.
+      paths: their final names; existing files are replaced.
 
     Raises:
-      UserError: a name stands for something else than a regular file, or the disk reports an error.
+      UserError: a name is not that of a regular file, or the disk reports an error.
     """
     for path in paths:
         files.check_regular(path)
@@ -82,21 +82,21 @@ def publish(partials: Sequence[str], paths: Sequence[str]) -> None:
 def _replace(partial: str, path: str) -> None:
     fault_point(f"rename {_place(path)}")
     if files.is_remote(path):
-        with files.remote(path) as gfile:
+        with files.remote_file_system(path) as gfile:
             gfile.rename(partial, path, overwrite=True)
         return
     target = os.path.realpath(path)
     with files.reporting_file_errors("write", path, partial, target):
-        with contextlib.suppress(OSError):  # it is new, or the file system knows no permissions
+        with contextlib.suppress(OSError):  # the file is new, or the file system has no permissions
             os.chmod(partial, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(partial, target)
 
 
 def _flush(path: str) -> None:
-    """Wait until the bytes of a file, or the names in a folder, are on the disk, where the file system can do that."""
+    """Flush a file, or the entries of a folder, to disk if the file system supports it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
-    except PermissionError:  # some may be written to but not read
+    except PermissionError:  # some are writable but not readable
         return
     try:
         os.fsync(descriptor)
@@ -108,7 +108,7 @@ def _flush(path: str) -> None:
 
 
 def flush(path: str) -> None:
-    """Wait until the bytes of a local file that was written to its end are on the disk.
+    """Flush a completely written local file to disk.
 
     Raises:
       UserError: the disk reports an error.
@@ -119,15 +119,15 @@ def flush(path: str) -> None:
 
 
 def rename_folder(source: str, target: str) -> None:
-    """Give a folder that is complete its name; on a local disk in one step, once all it holds is on the disk.
+    """Rename a complete folder to its final name; atomic on a local disk, after its contents are flushed.
 
     Raises:
-      FileExistsError: there is something of that name already.
+      FileExistsError: the name is already taken.
     """
     if files.exists(target):
         raise FileExistsError(target)
     if files.is_remote(target):
-        with files.remote(target) as gfile:
+        with files.remote_file_system(target) as gfile:
             gfile.rename(source, target)
         return
     for folder, _, names in os.walk(source):
@@ -138,55 +138,55 @@ def rename_folder(source: str, target: str) -> None:
     try:
         os.rename(source, target)
     except OSError as error:
-        if files.exists(target):  # made in between
+        if files.exists(target):  # created in the meantime
             raise FileExistsError(target) from error
         raise
     _flush(os.path.dirname(os.path.abspath(target)))
 
 
 def remove_folder(path: str) -> None:
-    """Delete a folder with all it holds; one that is gone already is fine."""
+    """Delete a folder and its contents; a missing folder is fine."""
     if not files.is_remote(path):
         shutil.rmtree(path, ignore_errors=True)
     elif files.exists(path):
-        with files.remote(path) as gfile:
+        with files.remote_file_system(path) as gfile:
             gfile.rmtree(path)
 
 
 def remove(path: str) -> None:
-    """Delete a file; one that is gone already is fine."""
+    """Delete a file; a missing file is fine."""
     fault_point(f"remove {_place(path)}")
     if not files.is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
     elif files.exists(path):
-        with files.remote(path) as gfile:
+        with files.remote_file_system(path) as gfile:
             gfile.remove(path)
 
 
 def discard(partials: Iterable[str]) -> None:
-    """Delete what was not completed, as far as it can be: an error on the way here is the one to report."""
+    """Delete incomplete files as far as possible; errors are ignored, since an earlier one is being reported."""
     for partial in partials:
         with contextlib.suppress(OSError, UserError):
             remove(partial)
 
 
 def _place(path: str) -> str:
-    """Return the name that fault points give a file, also one that has a `partial_name`."""
+    """Return the name of a file in fault points, without the suffix of `partial_name`."""
     name, is_partial, _ = os.path.basename(path).partition(".partial-")
     return name[1:] if is_partial else name
 
 
 def partial_name(path: str) -> str:
-    """Return a new hidden name beside `path`, to write to before `publish`; no glob matches it, nobody can guess it.
+    """Return a new hidden, unguessable name beside `path` to write to before `publish`.
 
-    A local one is beside the file that a symbolic link points to, on its disk.
+    If `path` is a local symbolic link, the name is beside its target, on the same disk.
     """
     return _partial_start(path) + secrets.token_hex(8)
 
 
 def _partial_start(path: str) -> str:
-    """Prefix of all names of `partial_name`."""
+    """Return the common prefix of all names that `partial_name` returns."""
     files.check_name(path)
     folder, name = os.path.split(path if files.is_remote(path) else os.path.realpath(path))
     name = name.encode()[:_MAX_HIDDEN_BYTES].decode(errors="ignore")
@@ -194,14 +194,14 @@ def _partial_start(path: str) -> str:
 
 
 def remove_abandoned(path: str) -> None:
-    """Delete what processes that were killed while they wrote a local file or folder left under `partial_name`s.
+    """Delete partial files and folders that killed processes left under names of `partial_name`.
 
-    What a living process writes is locked, and left alone: two may write the same file, and two export to one folder.
+    Files of living processes are locked and left alone: two processes may write the same file or export to one folder.
     """
     if files.is_remote(path):
         return
     folder, start = os.path.split(_partial_start(path))
-    with contextlib.suppress(OSError):  # what cannot be listed, opened or locked is left
+    with contextlib.suppress(OSError):  # skip what cannot be listed, opened or locked
         for name in os.listdir(folder or "."):
             if name.startswith(start):
                 _remove_if_abandoned(os.path.join(folder, name))
@@ -211,7 +211,7 @@ def _remove_if_abandoned(partial: str) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(partial, os.O_RDONLY | files.NO_LINKS | getattr(os, "O_NONBLOCK", 0))
         try:
-            locks.take(descriptor)
+            locks.acquire(descriptor)
             if os.path.isdir(partial):
                 shutil.rmtree(partial)
             else:
@@ -222,10 +222,10 @@ def _remove_if_abandoned(partial: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
-    """Make a hidden folder beside `path`, to fill and to rename in the block; at its end it is deleted if still there.
+    """Create a hidden folder beside `path` to fill and rename in the block; delete it at the end if it still exists.
 
     Raises:
-      UserError: it cannot be made.
+      UserError: it cannot be created.
     """
     remove_abandoned(path)
     partial = partial_name(path)
@@ -243,17 +243,18 @@ def new_folder(path: str) -> Iterator[str]:
 
 
 def _mark_in_use(descriptor: int) -> None:
-    """Lock what lies under a `partial_name` until it is closed; see `remove_abandoned`.
+    """Lock a partial file or folder until it is closed; see `remove_abandoned`.
 
-    Without it one of two writers of a file would lose it: `support/test_files.py`, "two writers", "a living one".
+    Without the lock, one of two writers of a file would lose it: `support/test_files.py`, "two writers", "a living
+    one".
     """
-    with contextlib.suppress(OSError):  # without locks nothing is taken for abandoned either
-        locks.take(descriptor)
+    with contextlib.suppress(OSError):  # without locks nothing is considered abandoned either
+        locks.acquire(descriptor)
 
 
 def _created(partial: str, mode: str) -> IO[Any]:
-    """Create a file, which must not be there, not even as a link, and open it."""
-    file = files.opened(partial, mode.replace("w", "x"))
+    """Create and open a file that must not exist yet, not even as a link."""
+    file = files.open_local(partial, mode.replace("w", "x"))
     _mark_in_use(file.fileno())
     fault_point(f"write {_place(partial)}")
     return file
@@ -261,7 +262,7 @@ def _created(partial: str, mode: str) -> IO[Any]:
 
 @contextlib.contextmanager
 def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that appears under its name only when the block ends without an error, and is on the disk then.
+    """Open a file that appears under its name, flushed to disk, only if the block ends without an error.
 
     Raises:
       UserError: it cannot be written; see `publish`.
@@ -272,14 +273,14 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO[Any]]:
 
 @contextlib.contextmanager
 def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any]]]:
-    """Open files that appear under their names together, when the block ends without an error; see `atomic_write`."""
+    """Open files that appear under their names together if the block ends without an error; see `atomic_write`."""
     for path in paths:
         files.check_regular(path)
         remove_abandoned(path)
     partials = [partial_name(path) for path in paths]
     try:
         with (
-            files.reporting_file_errors("write", files.named(paths), *paths, *partials),
+            files.reporting_file_errors("write", files.describe_paths(paths), *paths, *partials),
             contextlib.ExitStack() as stack,
         ):
             are_remote = [files.is_remote(path) for path in paths]
@@ -291,7 +292,7 @@ def atomic_writes(paths: Sequence[str], mode: str = "w") -> Iterator[list[IO[Any
             for sink, is_remote in zip(sinks, are_remote, strict=True):
                 if is_remote:
                     sink.close()
-                elif not sink.closed:  # stays open, and with that in use, until it has its name
+                elif not sink.closed:  # stays open, and so locked, until it has its final name
                     sink.flush()
             publish(partials, paths)
     except BaseException:
@@ -303,8 +304,7 @@ def check_writable_folder(path: str, name: str) -> None:
     """Raise unless files can be created in the folder that will hold `path`.
 
     Raises:
-      UserError: the folder is missing or not writable, or `path` is something that must not be replaced; the message
-        names the parameter.
+      UserError: the folder is missing or not writable, or `path` must not be replaced; the message names the parameter.
     """
     try:
         files.check_name(path)
@@ -320,23 +320,23 @@ def check_writable_folder(path: str, name: str) -> None:
         raise UserError(f"{name}={path}: the folder {folder} is not writable")
 
 
-def check_room(path: str, num_bytes: int, what: str) -> None:
-    """Raise if the disk has no room for a file, before anything of it is written; what is remote is not known.
+def check_disk_space(path: str, num_bytes: int, what: str) -> None:
+    """Raise if the disk has no room for a file, before writing it; remote file systems are not checked.
 
     Args:
       path: the file.
-      num_bytes: how large it will be.
-      what: what it is, for the message.
+      num_bytes: expected size of the file.
+      what: description of the file for the message.
 
     Raises:
-      UserError: the message says how much is needed, left and missing.
+      UserError: there is not enough space; the message gives the amounts.
     """
     if files.is_remote(path):
         return
     try:
         free = shutil.disk_usage(os.path.dirname(os.path.realpath(path))).free
     except OSError:
-        return  # writing will say why
+        return  # writing the file will report why
     if free < num_bytes:
         needed, left, missing = (f"{number / 1e9:,.2f} GB" for number in (num_bytes, free, num_bytes - free))
         raise UserError(
@@ -349,7 +349,7 @@ def check_no_overwriting(outputs: Sequence[str], inputs: Iterable[str], name: st
     """Raise if writing an output would overwrite an input, or another output.
 
     Args:
-      outputs: files to write; they may be there already.
+      outputs: files to write; they may exist already.
       inputs: files that are read.
       name: the parameter that names the outputs or their folder.
 

@@ -20,7 +20,7 @@ def check_casing(vocabulary: Vocabulary, settings: TextSettings, *, init_checkpo
 
     Args:
       vocabulary: the vocabulary.
-      settings: what the tokenizer does to text.
+      settings: the tokenizer's text settings.
       init_checkpoint: prefix of the checkpoint; the names of released ones give their casing.
 
     Raises:

@@ -113,7 +113,7 @@ def _needs_neighbours(character: str, settings: TextSettings) -> bool:
         return False
     if character == "Σ":
         return True
-    return settings.strip_accents and any(map(sorting_class, unicodedata.normalize("NFD", character.lower())))
+    return settings.strip_accents and any(map(combining_class, unicodedata.normalize("NFD", character.lower())))
 
 
 def _is_kept(character: str) -> bool:
@@ -125,7 +125,7 @@ def _is_kept(character: str) -> bool:
     )
 
 
-def sorting_class(character: str) -> int:
+def combining_class(character: str) -> int:
     """Return the class by which decomposition sorts a combining character that it keeps; 0 for all other characters."""
     return unicodedata.combining(character) if unicodedata.category(character) != "Mn" else 0
 
@@ -149,7 +149,7 @@ def sigma_context(text: str) -> SigmaContext:
     return SigmaContext.SKIPPED if f"Α{text}Σ".lower().endswith("ς") else SigmaContext.OTHER
 
 
-def ends_sorting(character: str) -> bool:
+def blocks_reordering(character: str) -> bool:
     """Tell whether combining characters before and behind this one keep their order, even if it is dropped itself."""
     return any(not unicodedata.combining(part) for part in unicodedata.normalize("NFD", clean(character).lower()))
 

@@ -119,7 +119,7 @@ class FullTokenizer(Tokenizer):
         r"""Split a text into wordpieces with their offsets in the text.
 
         Args:
-          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
+          text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
 
         Returns:
           `ids` are those of `encode`. Each range is the smallest that holds all that the wordpiece was made from. An

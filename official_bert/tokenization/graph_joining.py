@@ -1,6 +1,6 @@
-"""`joining.py` as TensorFlow operations: batches of ids, from `GraphTokenizer`, become what the model reads.
+"""`joining.py` as TensorFlow operations: turns batches of ids from `GraphTokenizer` into model inputs.
 
-On a GPU each of these many small steps would wait for the one before, so all are pinned to the CPU.
+On a GPU, launching these many small operations would be slow, so all are pinned to the CPU.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ _SMALLEST_LENGTH = 2  # of an empty text: [CLS] and [SEP]
 
 
 class Parts(NamedTuple):
-    """A part of a long row of ids for each of R rows.
+    """A slice of a flat row of ids for each of R rows.
 
     Attributes:
-      ids: int32, the long row.
-      starts: int64 [R], where in it each part begins.
+      ids: int32, the flat row.
+      starts: int64 [R], offset of each slice.
       lengths: int64 [R].
     """
 
@@ -42,9 +42,9 @@ def join_parts(
       first: the first parts.
       second: the second parts; None if no row has one.
       specials: the special tokens.
-      has_second: bool [R], whether a row has a second part, be it empty.
-      is_real: bool [R], whether a row is there; otherwise it is all padding.
-      length: positions of a row; None for those of the longest.
+      has_second: bool [R], whether a row has a second part, possibly empty.
+      is_real: bool [R], whether a row exists; otherwise it is all padding.
+      length: positions per row; None for the length of the longest row.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [R, S].
@@ -61,7 +61,7 @@ def join_parts(
         positions = tf.range(longest, dtype=tf.int64)  # [S]
         end_first, end = end_first[:, tf.newaxis], end[:, tf.newaxis]
 
-        # All positions gather from one row of ids: the special tokens, then the first parts, then the second parts.
+        # All positions gather from one flat row: the special tokens, then the first parts, then the second parts.
         row_specials = [specials.pad_id, specials.cls_id, specials.sep_id]
         ids = tf.concat([row_specials, first.ids, second.ids], axis=0)
         first_places = (first.starts + 3)[:, tf.newaxis] + positions - 1
@@ -86,21 +86,22 @@ def truncate_and_join(
     specials: Specials,
     max_seq_length: int,
 ) -> dict[str, tf.Tensor]:
-    """Truncate, join and pad texts or pairs of texts, as `TextJoiner` and the reader of the records do.
+    """Truncate, join and pad texts or pairs of texts, as `TextJoiner` and the record reader do.
 
     Args:
       first: int32 [B, (wordpieces)], ids of the first texts.
-      second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      second: ids of the second texts, empty for examples without one; None if no example has one.
       specials: the special tokens.
       max_seq_length: maximum number of positions per example, at least 3.
 
     Returns:
-      input_ids, input_mask and segment_ids, int32 [B, S]; S is that of the longest example, and 2 if there is none.
+      input_ids, input_mask and segment_ids, int32 [B, S]; S is the length of the longest example, or 2 if there are
+      none.
     """
     with tf.device("CPU:0"):
-        second = as_second(first, second)
+        second = second_or_empty(first, second)
         num_first, num_second, max_tokens = sizes_of(first, second, specials, max_seq_length)
-        # What `joining.truncate_pair` leaves, without a loop: each may have half, and what the other leaves.
+        # The result of `joining.truncate_pair`, without a loop: each text may have half, plus what the other leaves.
         kept_first = tf.minimum(num_first, tf.maximum((max_tokens + 1) // 2, max_tokens - num_second))
         kept_second = tf.minimum(num_second, tf.maximum(max_tokens // 2, max_tokens - num_first))
     return join_parts(
@@ -111,8 +112,8 @@ def truncate_and_join(
     )
 
 
-def as_second(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.RaggedTensor:
-    """Return the second texts, empty ones if there are none."""
+def second_or_empty(first: tf.RaggedTensor, second: tf.RaggedTensor | None) -> tf.RaggedTensor:
+    """Return the second texts, or empty ones if there are none."""
     if second is not None:
         return second
     nothing = tf.zeros_like(first.row_splits)

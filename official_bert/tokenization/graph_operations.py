@@ -211,7 +211,7 @@ class GraphEncoder(tf.Module):
             return encode_beginnings(self.encode_cut, texts, num_wordpieces)
 
 
-def changed_by_the_rest(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
+def depends_on_cut_text(codes: tf.RaggedTensor, is_cut: tf.Tensor, is_boundary: tf.Tensor) -> tf.Tensor:
     """Find the characters of cut texts whose words depend on what was cut off: all from the last boundary on.
 
     Args:

@@ -17,7 +17,7 @@ from official_bert.tokenization.graph_operations import (
     CodePointLookup,
     GraphEncoder,
     RaggedEncodingWithOffsets,
-    changed_by_the_rest,
+    depends_on_cut_text,
     ended,
     final_sigmas_in,
     shifted,
@@ -48,7 +48,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     """Produces the ids that a `SentencePieceTokenizer` produces; otherwise like `GraphTokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer):
-        """Make the tables, which takes some seconds.
+        """Build the lookup tables, which takes a few seconds.
 
         Args:
           tokenizer: the tokenizer whose ids are reproduced.
@@ -71,7 +71,7 @@ class GraphSentencePieceTokenizer(GraphEncoder):
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
         """Make white space of what depends on what was cut off."""
         is_boundary = self._text.is_space(codes) & self._ends_at_spaces
-        is_dropped = changed_by_the_rest(codes, is_cut, is_boundary)
+        is_dropped = depends_on_cut_text(codes, is_cut, is_boundary)
         return codes.with_flat_values(tf.where(is_dropped, _SPACE, codes.flat_values))
 
     @tf.function(input_signature=[TEXTS], autograph=False)
@@ -131,11 +131,11 @@ def _text_tables() -> _TextTables:
     lowered = [character.lower() for character in every]  # those of several letters are decomposed before
     distances = [ord(lower) - code if len(lower) == 1 else 0 for code, lower in enumerate(lowered)]
     return _TextTables(
-        is_space=PagedTable.of([character.isspace() for character in every]),
-        replacement_of=PagedTable.of([numbers[text] for text in decomposed]),
+        is_space=PagedTable.from_numbers([character.isspace() for character in every]),
+        replacement_of=PagedTable.from_numbers([numbers[text] for text in decomposed]),
         replacements=("?", *distinct),
-        distance_to_lower=PagedTable.of(distances),
-        sigma_context=PagedTable.of(list(map(characters.sigma_context, every))),
+        distance_to_lower=PagedTable.from_numbers(distances),
+        sigma_context=PagedTable.from_numbers(list(map(characters.sigma_context, every))),
     )
 
 

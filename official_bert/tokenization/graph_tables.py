@@ -1,8 +1,8 @@
-"""The tokenizer's rules and vocabulary as arrays of numbers, for `graph_tokenizer`.
+"""The tokenizer's rules and vocabulary as integer arrays, for `graph_tokenizer`.
 
-Both tables speak of letters instead of code points: letter 0 stands between words, letter 1 is every character that no
-wordpiece holds, the others are the vocabulary's characters. `CharacterTable` holds what `characters.rewrite` makes of
-every code point; `PieceTable` holds the vocabulary such that the longest wordpiece is found in few steps.
+Both tables use letters instead of code points: letter 0 separates words, letter 1 is any character that no wordpiece
+contains, the others are the vocabulary's characters. `CharacterTable` holds the result of `characters.rewrite` for
+every code point; `PieceTable` stores the vocabulary so that the longest wordpiece is found in few steps.
 """
 
 import functools
@@ -24,7 +24,7 @@ CAPITAL_SIGMA, FINAL_SIGMA = "Σ", "ς"
 PAGE_SIZE = 256  # code points
 NUM_CODE_POINTS = 0x110000
 
-# Rewriting leaves these as they are, ideographs apart: unassigned, private, surrogates.
+# Rewriting does not change these, except ideographs: unassigned, private use, surrogates.
 _CATEGORIES_WITHOUT_RULES = frozenset(("Cn", "Co", "Cs"))
 
 
@@ -32,32 +32,32 @@ class CharacterRule(NamedTuple):
     """Treatment of a character.
 
     Attributes:
-      letters: the letters that it becomes; none if it is deleted or an accent.
-      sigma_context: what a capital sigma makes of the character, if the tokenizer lowercases.
-      is_sigma: whether it is the capital sigma, which becomes another letter at the end of a word.
-      is_accent: whether it belongs to the character before it and is dropped.
-      ends_sorting: whether it is dropped but no combining characters are sorted across it.
+      letters: the letters that replace it; none if it is deleted or an accent.
+      sigma_context: role of the character next to a capital sigma, if the tokenizer lowercases.
+      is_sigma: whether it is the capital sigma, which has a different lowercase form at the end of a word.
+      is_accent: whether it is dropped and belongs to the character before it.
+      blocks_reordering: whether it is dropped but combining characters are not reordered across it.
     """
 
     letters: tuple[int, ...]
     sigma_context: SigmaContext = SigmaContext.OTHER
     is_sigma: bool = False
     is_accent: bool = False
-    ends_sorting: bool = False
+    blocks_reordering: bool = False
 
     @property
     def is_boundary(self) -> bool:
-        """True if the text before the character gives the same, whatever follows it."""
+        """True if the character does not affect the tokenization of the text before it."""
         return self.letters[:1] == (SEPARATOR,) and self.sigma_context == SigmaContext.OTHER
 
 
 class PagedTable(NamedTuple):
-    """A number for every code point; that of `code` is `pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]`.
+    """A paged table of a number per code point, `pages[page_of[code // PAGE_SIZE], code % PAGE_SIZE]`.
 
-    Pages share places where they are the same: 90% of the code points are unassigned.
+    Equal pages are stored once: 90% of the code points are unassigned.
 
     Attributes:
-      page_of: int32 [4352], a page for each `PAGE_SIZE` code points.
+      page_of: int32 [4352], the page of each block of `PAGE_SIZE` code points.
       pages: int32 [pages, PAGE_SIZE], numbers.
     """
 
@@ -65,8 +65,8 @@ class PagedTable(NamedTuple):
     pages: np.ndarray
 
     @classmethod
-    def of(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
-        """Make the table of int32 [1114112], a number for every code point."""
+    def from_numbers(cls, numbers: Sequence[int] | np.ndarray) -> "PagedTable":
+        """Build the table from int32 [1114112], a number for every code point."""
         number_of_page: dict[bytes, int] = {}
         rows = np.asarray(numbers, np.int32).reshape(-1, PAGE_SIZE)
         page_of = [number_of_page.setdefault(row.tobytes(), len(number_of_page)) for row in rows]
@@ -75,7 +75,7 @@ class PagedTable(NamedTuple):
 
 
 class CharacterTable(NamedTuple):
-    """Every code point's rule.
+    """The rule of every code point.
 
     Attributes:
       rule_numbers: for every code point, the index of its rule.
@@ -87,14 +87,14 @@ class CharacterTable(NamedTuple):
 
 
 def make_character_table(letters: dict[str, int], settings: TextSettings) -> CharacterTable:
-    """Make the table of all code points; seconds of work, so the last ones are kept.
+    """Build the table of all code points; this takes seconds, so recent results are cached.
 
     Args:
-      letters: letters of the vocabulary's characters.
-      settings: what the tokenizer does to text.
+      letters: letter of each character of the vocabulary.
+      settings: the tokenizer's text settings.
 
     Returns:
-      The table; it is shared and must not be changed.
+      The table; it is shared, so do not modify it.
     """
     return _make_character_table(tuple(letters.items()), settings)
 
@@ -107,12 +107,12 @@ def _make_character_table(numbered_letters: tuple[tuple[str, int], ...], setting
     for character in itertools.chain(_characters_with_rules(), letters):
         rule = _rule(character, letters, settings)
         rule_of_code_point[ord(character)] = number_of_rule.setdefault(rule, len(number_of_rule))
-    return CharacterTable(PagedTable.of(rule_of_code_point), tuple(number_of_rule))
+    return CharacterTable(PagedTable.from_numbers(rule_of_code_point), tuple(number_of_rule))
 
 
 @functools.cache
 def _characters_with_rules() -> Sequence[str]:
-    """Return the characters that rewriting may change, an eighth of all."""
+    """Return the characters that rewriting may change, an eighth of all code points."""
     without_rules = _CATEGORIES_WITHOUT_RULES
     assigned = [char for char in map(chr, range(NUM_CODE_POINTS)) if unicodedata.category(char) not in without_rules]
     return list(dict.fromkeys(itertools.chain(assigned, characters.cjk_characters())))
@@ -126,24 +126,24 @@ def _rule(character: str, letters: dict[str, int], settings: TextSettings) -> Ch
         sigma_context=characters.sigma_context(cleaned) if settings.do_lower_case else SigmaContext.OTHER,
         is_sigma=settings.do_lower_case and character == CAPITAL_SIGMA,
         is_accent=is_accent,
-        ends_sorting=is_accent and characters.ends_sorting(character),
+        blocks_reordering=is_accent and characters.blocks_reordering(character),
     )
 
 
 class PieceTable(NamedTuple):
-    """The vocabulary as names of strings: of single letters, of blocks of 2, 4, 8 ... letters, and of beginnings.
+    """The vocabulary as numbered strings: single letters, blocks of 2, 4, 8, ... letters, and prefixes.
 
-    A wordpiece is found from its start in strides of halving length: "harbour" is the block "harb" behind the beginning
-    of a word, "ou" behind that, "r" behind that. `joins` gives the name of each step's result from the names of both
-    sides, and so it names blocks from their halves. Beginnings are named only as far as wordpieces need them.
+    A wordpiece is matched from its start in strides of halving length: "harbour" is the block "harb" after the start of
+    a word, then "ou", then "r". `joins` maps the names of two adjacent strings to the name of their concatenation; it
+    also builds blocks from their halves. Only prefixes that wordpieces need have names.
 
     Attributes:
-      joins: int64 [N, 3], names of a string, of a block behind it, and of both together.
-      word_start: name of the empty beginning of a word's first wordpiece.
-      inner_start: name of the empty beginning of a word's other wordpieces.
-      num_strides: the longest wordpiece has less than `2 ** num_strides` letters.
-      piece_ids: int32 [names], id of the longest wordpiece that a beginning begins with.
-      piece_lengths: int32 [names], its letters; 0 where there is none.
+      joins: int64 [N, 3], names of a string, of the block after it, and of their concatenation.
+      word_start: name of the empty prefix of a word's first wordpiece.
+      inner_start: name of the empty prefix of a word's other wordpieces.
+      num_strides: the longest wordpiece has fewer than `2 ** num_strides` letters.
+      piece_ids: int32 [names], id of the longest wordpiece that a prefix starts with.
+      piece_lengths: int32 [names], its number of letters; 0 if there is none.
     """
 
     joins: np.ndarray
@@ -155,26 +155,25 @@ class PieceTable(NamedTuple):
 
 
 def letters_of(tokens: Iterable[str]) -> dict[str, int]:
-    """Give the characters of tokens numbers from `FIRST_LETTER` on."""
+    """Assign numbers from `FIRST_LETTER` on to the characters of tokens."""
     return {letter: FIRST_LETTER + index for index, letter in enumerate(sorted(set().union(*tokens)))}
 
 
-def sorting_classes(letters: dict[str, int]) -> list[int]:
-    """Return `characters.sorting_class` of each letter, from letter 0."""
+def combining_classes(letters: dict[str, int]) -> list[int]:
+    """Return the `characters.combining_class` of each letter, from letter 0."""
     classes = [0] * (FIRST_LETTER + len(letters))
     for character, letter in letters.items():
-        classes[letter] = characters.sorting_class(character)
+        classes[letter] = characters.combining_class(character)
     return classes
 
 
 def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, basic_tokenize: bool) -> PieceTable:
-    """Make the table of a vocabulary.
+    """Build the table of a vocabulary.
 
     Args:
       token_to_id: the vocabulary.
-      letters: what `letters_of` gives.
-      basic_tokenize: whether words were split at punctuation; otherwise one may begin with `CONTINUATION`, and with a
-        wordpiece that does.
+      letters: the result of `letters_of`.
+      basic_tokenize: whether words were split at punctuation; otherwise a word may begin with `CONTINUATION`.
 
     Returns:
       The table.
@@ -209,7 +208,7 @@ def make_piece_table(token_to_id: dict[str, int], letters: dict[str, int], *, ba
 
 
 class _Namer:
-    """Gives names to strings, the same name to the same string."""
+    """Assigns names to strings; equal strings share a name."""
 
     def __init__(self, letters: dict[str, int]):
         after_letters = FIRST_LETTER + len(letters)
@@ -219,7 +218,7 @@ class _Namer:
         self._blocks = dict(letters)
 
     def name_prefixes(self, prefix: str, text: str) -> Iterator[tuple[int, int]]:
-        """Go through a wordpiece in strides: the powers of 2 that add up to its length, the largest first."""
+        """Split a wordpiece into strides: the powers of 2 that add up to its length, largest first."""
         name, start = self.starts[prefix], 0
         for bit in reversed(range(len(text).bit_length())):
             stride = 1 << bit

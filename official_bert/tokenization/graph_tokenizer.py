@@ -18,7 +18,7 @@ from official_bert.tokenization.graph_operations import (
     CodePointLookup,
     GraphEncoder,
     RaggedEncodingWithOffsets,
-    changed_by_the_rest,
+    depends_on_cut_text,
     ended,
     final_sigmas_in,
     shifted,
@@ -70,7 +70,7 @@ class GraphTokenizer(GraphEncoder):
     """
 
     def __init__(self, tokenizer: FullTokenizer):
-        """Make the tables, which takes some seconds.
+        """Build the lookup tables, which takes a few seconds.
 
         Args:
           tokenizer: the tokenizer whose ids are reproduced.
@@ -131,11 +131,11 @@ class _CharacterOps(tf.Module):
         if self._sigma_rule is not None and table.rules[self._sigma_rule].letters == (self._final_sigma,):
             self._sigma_rule = None
         self._sigma_contexts = tf.constant([rule.sigma_context for rule in table.rules], tf.int32)
-        sorting_classes = graph_tables.sorting_classes(letters)
+        combining_classes = graph_tables.combining_classes(letters)
         decomposes = settings.do_lower_case and settings.strip_accents
-        self._sorts = decomposes and len(set(sorting_classes) - {0}) > 1
-        self._sorting_classes = tf.constant(sorting_classes, tf.int64)
-        self._ends_sorting = tf.constant([rule.ends_sorting for rule in table.rules])
+        self._sorts = decomposes and len(set(combining_classes) - {0}) > 1
+        self._sorting_classes = tf.constant(combining_classes, tf.int64)
+        self._blocks_reordering = tf.constant([rule.blocks_reordering for rule in table.rules])
 
     def rewrite(self, codes: tf.RaggedTensor, is_cut: tf.Tensor | None = None) -> _Letters:
         """Rewrite characters.
@@ -169,7 +169,7 @@ class _CharacterOps(tf.Module):
         return _Letters(letters, tf.gather(starts, codes.row_splits), rules, starts, order)
 
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
-        is_dropped = changed_by_the_rest(codes, is_cut, tf.gather(self._is_boundary, rules))
+        is_dropped = depends_on_cut_text(codes, is_cut, tf.gather(self._is_boundary, rules))
         return tf.where(is_dropped, self._rule_numbers(tf.constant([ord(" ")])), rules)
 
     def _with_final_sigmas(self, letters: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
@@ -182,7 +182,7 @@ class _CharacterOps(tf.Module):
     def _canonical_order(self, classes: tf.Tensor, rules: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
         """Sort the combining letters between two others by their classes; int64 [M]."""
         num_letters = tf.size(classes, tf.int64)
-        dropped = tf.gather(starts, tf.where(tf.gather(self._ends_sorting, rules))[:, 0])  # the letter behind each
+        dropped = tf.gather(starts, tf.where(tf.gather(self._blocks_reordering, rules))[:, 0])  # the letter behind each
         num_dropped = tf.math.unsorted_segment_sum(tf.ones_like(dropped), dropped, num_letters)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64) + num_dropped)
         # One key for both, since classes are below 256: runs stay in order, and are sorted inside.

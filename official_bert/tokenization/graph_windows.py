@@ -4,20 +4,20 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from official_bert.tokenization.graph_joining import Parts, as_second, join_parts, sizes_of
+from official_bert.tokenization.graph_joining import Parts, join_parts, second_or_empty, sizes_of
 from official_bert.tokenization.joining import Specials
 
 # B: texts, W: windows of a text, R: windows of all texts, S: positions.
 
 
 class Windows(NamedTuple):
-    """Windows of all texts, ordered by text. All int64 [R].
+    """Windows of all texts, ordered by text; every field is int64 [R].
 
     Attributes:
-      text: which text.
-      number: which of the text's windows.
-      first: the text's wordpiece with which the window begins.
-      num_wordpieces: how many of the text's wordpieces it holds.
+      text: index of the text.
+      number: index of the window within the text.
+      first: index of the window's first wordpiece in the text.
+      num_wordpieces: number of the text's wordpieces in the window.
     """
 
     text: tf.Tensor
@@ -25,8 +25,8 @@ class Windows(NamedTuple):
     first: tf.Tensor
     num_wordpieces: tf.Tensor
 
-    def taken(self, places: tf.Tensor) -> "Windows":
-        """Return some of the windows."""
+    def gather(self, places: tf.Tensor) -> "Windows":
+        """Return the windows at some indices."""
         return Windows(*(tf.gather(column, places) for column in self))
 
     def parts(self, wordpieces: tf.RaggedTensor) -> Parts:
@@ -37,15 +37,17 @@ class Windows(NamedTuple):
 
 
 class SlidingWindows(NamedTuple):
-    """Windows that each text is cut into, see `windows.SlidingWindow`. All int64 [B]."""
+    """The windows of each text, see `windows.SlidingWindow`; every field is int64 [B]."""
 
     num_wordpieces: tf.Tensor
     max_tokens: tf.Tensor
     stride: tf.Tensor
 
     @classmethod
-    def of(cls, num_wordpieces: tf.Tensor, max_tokens: tf.Tensor | int, stride: int | None = None) -> "SlidingWindows":
-        """Cut texts; for the stride see `windows.SlidingWindow`."""
+    def from_lengths(
+        cls, num_wordpieces: tf.Tensor, max_tokens: tf.Tensor | int, stride: int | None = None
+    ) -> "SlidingWindows":
+        """Compute the windows of texts; for the stride see `windows.SlidingWindow`."""
         max_tokens += tf.zeros_like(num_wordpieces)
         return cls(
             num_wordpieces, max_tokens, tf.minimum(tf.cast(stride or (max_tokens + 1) // 2, tf.int64), max_tokens)
@@ -53,37 +55,37 @@ class SlidingWindows(NamedTuple):
 
     @property
     def num_windows(self) -> tf.Tensor:
-        """At least one of each text."""
+        """Number of windows; at least one per text."""
         return 1 - tf.minimum(self.max_tokens - self.num_wordpieces, 0) // self.stride  # rounds up
 
     def first(self, number: tf.Tensor) -> tf.Tensor:
-        """Return the wordpiece with which windows of these numbers begin."""
+        """Return the first wordpiece of windows, by window number."""
         return number * self.stride
 
     def length(self, number: tf.Tensor) -> tf.Tensor:
-        """Return the number of wordpieces that they hold."""
+        """Return the number of wordpieces in windows, by window number."""
         return tf.minimum(self.max_tokens, self.num_wordpieces - self.first(number))
 
-    def taken(self, places: tf.Tensor) -> "SlidingWindows":
-        """Return the cuts of some texts."""
+    def gather(self, places: tf.Tensor) -> "SlidingWindows":
+        """Return the windows of some texts."""
         return SlidingWindows(*(tf.gather(column, places) for column in self))
 
     def as_rows(self) -> "SlidingWindows":
-        """Return the same as columns of a table, int64 [B, 1], for numbers and wordpieces that are one: [B, N]."""
+        """Return the same with shape int64 [B, 1], for window numbers and wordpieces of shape [B, N]."""
         return SlidingWindows(*(column[:, tf.newaxis] for column in self))
 
     def windows(self) -> Windows:
         """Return all windows."""
         numbers = tf.ragged.range(self.num_windows)
         text, number = numbers.value_rowids(), numbers.flat_values
-        own = self.taken(text)
+        own = self.gather(text)
         return Windows(text, number, own.first(number), own.length(number))
 
     def best_windows(self, wordpieces: tf.Tensor, length_weight: float = 0.0) -> tf.Tensor:
-        """Find the windows that show most around wordpieces, as `windows.SlidingWindow` does.
+        """Find the windows with the most context around wordpieces, as `windows.SlidingWindow` does.
 
         Args:
-          wordpieces: int64 [B], a wordpiece of each text; those that are none may be anything, and so is their result.
+          wordpieces: int64 [B], a wordpiece of each text; results for invalid values are arbitrary.
           length_weight: as there.
 
         Returns:
@@ -96,10 +98,10 @@ class SlidingWindows(NamedTuple):
             inside, length = wordpieces - self.first(number), self.length(number)
             poorer_side = tf.minimum(inside, length - 1 - inside)
             score = tf.cast(poorer_side, tf.float64) + length_weight * tf.cast(length, tf.float64)
-            is_better = (score >= highest) & (poorer_side >= 0) & (number >= 0)  # among equals the first window wins
+            is_better = (score >= highest) & (poorer_side >= 0) & (number >= 0)  # on ties the first window wins
             return distance + 1, tf.where(is_better, number, best), tf.where(is_better, score, highest)
 
-        reach = tf.reduce_max((self.max_tokens - 1) // self.stride)  # windows further away do not hold the wordpiece
+        reach = tf.reduce_max((self.max_tokens - 1) // self.stride)  # windows further away do not contain the wordpiece
         start = tf.zeros([], tf.int64), last, tf.zeros(tf.shape(last), tf.float64)
         return tf.while_loop(lambda distance, *_: distance <= reach, compare, start)[1]
 
@@ -113,11 +115,11 @@ def join_windows(
     max_windows: int,
     doc_stride: int | None,
 ) -> dict[str, tf.Tensor]:
-    """Cut texts or pairs of texts that are too long into overlapping windows, as `TextJoiner` does.
+    """Split long texts or pairs of texts into overlapping windows, as `TextJoiner` does.
 
     Args:
       first: int32 [B, (wordpieces)], ids of the first texts.
-      second: ids of the second texts, an empty one where there is none; None if there are none at all.
+      second: ids of the second texts, empty for examples without one; None if no example has one.
       specials: the special tokens.
       max_seq_length: positions of a window.
       max_windows: maximum number of windows per example.
@@ -125,15 +127,15 @@ def join_windows(
         room for beside the other text.
 
     Returns:
-      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is that of the example with most.
+      input_ids, input_mask and segment_ids, int32 [B, W * S], window after window; W is the largest number of windows.
     """
     with tf.device("CPU:0"):
-        second = as_second(first, second)
+        second = second_or_empty(first, second)
         num_first, num_second, max_tokens = sizes_of(first, second, specials, max_seq_length)
         is_first_cut = num_first > num_second
         longer = tf.maximum(num_first, num_second)
         whole = tf.minimum(tf.minimum(num_first, num_second), max_tokens // 2)  # the shorter text is in every window
-        cuts = SlidingWindows.of(longer, max_tokens - whole, doc_stride)
+        cuts = SlidingWindows.from_lengths(longer, max_tokens - whole, doc_stride)
         num_windows = tf.minimum(cuts.num_windows, max_windows)
         numbers = tf.range(tf.reduce_max(tf.concat([num_windows, [1]], axis=0)))  # [W]
         table = cuts.as_rows()

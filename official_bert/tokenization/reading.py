@@ -4,8 +4,8 @@ import os
 from typing import Protocol
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.tokenization.folder import kind_of_file, tokenizer_kinds, vocabulary_beside
 from official_bert.tokenization.tokenizer import Tokenizer
+from official_bert.tokenization.tokenizer_files import kind_of_file, tokenizer_kinds, try_find_vocabulary
 from official_bert.tokenization.vocab import Vocabulary
 
 
@@ -67,4 +67,4 @@ def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
     """
     folder = os.fspath(folder)
-    return kind_of_file(vocabulary_beside(folder) or "").from_folder(folder, **settings)
+    return kind_of_file(try_find_vocabulary(folder) or "").from_folder(folder, **settings)

@@ -230,7 +230,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Split a text into pieces with their offsets in the text.
 
         Args:
-          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
+          text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
 
         Returns:
           `ids` are those of `encode`. The range of a piece holds the characters that it was made from without the

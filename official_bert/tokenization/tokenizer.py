@@ -9,9 +9,9 @@ import numpy as np
 
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family
-from official_bert.families.registry import all_families, load_class
+from official_bert.families.family_registry import all_families, load_class
 from official_bert.support.errors import UserError
-from official_bert.tokenization import folder as model_folder
+from official_bert.tokenization import tokenizer_files
 from official_bert.tokenization.alignment import EncodingWithOffsets
 from official_bert.tokenization.batch import Text, TextOrPair, check_max_seq_length, pad, paired_texts
 from official_bert.tokenization.casing import check_casing
@@ -61,10 +61,10 @@ class Tokenizer(abc.ABC):
             is cased, or the settings contradict each other.
         """
         folder = os.fspath(folder)
-        vocabulary = model_folder.read_vocabulary(folder, cls)
+        vocabulary = tokenizer_files.read_vocabulary(folder, cls)
         values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
         given = {name: value for name, value in values if value is not None}
-        settings = model_folder.find_settings(folder, vocabulary, given)
+        settings = tokenizer_files.find_settings(folder, vocabulary, given)
         check_casing(vocabulary, settings, init_checkpoint=None)
         return cls.with_settings(vocabulary, settings)
 
@@ -105,7 +105,7 @@ class Tokenizer(abc.ABC):
         """Split a text into wordpieces with their offsets in the text.
 
         Args:
-          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
+          text: a string or UTF-8 bytes; undecodable bytes are dropped, and offsets count characters.
 
         Returns:
           `ids` are those of `encode`; for the offsets see the subclass.

@@ -18,7 +18,7 @@ class SlidingWindow(NamedTuple):
     stride: int
 
     @classmethod
-    def of(cls, num_wordpieces: int, max_tokens: int, stride: int | None = None) -> "SlidingWindow":
+    def from_lengths(cls, num_wordpieces: int, max_tokens: int, stride: int | None = None) -> "SlidingWindow":
         """Cut a text; a stride of None is half a window, and one that is larger than a window is a window."""
         return cls(num_wordpieces, max_tokens, min(stride or (max_tokens + 1) // 2, max_tokens))
 
@@ -76,5 +76,5 @@ def split_windows(
       The windows: which ids of the first text and which of the second one stands for.
     """
     whole = range(min(num_first, num_second, max_num_tokens // 2))  # beside it there may be less room than a stride
-    wordpieces = SlidingWindow.of(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
+    wordpieces = SlidingWindow.from_lengths(max(num_first, num_second), max_num_tokens - len(whole), stride).windows()
     return [(piece, whole) if num_first > num_second else (whole, piece) for piece in wordpieces]

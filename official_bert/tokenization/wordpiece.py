@@ -13,7 +13,7 @@ MAX_CHARACTERS_PER_WORD = 200  # reference value; a longer word is unknown
 
 @dataclasses.dataclass(eq=False)
 class BasicTokenizer:
-    """Splits text into words: cleans it, sets punctuation and CJK characters apart and, if asked to, lowercases it.
+    """Splits text into words: cleans it, separates punctuation and CJK characters and optionally lowercases it.
 
     Attributes:
       do_lower_case: whether to lowercase and strip accents.
@@ -30,7 +30,7 @@ class BasicTokenizer:
         """Split a text into words.
 
         Args:
-          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped.
+          text: a string or UTF-8 bytes; undecodable bytes are dropped.
 
         Returns:
           Words without white space; `"Don't!"` gives `["don", "'", "t", "!"]`.
@@ -39,7 +39,7 @@ class BasicTokenizer:
 
 
 class WhitespaceTokenizer:
-    """Splits text that was tokenized before into its words, and changes nothing."""
+    """Splits pretokenized text at whitespace, without other changes."""
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Split a text, a string or UTF-8 bytes, at white space, as `str.split` does."""
@@ -47,7 +47,7 @@ class WhitespaceTokenizer:
 
 
 def word_tokenizer(settings: TextSettings) -> BasicTokenizer | WhitespaceTokenizer:
-    """Make what splits text into words under these settings."""
+    """Create the word splitter for these settings."""
     if settings.basic_tokenize:
         return BasicTokenizer(settings.do_lower_case, settings.strip_accents)
     return WhitespaceTokenizer()
@@ -55,13 +55,13 @@ def word_tokenizer(settings: TextSettings) -> BasicTokenizer | WhitespaceTokeniz
 
 @dataclasses.dataclass(eq=False)
 class WordpieceTokenizer:
-    """Splits words into the longest wordpieces that the vocabulary holds, from left to right.
+    """Splits words into wordpieces, greedily taking the longest match from left to right.
 
     Attributes:
-      vocab: the wordpieces, such as the keys of what `load_vocab` returns.
-      unk_token: what stands for a word that cannot be built from them.
+      vocab: the wordpieces, such as the keys of the result of `load_vocab`.
+      unk_token: token for a word that cannot be split into wordpieces.
       max_input_chars_per_word: maximum number of characters of a word; a longer one is unknown.
-      keeps_long_words: whether a longer word is not unknown if the vocabulary holds it whole.
+      keeps_long_words: whether a longer word is kept if the vocabulary contains it.
     """
 
     vocab: Collection[str] = dataclasses.field(repr=False)
@@ -76,7 +76,7 @@ class WordpieceTokenizer:
         """Split words that are separated by white space.
 
         Args:
-          text: the words, as `BasicTokenizer` leaves them.
+          text: the words, from `BasicTokenizer`.
 
         Returns:
           Wordpieces; a vocabulary with "harbour", "##mast" and "##ers" gives `["harbour", "##mast", "##ers"]` for
@@ -85,13 +85,13 @@ class WordpieceTokenizer:
         return [token for word in to_unicode(text).split() for token in self.split_word(word)]
 
     def split_word(self, word: str, *, is_continuation: bool = False) -> list[str]:
-        """Split a single word, or what follows the first wordpiece of one; see `tokenize`."""
+        """Split a single word, or the remainder of a word; see `tokenize`."""
         if len(word) > self.max_input_chars_per_word:
             return [word if self.keeps_long_words and word in self.vocab else self.unk_token]
         tokens = []
         start, prefix = 0, CONTINUATION if is_continuation else ""
         while start < len(word):
-            # No wordpiece is longer than the longest one, prefix included: start the search there.
+            # No match can be longer than the longest wordpiece: start the search there.
             end = min(len(word), start + self._max_wordpiece_length - len(prefix))
             while end > start and prefix + word[start:end] not in self.vocab:
                 end -= 1
@@ -103,7 +103,7 @@ class WordpieceTokenizer:
 
 
 def to_unicode(text: str | bytes) -> str:
-    """Decode bytes as UTF-8, without those that cannot be decoded; return a string as it is."""
+    """Decode bytes as UTF-8, dropping undecodable ones; return a string unchanged."""
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
     if isinstance(text, str):
@@ -113,9 +113,9 @@ def to_unicode(text: str | bytes) -> str:
 
 
 def refuse_symbolic(texts: object) -> None:
-    """Raise for what stands for texts in a graph, where there are none to read yet."""
+    """Raise for symbolic tensors, which hold no text yet."""
     if type(texts).__name__ == "SymbolicTensor":
         raise UserError(
-            "in dataset.map and tf.function there are no texts yet, which this tokenizer could read; use the one for "
-            "the graph: tokenize = official_bert.DatasetTokenizer(tokenizer), then dataset.map(tokenize)"
+            "this tokenizer cannot read the symbolic tensors of dataset.map and tf.function; use the graph tokenizer: "
+            "tokenize = official_bert.DatasetTokenizer(tokenizer), then dataset.map(tokenize)"
         )

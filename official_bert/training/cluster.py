@@ -1,4 +1,4 @@
-"""The processes that train together under `MultiWorkerMirroredStrategy`, and what they have to agree on."""
+"""The worker processes of `MultiWorkerMirroredStrategy`, and checks that they agree."""
 
 import contextlib
 import hashlib
@@ -15,25 +15,25 @@ from official_bert.support.errors import UserError
 from official_bert.training.run_folder import RunFolder
 
 _CHIEF = 0
-# What TensorFlow raises in a process when another one is gone, depending on what it was doing.
+# The errors that TensorFlow raises when another process has ended, depending on the operation in progress.
 _LOST_WORKER = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError)
-_LOST_WORKER_TEXT = "Collective ops is aborted"  # part of the message of errors of other types
+_LOST_WORKER_TEXT = "Collective ops is aborted"  # part of the message of other error types
 
 
 class Cluster:
-    """The workers of a strategy: processes, on one or several machines, that each run the same script.
+    """The workers of a strategy: processes on one or several machines, all running the same script.
 
-    All workers compute the same things in the same order, results of evaluation included. One of them is the chief,
-    which alone writes files, as the `folder` of a run says. With any other strategy this process is the only worker.
+    All workers compute the same things in the same order, including evaluation results. One of them is the chief; only
+    the chief writes files to the output folder. With any other strategy this process is the only worker.
 
     Attributes:
       strategy: distributes the computation.
-      num_workers: how many there are.
-      index: which of them this process is, counted from 0.
+      num_workers: number of workers.
+      index: index of this process among the workers, from 0.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy):
-        """Find this process among the workers of a strategy."""
+        """Look up this process among the workers of a strategy."""
         self.strategy = strategy
         self.num_workers, self.index = 1, _CHIEF
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -43,43 +43,46 @@ class Cluster:
 
     @property
     def is_chief(self) -> bool:
-        """True if this process writes the files."""
+        """True if this process is the chief, which writes the files."""
         return self.index == _CHIEF
 
     def folder(self, path: str) -> RunFolder:
-        """Return the output folder of a run, which the chief alone writes to."""
+        """Return the output folder of a run; only the chief writes to it."""
         return RunFolder(path, self.is_chief)
 
     def sums(self, *numbers: int) -> list[int]:
-        """Add up numbers of all workers; each waits here for the others."""
+        """Sum numbers over all workers; blocks until every worker has called it."""
         if self.num_workers == 1:
             return list(numbers)
         num_local = self.strategy.num_replicas_in_sync // self.num_workers
 
-        def of_replica(context):  # every replica adds something, of each worker only the first more than zeros
+        def of_replica(
+            context,
+        ):  # every replica contributes; only the first replica of each worker contributes a nonzero value
             return tf.constant(numbers, tf.int64) * int(context.replica_id_in_sync_group % num_local == 0)
 
         values = self.strategy.experimental_distribute_values_from_function(of_replica)
         return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None).numpy().tolist()
 
-    def of_chief(self, number: int) -> int:
-        """Return the chief's number, whatever the others have."""
+    def from_chief(self, number: int) -> int:
+        """Return the chief's number on every worker."""
         return self.sums(number if self.is_chief else 0)[0]
 
-    def is_any(self, condition: bool) -> bool:
-        """Return whether the condition holds at one worker at least."""
+    def any_worker(self, condition: bool) -> bool:
+        """Return True if the condition holds on at least one worker."""
         return self.sums(int(condition))[0] > 0
 
     def wait(self) -> None:
-        """Wait until all workers are here: what the chief wrote before is there for all."""
+        """Wait for all workers, so that they can read what the chief has written."""
         self.sums(0)
 
     @tf.autograph.experimental.do_not_convert
     def distribute(self, batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-        """Deal out the batches to the replicas of all workers: equal parts of each, in order.
+        """Distribute the batches over the replicas of all workers: equal parts of each, in order.
 
         Args:
-          batches: the same on every worker; dicts, name to tensor [B, ...] with B a multiple of all replicas.
+          batches: the same on every worker; dicts from name to tensor [B, ...], where B is a multiple of the number of
+            replicas.
         """
         if self.num_workers == 1:
             return self.strategy.experimental_distribute_dataset(batches)
@@ -89,7 +92,7 @@ class Cluster:
 
             def parts(batch):
                 shares = {name: self._shares(tensor, num_local)[self.index] for name, tensor in batch.items()}
-                return tf.data.Dataset.from_tensor_slices(shares)  # an element for each replica
+                return tf.data.Dataset.from_tensor_slices(shares)  # one element per replica
 
             return batches.flat_map(parts).prefetch(tf.data.AUTOTUNE)
 
@@ -105,49 +108,49 @@ class Cluster:
         return shares
 
     def gather(self, values: tf.Tensor) -> tf.Tensor:
-        """Concatenate what the replicas of all workers computed, [b, ...] each, in their order."""
+        """Concatenate the results of all replicas of all workers, [b, ...] each, in replica order."""
         if self.num_workers == 1:
             return tf.concat(self.strategy.experimental_local_results(values), axis=0)
         return self.strategy.gather(values, axis=0)
 
     def check_shared(self, folder: str) -> None:
-        """Raise unless all workers see the files that the chief writes to a folder, which must exist at the chief's.
+        """Raise unless all workers see the files that the chief writes to a folder; the folder must exist on the chief.
 
         Raises:
           UserError: some do not.
         """
         if self.num_workers == 1:
             return
-        path = os.path.join(folder, f".workers-{self.of_chief(secrets.randbits(48))}")
+        path = os.path.join(folder, f".workers-{self.from_chief(secrets.randbits(48))}")
         if self.is_chief:
             with writing.atomic_write(path) as sink:
-                sink.write("All workers of a run look for this file, to see whether they share the folder.\n")
+                sink.write("All workers of a run look for this file to check that they share the folder.\n")
         self.wait()
-        is_missing = self.is_any(not files.exists(path))
+        is_missing = self.any_worker(not files.exists(path))
         if self.is_chief:
             writing.remove(path)
         if is_missing:
             raise UserError(
                 f"the {self.num_workers} workers do not share output_dir={folder}: all machines must see the same "
-                "folder under this path, such as one of a network file system"
+                f"folder at this path, for example on a network file system"
             )
 
     def check_same(self, what: str, *values: Any) -> None:
-        """Raise unless all workers have equal values, which must have equal texts.
+        """Raise unless all workers have equal values, compared as strings.
 
         Raises:
-          UserError: they differ; the message says in what.
+          UserError: they differ; the message says where.
         """
         own = int(hashlib.sha256(repr(values).encode()).hexdigest()[:12], 16)
-        if self.is_any(own != self.of_chief(own)):
+        if self.any_worker(own != self.from_chief(own)):
             raise UserError(f"the {self.num_workers} workers differ in their {what}; start the same command on all")
 
     @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Run the block as one of the workers; they end it together.
+    def reporting_lost_workers(self) -> Iterator[None]:
+        """Run the block as one of the workers; report the loss of another worker as a user error.
 
         Raises:
-          UserError: another worker ended before.
+          UserError: another worker ended early.
         """
         if self.num_workers == 1:
             yield
@@ -164,7 +167,6 @@ class Cluster:
             if not isinstance(error, _LOST_WORKER) and _LOST_WORKER_TEXT not in error.message:
                 raise
             raise UserError(
-                f"worker {self.index} of {self.num_workers} lost contact with another worker, which has ended or "
-                "cannot be reached; its own messages say why. Start all workers again: the same command resumes from "
-                "the last checkpoint"
+                f"worker {self.index} of {self.num_workers} lost contact with another worker; see that worker's log "
+                f"for the reason. Start all workers again: the same command resumes from the last checkpoint"
             ) from error

@@ -1,4 +1,4 @@
-"""Knowledge distillation: a task whose model also learns the outputs of a larger model, the teacher."""
+"""Knowledge distillation: tasks whose model also learns the outputs of a larger model, the teacher."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class DistillableTask(Task, Protocol):
     """The teacher's part of a record: the logits of one example, under the name `TEACHER_LOGITS`."""
 
     def logits(self, outputs: Mapping[str, tf.Tensor] | tf.Tensor) -> tf.Tensor:
-        """Return the outputs of a teacher that are stored: float32 [B, *shape of `teacher_field`]."""
+        """Return the teacher outputs to store: float32 [B, *shape of `teacher_field`]."""
 
     def soft_target_loss(
         self,
@@ -37,11 +37,11 @@ class DistillableTask(Task, Protocol):
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """Return the distance of a student's outputs from a teacher's logits; 0 if they are the same."""
+        """Return the loss of a student's outputs against a teacher's logits; 0 if they are equal."""
 
 
 class DistilledTask:
-    """A task learned from its labels and from what a teacher says of the same examples.
+    """A task learned from its labels and from a teacher's logits for the same examples.
 
     Attributes:
       schema: the records of the task, with the teacher's logits.
@@ -53,8 +53,8 @@ class DistilledTask:
 
         Args:
           task: the task.
-          soft_target_weight: weight of the teacher's logits, from 0 to 1; the labels have the rest.
-          temperature: what the logits of both are divided by; the higher, the more the order of unlikely labels counts.
+          soft_target_weight: weight of the teacher's logits, from 0 to 1; the labels have the remaining weight.
+          temperature: divisor of both models' logits; the higher, the more weight unlikely labels get.
         """
         self._task = task
         self._soft_target_weight, self._temperature = soft_target_weight, temperature
@@ -65,7 +65,7 @@ class DistilledTask:
         return self._task.build_model()
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the losses of the task and `soft_target`, each times its weight."""
+        """Return the losses of the task and `soft_target`, each multiplied by its weight."""
         soft_target = self._task.soft_target_loss(outputs, batch[TEACHER_LOGITS], batch, self._temperature)
         losses = {**self._task.losses(outputs, batch), "soft_target": soft_target}
         return weighted(losses, {"soft_target": self._soft_target_weight}, others=1 - self._soft_target_weight)
@@ -76,9 +76,9 @@ class DistilledTask:
 
 
 class TaskWithTeacher(abc.ABC):
-    """A task whose student learns from a teacher that reads each batch together with it.
+    """A task whose student learns from a teacher that runs on the same batches.
 
-    Evaluation is that of the task, and needs no teacher.
+    Evaluation does not need the teacher.
 
     Attributes:
       schema: the records of the task.
@@ -89,8 +89,8 @@ class TaskWithTeacher(abc.ABC):
 
         Args:
           task: the task.
-          weights: what to multiply losses with, by name; those of the task that it does not name stay as they are.
-          projected_size: width that trainable projections give the student's layers; None for none.
+          weights: factors of losses, by name; other losses of the task are unchanged.
+          projected_size: output width of trainable projections of the student's layers; None for no projections.
         """
         self._task = task
         self._weights = weights
@@ -106,7 +106,7 @@ class TaskWithTeacher(abc.ABC):
         return student
 
     def losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the losses of the task and those of what the teacher computes, each times its weight."""
+        """Return the losses of the task and those against the teacher, each multiplied by its weight."""
         losses = {**self._task.losses(outputs.outputs, batch), **self._taught_losses(outputs, batch)}
         return weighted(losses, self._weights)
 
@@ -120,11 +120,11 @@ class TaskWithTeacher(abc.ABC):
 
     @abc.abstractmethod
     def _taught_losses(self, outputs: OutputsAndLayers, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Ask the teacher; return the losses of the student against it."""
+        """Run the teacher; return the losses of the student against it."""
 
 
 class HiddenStateTask(TaskWithTeacher):
-    """A distilled task whose student also learns what the layers of its teacher compute.
+    """A distilled task whose student also learns the hidden states of its teacher.
 
     Source: Jiao et al., "TinyBERT: Distilling BERT for Natural Language Understanding" (2020), section 3.1.
     """
@@ -145,7 +145,7 @@ class HiddenStateTask(TaskWithTeacher):
           task: the task.
           teacher_checkpoint: prefix of the teacher's weights.
           teacher_config: its architecture.
-          teacher_layers: which of its layers each of the student's learns; see `matched_layers`.
+          teacher_layers: the teacher layer that each student layer learns; see `matched_layers`.
           weight: weight of the loss.
           dtype: dtype policy of the teacher.
         """
@@ -168,9 +168,9 @@ class HiddenStateTask(TaskWithTeacher):
 
 
 def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor], input_mask: tf.Tensor) -> WeightedSum:
-    """Return the mean squared difference of layers, float [B, S, D] each, over units and positions without padding.
+    """Return the mean squared error between layers, float [B, S, D] each, over units and unpadded positions.
 
-    It is the sum over the layers, as in TinyBERT.
+    The result is summed over the layers, as in TinyBERT.
     """
     is_real = tf.cast(input_mask, tf.float32)
     differences = tf.add_n(
@@ -183,7 +183,7 @@ def hidden_state_loss(student: Sequence[tf.Tensor], teacher: Sequence[tf.Tensor]
 
 
 def cosine_loss(student: tf.Tensor, teacher: tf.Tensor, input_mask: tf.Tensor) -> WeightedSum:
-    """1 - the cosine of the angle between two layers, float [B, S, D]: the mean over positions that are not padding."""
+    """Return 1 - the cosine similarity of two layers, float [B, S, D], averaged over unpadded positions."""
     student, teacher = (tf.math.l2_normalize(tf.cast(layer, tf.float32), axis=-1) for layer in (student, teacher))
     distances = 1 - tf.reduce_sum(student * teacher, axis=-1)  # [B, S]
     is_real = tf.cast(input_mask, tf.float32)
@@ -191,24 +191,24 @@ def cosine_loss(student: tf.Tensor, teacher: tf.Tensor, input_mask: tf.Tensor) -
 
 
 def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: int) -> list[int]:
-    """Choose the layers of the teacher that each of the student's learns.
+    """Choose the teacher layer that each student layer learns.
 
     Args:
-      given: their numbers, 0 for the first and -1 for the last; None for evenly spaced ones, up to the last.
-      num_student: layers of the student.
-      num_teacher: layers of the teacher.
+      given: their indices, 0 for the first and -1 for the last; None for evenly spaced layers ending with the last.
+      num_student: number of student layers.
+      num_teacher: number of teacher layers.
 
     Returns:
       `num_student` numbers from 0.
 
     Raises:
-      UserError: the list does not fit, or there is none and the student has more layers than its teacher.
+      UserError: the list is invalid, or there is none and the student has more layers than its teacher.
     """
     if given is None:
         if num_student > num_teacher:
             raise UserError(
-                f"the student has {num_student} layers and its teacher {num_teacher}; say with teacher_layers which of "
-                "the teacher's layers each of the student's learns"
+                f"the student has {num_student} layers and its teacher {num_teacher}; choose with teacher_layers the "
+                f"teacher's layer for each layer of the student"
             )
         return [num_teacher * (layer + 1) // num_student - 1 for layer in range(num_student)]
     shown = ",".join(map(str, given))
@@ -229,25 +229,26 @@ def matched_layers(given: Sequence[int] | None, num_student: int, num_teacher: i
 def weighted(
     losses: Mapping[str, WeightedSum], weights: Mapping[str, float], others: float = 1.0
 ) -> dict[str, WeightedSum]:
-    """Return losses whose means are multiplied by weights, by name; `others` weighs those without one."""
+    """Return losses whose means are multiplied by weights, by name; `others` is the weight of unnamed losses."""
     return {name: loss._replace(total=loss.total * weights.get(name, others)) for name, loss in losses.items()}
 
 
 def soft_cross_entropy(
     logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float, *, axis: int = -1
 ) -> tf.Tensor:
-    """Return the KL divergence of a student's distributions from a teacher's, times the squared temperature.
+    """Return the KL divergence of a student's distributions from a teacher's, multiplied by the squared temperature.
 
-    Its gradients are those of the cross entropy with soft targets; the factor keeps them as large at any temperature.
+    Its gradients equal those of the soft-target cross entropy; the factor keeps their scale independent of the
+    temperature.
 
     Args:
-      logits: float [...], the student's.
+      logits: float [...], the student's logits.
       teacher_logits: float [...], of the same shape.
-      temperature: what both are divided by.
-      axis: of the classes.
+      temperature: divisor of both.
+      axis: the class axis.
 
     Returns:
-      float32, the shape without that axis.
+      float32, the input shape without that axis.
     """
     student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature, axis=axis)
     teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32) / temperature, axis=axis)
@@ -255,6 +256,6 @@ def soft_cross_entropy(
 
 
 def soft_binary_cross_entropy(logits: tf.Tensor, teacher_logits: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Like `soft_cross_entropy`, for independent labels: the mean over the last axis."""
+    """Compute `soft_cross_entropy` for independent labels: the mean over the last axis."""
     pairs = [tf.stack([values, tf.zeros_like(values)], axis=-1) for values in (logits, teacher_logits)]
     return tf.reduce_mean(soft_cross_entropy(*pairs, temperature), axis=-1)

@@ -12,7 +12,7 @@ from absl import logging
 
 from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.state_file import folders_of, latest_checkpoint
+from official_bert.checkpoints.state_file import latest_checkpoint, model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.pipeline import batch_sizes, training_batches
@@ -31,7 +31,7 @@ from official_bert.training.model_files import read_model_files
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.run_folder import (
     check_has_checkpoint,
-    check_room_for_model_files,
+    check_model_files_replaceable,
     check_same_model,
     checkpoint_folder,
     read_run_config,
@@ -75,7 +75,7 @@ def finetune(job_class: type[FinetuningJob], config: FinetuningOptions) -> None:
         num_parts = config.gradient_accumulation_steps if name == "train_batch_size" else 1
         check_divisible(batch_size, strategy, name, num_parts=num_parts)
     cluster = Cluster(strategy)
-    with cluster.working(), training_folder(config, cluster.folder(config.output_dir)):
+    with cluster.reporting_lost_workers(), training_folder(config, cluster.folder(config.output_dir)):
         cluster.check_shared(config.output_dir)
         cluster.check_same("flags or numbers of examples", config, job.num_training_examples)
         job.check_output_folder()
@@ -162,7 +162,7 @@ def _train(job: FinetuningJob, trainer: Trainer, strategy: tf.distribute.Strateg
             batches,
             output_dir=config.output_dir,
             init_checkpoint=config.init_checkpoint,
-            evaluate=best_keeper(config, trainer, job.primary_metric, lambda step: job.scores(trainer, step)),
+            evaluate=create_evaluator(config, trainer, job.primary_metric, lambda step: job.scores(trainer, step)),
         )
 
 
@@ -219,13 +219,13 @@ def _check_same_run(job: FinetuningJob) -> None:
         _check_flags_of(config.output_dir, job, "use the same value, or another output_dir")
         check_same_model(config.output_dir, job.bert_config, job.tokenizer.vocabulary)
     elif config.do_train:
-        check_room_for_model_files(config.output_dir, config)
+        check_model_files_replaceable(config.output_dir, config)
 
 
 def _check_ensemble(job: FinetuningJob) -> None:
     """Look at the checkpoints of an ensemble before long work begins: each must be of the same model as the flags."""
     for path in job.ensemble:
-        folder = folders_of(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
+        folder = model_folders(open_checkpoint(path, "ensemble_checkpoints").prefix)[-1]
         _check_flags_of(folder, job, "use the same value, or leave them out of ensemble_checkpoints")
         check_same_model(folder, job.bert_config, job.tokenizer.vocabulary)
 
@@ -258,11 +258,11 @@ def _plain(value: object) -> object:
     return value.lower() if isinstance(value, str) else value  # task_name=MRPC is mrpc
 
 
-def _check_same_examples(config: FinetuningOptions, path: str, made_from: Mapping[str, Any]) -> None:
+def _check_same_examples(config: FinetuningOptions, path: str, provenance: Mapping[str, Any]) -> None:
     """Raise if the output folder's checkpoints were trained on other examples than those of this run."""
     latest = latest_checkpoint(config.output_dir)
-    known = Manifest.known(manifest_path(path)) if latest else None
-    names = known.differences(made_from) if known else []
+    known = Manifest.read_or_none(manifest_path(path)) if latest else None
+    names = known.find_differences(provenance) if known else []
     if names:
         raise UserError(
             f"{latest} was trained on examples with other {', '.join(names)}; use what it was trained with, or another "
@@ -318,7 +318,7 @@ def _num_steps_within(budget: TokenBudget, job: FinetuningJob, trainer: Trainer,
 
 def _plan(config: FinetuningOptions, num_steps: int, num_devices: int) -> TrainingPlan:
     check_resumed_flags(config, num_steps, num_devices)
-    return TrainingPlan.of(
+    return TrainingPlan.from_config(
         config, num_train_steps=num_steps, num_warmup_steps=int(num_steps * config.warmup_proportion)
     )
 
@@ -334,7 +334,7 @@ def has_stopped_early(config: FinetuningOptions) -> bool:
     return False
 
 
-def best_keeper(
+def create_evaluator(
     config: FinetuningOptions, trainer: Trainer, primary_metric: str, scores_at: Callable[[int], Mapping[str, float]]
 ) -> Callable[[int], bool] | None:
     """Return a function for the Trainer that evaluates, keeps the best checkpoint and returns whether to stop.

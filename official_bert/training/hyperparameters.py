@@ -1,4 +1,4 @@
-"""The settings of a run as TensorBoard's page HPARAMS reads them; needs no package tensorboard."""
+"""The settings of a run in the format of TensorBoard's HPARAMS page, without the tensorboard package."""
 
 import struct
 import time
@@ -10,7 +10,7 @@ from google.protobuf.struct_pb2 import Value
 
 from official_bert.data.protobuf_wire import delimited
 
-# Of tensorboard/plugins/hparams/plugin_data.proto and metadata.py: the numbers of the fields, each with its wire type.
+# From tensorboard/plugins/hparams/plugin_data.proto and metadata.py: field numbers combined with wire types.
 _PLUGIN = "hparams"
 _TAG = "_hparams_/session_start_info"
 _SESSION_START_INFO, _HPARAMS, _KEY, _VALUE = b"\x1a", b"\x0a", b"\x0a", b"\x12"
@@ -18,10 +18,10 @@ _START_TIME_SECONDS = b"\x29"
 
 
 def hyperparameters_summary(settings: Mapping[str, Any]) -> bytes:
-    """Make the summary that tells TensorBoard the settings of the run whose events follow it.
+    """Build the summary that gives TensorBoard the hyperparameters of a run.
 
     Args:
-      settings: name to bool, number or string; None is left out.
+      settings: name to bool, number or string; None values are skipped.
 
     Returns:
       A serialized `Summary`, for `tf.summary.experimental.write_raw_pb`.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from official_bert.families.hugging_face import label_names
 from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 
 LABELS_FILE = "labels.json"
 _HF_CONFIG_FILE = "config.json"
@@ -50,6 +50,6 @@ def check_same_labels(
     trained = read_labels(output_dir)
     if trained is not None and trained != list(labels):
         raise UserError(
-            f"the {noun} are {listed(labels)}, but the checkpoints in {output_dir} were trained with "
-            f"{listed(trained)} ({LABELS_FILE}); use those, or {other}"
+            f"the {noun} are {format_names(labels)}, but the checkpoints in {output_dir} were trained with "
+            f"{format_names(trained)} ({LABELS_FILE}); use those, or {other}"
         )

@@ -6,7 +6,7 @@ import keras
 
 from official_bert.modeling.blocks import dense
 from official_bert.modeling.heads import EncoderModel
-from official_bert.modeling.model import complete_inputs
+from official_bert.modeling.token_model import complete_inputs
 
 
 class OutputsAndLayers(NamedTuple):

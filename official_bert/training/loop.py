@@ -8,7 +8,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.data.pipeline import IS_REAL_EXAMPLE, RECORD_INDEX
@@ -19,7 +19,7 @@ from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.requests import RunRequests
+from official_bert.training.run_requests import RunRequests
 from official_bert.training.step import TrainingSteps
 from official_bert.training.summaries import ScalarLog
 from official_bert.training.task import Task
@@ -35,7 +35,7 @@ class Trainer:
 
     Attributes:
       model: the model; its weights are random until training or `restore` sets them.
-      num_replicas: the devices that share a batch.
+      num_replicas: number of devices that share a batch.
       cluster: the processes that train together; one as a rule.
     """
 
@@ -44,7 +44,7 @@ class Trainer:
 
         Args:
           task: what to learn.
-          strategy: where to compute.
+          strategy: the distribution strategy.
           seed: of the random weights.
           use_xla: whether XLA compiles what `predict` computes.
 
@@ -127,7 +127,7 @@ class Trainer:
                 if folder.latest:
                     logging.info("interrupted; the same command resumes from %s", folder.latest)
                 raise
-            is_terminated = self.cluster.is_any(requests.is_terminated)
+            is_terminated = self.cluster.any_worker(requests.is_terminated)
             if is_terminated or not is_over:
                 reason = "SIGTERM" if is_terminated else f"max_train_seconds={plan.max_train_seconds:g}"
                 logging.info("%s: stopped; the same command resumes from %s", reason, folder.latest)

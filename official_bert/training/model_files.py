@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 from absl import logging
 
-from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
+from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
 from official_bert.tokenization.casing import check_casing, is_cased
-from official_bert.tokenization.folder import find_settings, recorded_settings, vocabulary_beside
+from official_bert.tokenization.tokenizer_files import find_settings, recorded_settings, try_find_vocabulary
 from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
 
 
@@ -90,7 +90,7 @@ def check_fits(
       UserError: they do not belong together; the message names both files.
     """
     is_known = is_trained or flags.init_checkpoint is None
-    for folder in [] if is_known else folders_of(flags.init_checkpoint):
+    for folder in [] if is_known else model_folders(flags.init_checkpoint):
         is_same = matches_vocabulary(folder, vocabulary)
         if is_same is False:
             whose = f"init_checkpoint={flags.init_checkpoint} was trained with"
@@ -101,7 +101,7 @@ def check_fits(
 
 def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
     """Raise if a checkpoint's folder says that its text was lowercased, and now it is not, or the other way round."""
-    folder, settings = folders_of(init_checkpoint)[-1], tokenizer.settings
+    folder, settings = model_folders(init_checkpoint)[-1], tokenizer.settings
     said, sources = recorded_settings(folder)
     trained = said.get("do_lower_case", settings.do_lower_case)
     if trained == settings.do_lower_case or not (settings.basic_tokenize and said.get("basic_tokenize", True)):
@@ -114,7 +114,7 @@ def _check_same_casing(init_checkpoint: str, tokenizer: Tokenizer) -> None:
         )
 
 
-def completed(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+def complete_model_flags(config_class: type, values: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Take the flags that were not given from the folder of `init_checkpoint`: architecture, vocabulary and casing.
 
     Args:
@@ -140,14 +140,14 @@ def completed(config_class: type, values: Mapping[str, Any], given: Collection[s
     if lacks_config or lacks_vocabulary:
         find_checkpoint(checkpoint, "init_checkpoint")
     found = {}
-    if lacks_config and (path := config_beside(checkpoint)) is not None:
+    if lacks_config and (path := find_config(checkpoint)) is not None:
         logging.info("bert_config_file=%s, from the folder of init_checkpoint", path)
         found["bert_config_file"] = path
     chosen = {name: values[name] for name in TextSettings._fields if name in given}
     if lacks_vocabulary:
-        found |= tokenizer_beside(checkpoint, chosen)
+        found |= find_text_flags(checkpoint, chosen)
     elif supplies_vocabulary:
-        folder = folders_of(checkpoint)[-1]
+        folder = model_folders(checkpoint)[-1]
         said, sources = recorded_settings(folder)
         for name, value in TextSettings(**said).updated(**chosen)._asdict().items() if said else ():
             if name not in chosen and value != values[name]:
@@ -163,7 +163,7 @@ def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) ->
     return by_folder if isinstance(by_folder, bool) else any(values[name] for name in by_folder)
 
 
-def tokenizer_beside(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[str, Any]:
+def find_text_flags(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[str, Any]:
     """Return the text flags for the vocabulary beside a checkpoint; none if there is no vocabulary.
 
     Args:
@@ -173,8 +173,8 @@ def tokenizer_beside(init_checkpoint: str, chosen: Mapping[str, bool]) -> dict[s
     Raises:
       UserError: a file is damaged, or the settings contradict each other.
     """
-    folders = folders_of(init_checkpoint)
-    path = next(filter(None, map(vocabulary_beside, folders)), None)
+    folders = model_folders(init_checkpoint)
+    path = next(filter(None, map(try_find_vocabulary, folders)), None)
     if path is None:
         return {}
     vocabulary = read_vocabulary_file(path)

@@ -1,4 +1,4 @@
-"""Watches a training run: how many steps a compiled call takes, what they averaged, which of them failed."""
+"""Monitoring of a training run: steps per compiled call, averages for the log, and failed steps."""
 
 import numpy as np
 from absl import logging
@@ -7,17 +7,17 @@ from official_bert.checkpoints.bundle import UNLOGGED_STEPS, CheckpointReader
 from official_bert.support.errors import UserError
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS
 
-# On CPU and GPU a compiled call is cut to about this long, so that progress is shown and SIGTERM is handled in time.
+# On CPU and GPU a compiled call is limited to about this long, so that progress is shown and SIGTERM handled in time.
 _SECONDS_PER_CALL = 1.0
-_MOST_FAILURES = 20  # steps in a row that nan_policy passes over
+_MOST_FAILURES = 20  # consecutive failed steps that nan_policy tolerates
 
 
 class StepsPerCall:
-    """Chooses how many steps the next compiled call takes.
+    """Chooses the number of steps of the next compiled call.
 
     Attributes:
-      num_steps: how many.
-      is_first_call: whether the next call is the one that compiles, whose time says nothing about the speed.
+      num_steps: number of steps.
+      is_first_call: whether the next call compiles, so that its time does not measure the speed.
     """
 
     def __init__(self, limit: int, *, is_cut_short: bool):
@@ -27,7 +27,7 @@ class StepsPerCall:
         self.is_first_call = True
 
     def add(self, num_steps: int, seconds: float) -> None:
-        """Learn from a call; grow slowly."""
+        """Update from the timing of a call; increase slowly."""
         self.is_first_call = False
         if self._is_cut_short:
             fitting = int(_SECONDS_PER_CALL * num_steps / seconds)
@@ -35,28 +35,28 @@ class StepsPerCall:
 
 
 class FailurePolicy:
-    """Decides what follows from steps whose loss or gradients are not finite; `policy` as in `TrainingPlan`."""
+    """Decides how to handle steps with a non-finite loss or gradient; `policy` as in `TrainingPlan`."""
 
     def __init__(self, policy: str):
         self._policy = policy
         self._num_in_a_row = 0
 
     def add(self, step: int, history: dict[str, np.ndarray], latest: str) -> bool:
-        """Look at the steps of a call, which such a step ends unless it was skipped.
+        """Check the steps of a call; a non-finite step ends the call unless it was skipped.
 
         Args:
-          step: the last of them.
-          history: their scalars.
+          step: the last step.
+          history: scalars of the steps.
           latest: the last checkpoint.
 
         Returns:
-          Whether to go back to the weights of the last checkpoint.
+          True if the weights of the last checkpoint should be restored.
 
         Raises:
-          UserError: training is to stop.
+          UserError: training should stop.
         """
         if history.get(OVERFLOW_STEPS, [0])[-1]:
-            return False  # a smaller scale of the loss comes next
+            return False  # the loss scale is lowered next
         is_skipped = history.get(SKIPPED_STEPS, np.zeros(1)) > 0
         is_failed = not is_skipped[-1] and not all(np.isfinite(values[-1]) for values in history.values())
         last_taken = max(np.flatnonzero(~is_skipped), default=-1)
@@ -67,7 +67,7 @@ class FailurePolicy:
             return False
         loss = f"loss {history['loss'][-1]} and gradient norm {history['gradient_norm'][-1]} at step {step}"
         if self._policy == "rollback" and self._num_in_a_row <= _MOST_FAILURES:
-            logging.warning("%s: back to the weights of %s, and on with the next batch", loss, latest)
+            logging.warning("%s: restored the weights of %s; continuing with the next batch", loss, latest)
             return True
         times = f", for the {self._num_in_a_row}th time in a row" if self._num_in_a_row > 1 else ""
         raise UserError(
@@ -91,22 +91,22 @@ class StepWindow:
         return sum(len(history["tokens"]) for history in self._histories)
 
     def restore(self, reader: CheckpointReader) -> None:
-        """Begin with the steps that a checkpoint was saved with, should it lie between two log lines."""
+        """Restore the steps stored with a checkpoint that was saved between two log lines."""
         columns = {name: reader.read(name) for name in reader.shapes if name.startswith(UNLOGGED_STEPS)}
         if columns:
             self._histories = [{name.removeprefix(UNLOGGED_STEPS): values for name, values in columns.items()}]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the steps, for a checkpoint; none if it lies at a log line, as most do."""
+        """Return the steps to store with a checkpoint; none right after a log line, as is usual."""
         return {f"{UNLOGGED_STEPS}{name}": values for name, values in self._columns().items()}
 
     def _columns(self) -> dict[str, np.ndarray]:
         names = self._histories[-1] if self._histories else {}
-        # The steps of a run that was resumed with another precision may lack one.
+        # After resuming with another precision, a scalar may be missing.
         return {name: np.concatenate([part[name] for part in self._histories if name in part]) for name in names}
 
     def add(self, history: dict[str, np.ndarray], seconds: float | None) -> None:
-        """Add the steps of a call; `seconds` is None if its time does not count."""
+        """Add the steps of a call; `seconds` is None if its time should not count."""
         self._histories.append(history)
         if seconds is not None:
             num_steps = len(history["tokens"])
@@ -117,10 +117,10 @@ class StepWindow:
     def scalars(self) -> dict[str, float]:
         """Return the means of the losses and the gradient norm, the last learning rate, and the speed, if known.
 
-        `padding` is the share of the positions of all batches that hold no token.
+        `padding` is the fraction of positions that are padding.
 
-        In float16 also the last scale of the loss, and the number of steps that overflowed; with steps that may be
-        skipped, their number. Gradient norms and losses of these are left out where they are not finite.
+        In float16 also the last loss scale and the number of overflowed steps; with nan_policy=skip the number of
+        skipped steps. Their non-finite gradient norms and losses are excluded.
         """
         columns = self._columns()
         tokens, positions = columns.pop("tokens"), columns.pop("positions", np.zeros(0))
@@ -131,17 +131,17 @@ class StepWindow:
         finite = {name: values[np.isfinite(values)] for name, values in columns.items()}
         scalars = {name: float(np.mean(values)) for name, values in finite.items() if len(values)} | last | counts
         if num_positions := float(np.sum(positions)):
-            # The first steps of a window lack it if the version that saved their checkpoint did not count positions.
+            # Steps restored from a checkpoint of an earlier version lack it.
             scalars["padding"] = 1 - float(np.sum(tokens[-len(positions) :])) / num_positions
         if self._timed_examples:
             scalars["examples_per_second"] = float(self._timed_examples) / self._seconds
-            if self._timed_tokens:  # what a frozen encoder computed before has none
+            if self._timed_tokens:  # precomputed features of a frozen encoder have none
                 scalars["tokens_per_second"] = self._timed_tokens / self._seconds
         return scalars
 
 
 def describe_scalars(step: int, scalars: dict[str, float]) -> list[str]:
-    """Return what the progress shows beside the time left, the most important first."""
+    """Return the details of the progress line, most important first."""
     texts = {
         "loss": "step {step:,}: loss {value:.4f}",
         "examples_per_second": "{value:,.0f} examples/s",
@@ -152,6 +152,6 @@ def describe_scalars(step: int, scalars: dict[str, float]) -> list[str]:
     }
     shown = [text.format(step=step, value=scalars[name]) for name, text in texts.items() if name in scalars]
     losses = [(name.removesuffix("_loss"), value) for name, value in scalars.items() if name.endswith("_loss")]
-    if len(losses) == 1:  # it is the loss that is shown already
+    if len(losses) == 1:  # the same as the loss shown already
         return shown
     return shown + [f"{name} {value:.4f}" for name, value in losses]

@@ -18,7 +18,7 @@ class TrainingPlan:
       learning_rate: its peak.
       end_learning_rate: what it falls to in the last step, where the schedule lets it fall.
       lr_schedule: name of how it rises and falls, a row of `optimization.schedules`.
-      optimizer: name of the optimizer, a row of `optimization.registry`.
+      optimizer: name of the optimizer, a row of `optimization.optimizers`.
       optimizer_options: the optimizer's own options, such as `{"bias_correction": True}`.
       gradient_accumulation_steps: parts that each batch is split into, computed one after another.
       random_seed: of dropout.
@@ -55,7 +55,7 @@ class TrainingPlan:
     eval_steps: int | None = None
 
     @classmethod
-    def of(cls, config: TrainingOptions, **others: Any) -> Self:
+    def from_config(cls, config: TrainingOptions, **others: Any) -> Self:
         """Take from the flags of a run what they say; `others` are what they leave open, by name."""
         if config.train_batch_tokens:
             others["train_batch_size"] = None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from absl import logging
 
-from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
 from official_bert.families.hugging_face import is_config
@@ -24,8 +24,8 @@ from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
-from official_bert.tokenization.folder import kind_of_file, tokenizer_kinds, vocabulary_beside
 from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
+from official_bert.tokenization.tokenizer_files import kind_of_file, tokenizer_kinds, try_find_vocabulary
 from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
@@ -148,7 +148,7 @@ def distinct_names(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         folder: ", ".join(f"{flag}={of_run[flag]}" for flag in varied if flag in of_run)
         for folder, of_run in runs.items()
     }
-    last_parts = {folder: os.path.basename(files.absolute(folder)) for folder in runs}
+    last_parts = {folder: os.path.basename(files.absolute_path(folder)) for folder in runs}
     names = {}
     for folder, of_run in settings.items():
         is_only_one = list(last_parts.values()).count(last_parts[folder]) == 1
@@ -191,7 +191,7 @@ def _sources(flags: ModelFileFlags) -> dict[str, str]:
     return {name: source for name, source in sources.items() if source is not None}
 
 
-def check_room_for_model_files(folder: str, flags: ModelFileFlags) -> None:
+def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
     """Raise if `write_model_files` would overwrite a file that no run put there.
 
     Raises:
@@ -231,7 +231,7 @@ def matches_vocabulary(folder: str, vocabulary: Vocabulary) -> bool | None:
     Raises:
       UserError: the folder's file is damaged.
     """
-    run, path = read_run_config(folder), vocabulary_beside(folder)
+    run, path = read_run_config(folder), try_find_vocabulary(folder)
     recorded = run.vocabulary if run else None
     if vocabulary.fingerprint == recorded:
         return True
@@ -252,7 +252,7 @@ def vocabulary_mismatch(vocabulary: Vocabulary, folder: str, whose: str) -> str:
       folder: the folder of the model.
       whose: which one is needed: "the teacher was trained with".
     """
-    path = vocabulary_beside(folder)
+    path = try_find_vocabulary(folder)
     instead = path or f"that one, whose hash is in {os.path.join(folder, RUN_CONFIG_FILE)}"
     return f"{vocabulary.source} is not the vocabulary that {whose}: the same ids would be other words; use {instead}"
 

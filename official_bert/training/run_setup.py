@@ -1,4 +1,4 @@
-"""The setup of all runs that train: how the flags become batches, and what may change on a resume."""
+"""The setup of training runs: batch sizes from flags, and the checks of a resumed run's flags."""
 
 import contextlib
 import dataclasses
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.opening import open_checkpoint
-from official_bert.checkpoints.state_file import config_beside, latest_checkpoint, step_of
+from official_bert.checkpoints.state_file import find_config, latest_checkpoint, step_of
 from official_bert.config.bert_config import BertConfig
 from official_bert.data.token_budget import TokenBudget
 from official_bert.modeling.encoder_options import EncoderOptions, UnpaddedLayout
@@ -29,14 +29,14 @@ from official_bert.training.run_folder import (
 
 
 def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> None:
-    """Warn if the `bert_config.json` beside an initial checkpoint says that its model attended otherwise."""
-    path = config_beside(open_checkpoint(init_checkpoint, "init_checkpoint").prefix)
+    """Warn if the `bert_config.json` beside an initial checkpoint has another attention direction."""
+    path = find_config(open_checkpoint(init_checkpoint, "init_checkpoint").prefix)
     if path is None:
         return
     pretrained = BertConfig.from_json_file(path).attention_direction
     if pretrained != bert_config.attention_direction:
         logging.warning(
-            "%s was trained with attention_direction=%s and goes on with %s",
+            "%s was trained with attention_direction=%s, but this run uses %s",
             init_checkpoint,
             pretrained,
             bert_config.attention_direction,
@@ -44,15 +44,15 @@ def warn_of_other_direction(init_checkpoint: str, bert_config: BertConfig) -> No
 
 
 def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int) -> int | TokenBudget:
-    """Return the size of the batches, as `training_batches` takes it.
+    """Return the batch size in the form that `training_batches` takes.
 
     Args:
       config: the flags.
-      num_replicas: the devices that share a batch.
-      longest: positions that an example may have.
+      num_replicas: number of devices that share a batch.
+      longest: maximum number of positions per example.
 
     Raises:
-      UserError: `train_batch_tokens` is too small for an example in each part of each device's share.
+      UserError: `train_batch_tokens` is too small for one example per device and accumulation step.
     """
     if not config.train_batch_tokens:
         return config.train_batch_size
@@ -69,10 +69,10 @@ def training_batch_size(config: TrainingOptions, num_replicas: int, longest: int
 
 
 def encoder_options(config: TrainingOptions) -> EncoderOptions:
-    """Gather the flags that say how the encoder of a run that trains or evaluate computes.
+    """Return the encoder options that the flags of a training or evaluation run select.
 
     Raises:
-      UserError: the device cannot compute so.
+      UserError: the device does not support an option.
     """
     return EncoderOptions(
         use_one_hot_embeddings=config.use_tpu,
@@ -84,12 +84,12 @@ def encoder_options(config: TrainingOptions) -> EncoderOptions:
 
 @contextlib.contextmanager
 def training_folder(config: TrainingOptions, folder: RunFolder) -> Iterator[None]:
-    """Create the output folder of a run; while it trains, no other run may. Evaluation may run at the same time.
+    """Create and lock the output folder of a run: only one run may train into it at a time.
 
-    With `fallback`, a run that trains begins with the last checkpoint that is intact.
+    With `fallback`, training resumes from the last intact checkpoint.
 
     Raises:
-      UserError: the folder cannot be created, or another process trains into it.
+      UserError: the folder cannot be created, or another process is training into it.
     """
     if folder.is_written:
         writing.make_folders(folder.path)
@@ -97,7 +97,7 @@ def training_folder(config: TrainingOptions, folder: RunFolder) -> Iterator[None
         yield
         return
     with locks.exclusive_lock(folder.path, "trains into"):
-        if config.fallback:  # all workers go on from what the chief finds
+        if config.fallback:  # all workers continue from the state that the chief finds
             CheckpointFolder(folder.path, keep_max=config.keep_checkpoint_max).drop_damaged()
         yield
 
@@ -109,39 +109,39 @@ def write_run_files(
     vocabulary: Vocabulary | None,
     num_devices: int,
 ) -> None:
-    """Write what makes the folder of a training run complete, once all that is asked for has been accepted."""
+    """Write the model files and flags of a training run, once all flags and files have been validated."""
     if folder.is_written:
         write_run_config(folder.path, config, vocabulary, num_devices)
         write_model_files(folder.path, bert_config, config)
 
 
 def write_evaluation_flags(folder: RunFolder, config: TrainingOptions, vocabulary: Vocabulary | None) -> None:
-    """Write the flags of a run that does not train; those of training, beside the checkpoints, are not overwritten."""
+    """Write the flags of an evaluation-only run; the training flags beside the checkpoints are kept."""
     if folder.is_written and not config.do_train:
         write_run_config(settings_folder(config), config, vocabulary)
 
 
 def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devices: int) -> None:
-    """Compare the flags of a run that is resumed with those it was started with; warn of what changes the run.
+    """Compare the flags of a resumed run with the original ones; warn about changes that affect it.
 
     Args:
       config: the flags.
-      num_train_steps: steps of the whole run.
-      num_devices: how many devices share each batch.
+      num_train_steps: total number of steps of the run.
+      num_devices: number of devices that share each batch.
 
     Raises:
-      UserError: the rest of the run would silently see other examples than the flags say.
+      UserError: the resumed run would silently see different examples than the flags imply.
     """
     latest, run = latest_checkpoint(config.output_dir), read_run_config(config.output_dir)
     step = latest and step_of(latest)
     if not latest or not run or step == 0 or (step is not None and step >= num_train_steps):
         return
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
-    flags = {**defaults, **run.flags}  # a flag that is newer than the run had no effect in it
+    flags = {**defaults, **run.flags}  # a flag that did not exist when the run was started
     order_flags = set(flags_affecting(config, "order"))
-    if config.train_batch_tokens:  # batches that differ in size also depend on how many devices and parts share them
+    if config.train_batch_tokens:  # variable batch sizes also depend on the number of devices and accumulation steps
         order_flags.add("gradient_accumulation_steps")
-    # The size that is not in use says nothing.
+    # Ignore the batch size that is not in use.
     unused = "train_batch_size" if config.train_batch_tokens or flags["train_batch_tokens"] else None
     for name in flags_affecting(config, "order", "learning"):
         if name == unused or name not in flags:
@@ -149,9 +149,11 @@ def check_resumed_flags(config: TrainingOptions, num_train_steps: int, num_devic
         old, new = flags[name], getattr(config, name)
         change = f"{name}={new}, but {latest} was trained with {name}={old}"
         if name == "train_batch_tokens" and new and not old:
-            raise UserError(f"{change}, and does not count its examples; leave it out, or use another output_dir")
+            raise UserError(f"{change}, which did not count examples; leave it out, or use another output_dir")
         if name == "optimizer" and old != new:
-            raise UserError(f"{change}, whose slots it has; use the same one, or another output_dir")
+            raise UserError(
+                f"{change}, and its checkpoint holds that optimizer's slots; use the same one, or another output_dir"
+            )
         if old != new:
             _refuse_or_warn(config, change, changes_order=name in order_flags)
     if run.num_devices not in (None, num_devices):

@@ -10,7 +10,7 @@ import numpy as np
 from official_bert.data.damaged_records import reporting_damaged_records
 from official_bert.data.records import RecordFile
 from official_bert.data.schema import RecordSchema
-from official_bert.modeling.model import model_fingerprint
+from official_bert.modeling.token_model import model_fingerprint
 from official_bert.options.finetuning import LabellingOptions
 from official_bert.support.manifest import fingerprint
 from official_bert.training.loop import Trainer

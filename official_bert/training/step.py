@@ -9,37 +9,37 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import NUM_EXAMPLES, CheckpointReader
 from official_bert.checkpoints.loading import load
 from official_bert.optimization import replicas
-from official_bert.optimization.registry import create_optimizer, slots_by_name
+from official_bert.optimization.optimizers import create_optimizer, slots_by_name
 from official_bert.optimization.schedules import create_schedule
 from official_bert.training.loss_scale import LossScale
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.task import Task, WeightedSum
 
 OVERFLOW_STEPS, SKIPPED_STEPS = "overflow_steps", "skipped_steps"
-_SEED_STATE = "seed_generator_state"  # how Keras names the state of a dropout layer
-_MAX_SEED = 2**31 - 2  # Keras reduces seeds modulo this number
+_SEED_STATE = "seed_generator_state"  # Keras's name for the state of a dropout layer
+_MAX_SEED = 2**31 - 2  # Keras takes seeds modulo this number
 
 
 class TrainingSteps:
-    """Takes training steps; holds what they change beside the weights.
+    """Runs training steps; holds their state apart from the weights.
 
     Attributes:
-      step: int64 variable, steps taken; the optimizer counts them.
-      slots: name to variable, the optimizer's, and the count of examples if batches differ in size.
-      loss_scale_state: name to variable of what decides how the loss is scaled; empty but in float16.
+      step: int64 variable, number of steps taken, counted by the optimizer.
+      slots: name to variable of the optimizer, and the example count if batch sizes vary.
+      loss_scale_state: name to variable of the loss scaling; empty except in float16.
     """
 
     def __init__(self, task: Task, model: keras.Model, strategy: tf.distribute.Strategy, plan: TrainingPlan):
         """Create the optimizer.
 
         Args:
-          task: gives the losses.
-          model: what to train; created in the scope of the strategy.
-          strategy: where to compute.
-          plan: names the optimizer and the schedule, and has their numbers.
+          task: computes the losses.
+          model: the model to train, created in the scope of the strategy.
+          strategy: the distribution strategy.
+          plan: the optimizer, the schedule and their hyperparameters.
 
         Raises:
-          UserError: there is no such optimizer or schedule, or it does not take the plan's options.
+          UserError: the optimizer or schedule is unknown, or does not accept the plan's options.
         """
         self._task = task
         self._model = model
@@ -70,13 +70,13 @@ class TrainingSteps:
 
     @property
     def num_examples(self) -> int:
-        """Examples used so far, over all epochs."""
+        """Number of examples used so far, over all epochs."""
         if self._batch_size is None:
             return int(self.slots[NUM_EXAMPLES].numpy())
         return int(self.step.numpy()) * self._batch_size
 
     def compile(self, iterator: Iterator) -> None:
-        """Trace the compiled call, which the first `take` would do otherwise; take no step.
+        """Trace the compiled call ahead of the first `take`, without running a step.
 
         Args:
           iterator: as for `take`.
@@ -84,20 +84,20 @@ class TrainingSteps:
         self._compiled.get_concrete_function(iterator, tf.constant(1))
 
     def take(self, iterator: Iterator, num_steps: int) -> dict[str, np.ndarray]:
-        """Take steps in one compiled call; end it early at a step whose loss or gradient is not finite.
+        """Run steps in one compiled call; stop early at a non-finite loss or gradient.
 
-        In float16 a step whose gradients overflow changes nothing but the scale of the loss and the count of steps, so
-        that its batch is used up; the call goes on, unless the scale cannot become smaller.
+        In float16 a step whose gradients overflow changes only the loss scale and the step count, so that its batch is
+        used up; the call continues unless the scale cannot decrease further.
 
         Args:
-          iterator: gives the batches, distributed by the strategy.
-          num_steps: how many steps to take.
+          iterator: yields batches distributed by the strategy.
+          num_steps: number of steps to run.
 
         Returns:
           Name to float [steps taken]: loss, each loss of the task, learning_rate, gradient_norm (before clipping), and
-          positions of the batch and tokens (those that are not padding); examples, if batches differ in size. In
-          float16 also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise skipped_steps, the
-          same, if the plan skips steps.
+          positions of the batch and tokens (positions that are not padding); examples, if batch sizes vary. In float16
+          also loss_scale, and overflow_steps, 1 for a step that changed nothing; otherwise skipped_steps, likewise, if
+          the plan skips steps.
         """
         history = self._compiled(iterator, tf.constant(num_steps)).numpy()
         columns = {name: history[:, column] for column, name in enumerate(self._scalar_names)}
@@ -120,9 +120,9 @@ class TrainingSteps:
 
     @tf.autograph.experimental.do_not_convert
     def _replica_step(self, batch: Mapping[str, tf.Tensor], step: tf.Tensor) -> tf.Tensor:
-        """Take one step on one replica; `step` counts from 1."""
+        """Run one step on one replica; `step` counts from 1."""
         gradients, sums = self._gradients(batch, step)
-        learning_rate = self._optimizer.learning_rate  # of this step, since the optimizer has not counted it yet
+        learning_rate = self._optimizer.learning_rate  # of this step, which the optimizer has not counted yet
         scalars = {**replicas.sum_over_replicas(sums), "learning_rate": learning_rate}
         if self._loss_scale:
             scale = self._loss_scale.scale.value()
@@ -141,22 +141,22 @@ class TrainingSteps:
 
     @tf.autograph.experimental.do_not_convert
     def _is_passed_over(self, row: tf.Tensor) -> tf.Tensor:
-        """Return whether a step with these scalars changed nothing, and the next one may do better."""
+        """Return True if a step with these scalars changed nothing and training should continue."""
         name = next((name for name in (OVERFLOW_STEPS, SKIPPED_STEPS) if name in self._scalar_names), None)
         return tf.constant(False) if name is None else row[self._scalar_names.index(name)] > 0
 
     def roll_back(self, checkpoint: str) -> None:
-        """Set the weights and the optimizer's means from a checkpoint; the count of steps and examples goes on."""
+        """Restore the weights and the optimizer's moments from a checkpoint, but keep the step and example counts."""
         slots = {name: variable for name, variable in self.slots.items() if name != NUM_EXAMPLES}
         load(CheckpointReader(checkpoint), self._model.weights, slots)
 
     def _gradients(
         self, batch: Mapping[str, tf.Tensor], step: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
-        """Compute this replica's part of the gradients and of what is reported; both are to be summed over replicas.
+        """Compute this replica's gradients and scalars; both must be summed over replicas.
 
         Returns:
-          A gradient for each trainable variable, None if no loss depends on it; and name to float32 scalar.
+          A gradient per trainable variable, None if no loss depends on it; and a dict of float32 scalars.
         """
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         first_part = self._num_parts * (step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64))
@@ -164,7 +164,7 @@ class TrainingSteps:
             gradients, sums = self._gradients_of_part(batch, first_part)
         else:
             gradients, sums = self._accumulated(batch, first_part)
-        mask = batch.get("input_mask", tf.zeros([0]))  # features that were computed before have no tokens
+        mask = batch.get("input_mask", tf.zeros([0]))  # precomputed features have no tokens
         counts = {"tokens": tf.reduce_sum(mask), "positions": tf.size(mask)}
         sums = {**sums, **{name: tf.cast(count, tf.float32) for name, count in counts.items()}}
         if self._batch_size is None:
@@ -174,19 +174,19 @@ class TrainingSteps:
     def _accumulated(
         self, batch: Mapping[str, tf.Tensor], first_part: tf.Tensor
     ) -> tuple[list[tf.Tensor | None], dict[str, tf.Tensor]]:
-        """Compute `_gradients_of_part` of the whole batch, which is split into parts computed one after another."""
+        """Accumulate `_gradients_of_part` over the parts of a batch."""
         parts = {
             name: tf.reshape(tensor, [self._num_parts, -1, *tensor.shape[1:]])
             if tensor.shape[1:].is_fully_defined()
             else tf.reshape(tensor, tf.concat([[self._num_parts, -1], tf.shape(tensor)[1:]], axis=0))
             for name, tensor in batch.items()
         }
-        # The weights depend on the batch alone: TensorFlow leaves out the forward pass, whose outputs nothing uses.
+        # The loss weights depend only on the batch: TensorFlow prunes the unused forward pass.
         weights = self._weights(self._task.losses(self._model(batch, training=False), batch))
         unused: set[int] = set()
 
-        # Inside two loops, that over steps and this one, TensorFlow's graph optimizer makes temporary variables of sums
-        # that it then fails to tell apart; it leaves a function alone that is not inlined.
+        # Inside two nested loops, TensorFlow's graph optimizer turns sums into temporary variables that it then
+        # confuses; it does not touch a function that is not inlined.
         @tf.function(experimental_attributes={"_noinline": True}, autograph=False)
         def of_part(part, number):
             return self._gradients_of_part(part, number, weights)
@@ -207,7 +207,7 @@ class TrainingSteps:
             lambda number, *_: number < self._num_parts,
             add_part,
             (tf.constant(0), zeros, no_sums),
-            parallel_iterations=1,  # two parts at a time would need the memory of both
+            parallel_iterations=1,  # running two parts in parallel would need the memory of both
         )
         return [None if index in unused else gradient for index, gradient in enumerate(gradients)], sums
 
@@ -218,15 +218,15 @@ class TrainingSteps:
 
         Args:
           batch: the examples.
-          part: int64 scalar, counts the parts of all steps and replicas; dropout depends on it.
-          weights: of each loss over the whole batch; None if these examples and those of the other replicas are all.
+          part: int64 scalar, index of the part over all steps and replicas; dropout depends on it.
+          weights: total weight of each loss over the whole batch; None if the batch has only one part.
         """
         with tf.GradientTape() as tape:
             with keras.StatelessScope(self._dropout_seeds(part)):
                 outputs = self._model(batch, training=True)
             losses = self._task.losses(outputs, batch)
             weights = weights or self._weights(losses)
-            # These examples' share of each mean over the whole batch.
+            # The contribution of these examples to each mean over the whole batch.
             means = {name: tf.math.divide_no_nan(loss.total, weights[name]) for name, loss in losses.items()}
             total = tf.add_n(list(means.values()))
             minimized = total * self._loss_scale.scale.value() if self._loss_scale else total
@@ -239,7 +239,7 @@ class TrainingSteps:
         return replicas.sum_over_replicas({name: tf.stop_gradient(loss.weight) for name, loss in losses.items()})
 
     def _dropout_seeds(self, part: tf.Tensor) -> list[tuple[keras.Variable, tf.Tensor]]:
-        """Seeds that depend on the run's seed, the layer and the part of a step, and on nothing that came before."""
+        """Derive seeds from the run's seed, the layer and the part of a step, independent of history."""
         return [
             (state, tf.stack([tf.constant((self._seed + index * 1_000_003) % _MAX_SEED, tf.int64), part]))
             for index, state in enumerate(self._seed_states)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.names import BEST_FOLDER
+from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.config.bert_config import BertConfig
 from official_bert.data import tfrecord
 from official_bert.data.damaged_records import reporting_damaged_records
@@ -46,7 +46,7 @@ class Teacher(NamedTuple):
 
 
 def find_teacher(config: FinetuningOptions) -> Teacher:
-    """Find the teacher that the flags name, and look whether it learned the same task from the same records.
+    """Find the teacher that the flags name, and check that it was trained on the same task and records.
 
     Raises:
       UserError: the folder has no finished run, or one of another task or vocabulary.
@@ -58,14 +58,16 @@ def find_teacher(config: FinetuningOptions) -> Teacher:
     if run is None or architecture is None:
         raise UserError(f"teacher={path} is not the output folder of a finished run; give that of the larger model")
     if run.task not in (None, config.task):
-        raise UserError(f"teacher={path} was trained for {run.task}, not for {config.task}; give another one")
+        raise UserError(
+            f"teacher={path} was trained for {run.task}, not for {config.task}; use a teacher of the same task"
+        )
     bert_config = BertConfig.from_json_file(architecture)
     bert_config.check_length(config.max_seq_length, architecture)
     return Teacher(folder, run, CheckpointReader(path, "teacher").prefix, bert_config)
 
 
 def teacher_file(file: RecordFile, task: DistillableTask) -> RecordFile:
-    """Return the file with the records of another one and a teacher's logits."""
+    """Return the file that holds the records of `file` together with the teacher's logits."""
     path = file.path.removesuffix(".tf_record") + ".teacher.tf_record"
     return file._replace(path=path, schema=file.schema.with_fields(task.teacher_field))
 
@@ -75,20 +77,20 @@ def write_teacher_records(
 ) -> None:
     """Write the records to train on with the logits of a teacher, unless an existing file is up to date.
 
-    The teacher computes each example once, without dropout; the epochs of training read what it said.
+    The teacher computes each example once, without dropout; training reads the stored logits in every epoch.
 
     Args:
-      job: says what is learned.
+      job: the task to train.
       teacher: the teacher.
-      strategy: where it computes.
-      file: the records without its logits; all workers can read it.
-      num_records: how many it has.
+      strategy: the devices to compute on.
+      file: the records without logits; all workers can read it.
+      num_records: number of records.
 
     Raises:
       UserError: the checkpoint does not fit the flags of the run.
     """
     config = job.config
-    names = flags_affecting(config, "head")  # a teacher and its student need not share these
+    names = flags_affecting(config, "head")  # the teacher and the student may differ in these
     head = {name: teacher.run.flags[name] for name in names if name in teacher.run.flags}
     task = job.create_task(dataclasses.replace(config, **head), teacher.bert_config)
     target = teacher_file(file, task)
@@ -101,17 +103,17 @@ def write_teacher_records(
             # Two serialized tf.train.Examples, one after the other, are the Example that has the features of both.
             yield record + schema.encode({TEACHER_LOGITS: of_record.ravel()})
 
-    with files.open_file(f"{teacher.checkpoint}.index", "rb") as source:  # it has a checksum of each array
+    with files.open_file(f"{teacher.checkpoint}.index", "rb") as source:  # contains a checksum of each array
         weights = hashlib.sha256(source.read()).hexdigest()
-    read = Manifest.known(manifest_path(file.path))
-    made_from = {
-        **(read.made_from if read else {}),
+    read = Manifest.read_or_none(manifest_path(file.path))
+    provenance = {
+        **(read.provenance if read else {}),
         "weights of the teacher": weights,
         "model of the teacher": teacher.bert_config.to_dict(),
         "head of the teacher": head,
         "mixed_precision": config.mixed_precision,
     }
-    write_cached(target, made_from, records)
+    write_cached(target, provenance, records)
 
 
 def _logits(
@@ -122,7 +124,7 @@ def _logits(
     num_records: int,
     config: FinetuningOptions,
 ) -> Iterator[np.ndarray]:
-    """Return the logits of each record, in their order."""
+    """Return the logits of each record, in record order."""
     trainer = Trainer(task, strategy, seed=config.random_seed)
     trainer.restore(teacher.checkpoint)
     with reporting_damaged_records([file.path], file.schema):

@@ -10,14 +10,14 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import GLOBAL_STEP, CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.support.fault_points import fault_point
 from official_bert.support.progress import Progress
 from official_bert.training.cluster import Cluster
 from official_bert.training.monitoring import FailurePolicy, StepsPerCall, StepWindow, describe_scalars
 from official_bert.training.plan import TrainingPlan
-from official_bert.training.requests import RunRequests, Terminated
+from official_bert.training.run_requests import RunRequests, Terminated
 from official_bert.training.step import OVERFLOW_STEPS, SKIPPED_STEPS, TrainingSteps
 from official_bert.training.summaries import ScalarLog
 
@@ -64,7 +64,7 @@ class TrainingRun:
           UserError: it does not fit the model or the optimizer.
         """
         latest = self.folder.latest
-        self.folder.tidy()
+        self.folder.remove_leftovers()
         reader = CheckpointReader(latest)
         load(reader, self.model.weights, {**self.steps.slots, GLOBAL_STEP: self.steps.step})
         load(reader, self.steps.loss_scale_state, required=lambda name: False)
@@ -113,7 +113,7 @@ class TrainingRun:
         )
         logging.info("compiling the training step; this may take a minute")
         try:
-            with self.requests.raised():
+            with self.requests.raise_on_stop():
                 iterator = iter(self.cluster.distribute(batches(self.steps.num_examples)))
                 self.steps.compile(iterator)
         except Terminated:
@@ -128,10 +128,10 @@ class TrainingRun:
         is_cut_short = not isinstance(self.cluster.strategy, tf.distribute.TPUStrategy)
         pace = StepsPerCall(plan.iterations_per_loop, is_cut_short=is_cut_short)
         intervals = [plan.log_steps, plan.save_checkpoints_steps] + ([plan.eval_steps] if self.evaluate else [])
-        is_over, is_stopped = False, self.cluster.is_any(self.requests.is_terminated)
+        is_over, is_stopped = False, self.cluster.any_worker(self.requests.is_terminated)
         while not is_over and not is_stopped:
             event = min(_next_multiple(step, every) for every in intervals)
-            num_steps = min(self.cluster.of_chief(pace.num_steps), event - step, plan.num_train_steps - step)
+            num_steps = min(self.cluster.from_chief(pace.num_steps), event - step, plan.num_train_steps - step)
             began = time.monotonic()
             history = self.steps.take(iterator, num_steps)
             seconds = time.monotonic() - began
@@ -193,7 +193,7 @@ class TrainingRun:
     def _stops_early(self, step: int) -> bool:
         """Evaluate; return whether to stop early: not after SIGTERM, when the next start evaluates this step."""
         try:
-            with self.requests.raised():
+            with self.requests.raise_on_stop():
                 return self.evaluate(step)
         except Terminated:
             return False

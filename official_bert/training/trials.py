@@ -41,7 +41,7 @@ class Trial(NamedTuple):
         if run is None and self.score is None:
             return
         defaults = {field.name: field.default for field in dataclasses.fields(self.config)}
-        found = {**defaults, **run.flags} if run else {}  # a flag that is newer than the run had no effect in it
+        found = {**defaults, **run.flags} if run else {}  # a flag that did not exist when the run was started
         names = differing_flags(found, flags, ignored=("output_dir",))
         if names:
             values = [flags_there.get(names[0]) for flags_there in (found, flags)]

@@ -1,6 +1,6 @@
-"""The attention of a text, and the files that show it: a page for the browser, and JSON.
+"""The attention of a text, and the files that show it: an HTML page and JSON.
 
-`inference/attention.py` computes it; `attention_image.py` draws it.
+`inference/attention_reader.py` computes it; `attention_image.py` draws it.
 """
 
 import base64
@@ -13,24 +13,24 @@ import numpy as np
 from official_bert.visualization.page import filled
 
 _TEMPLATE = "attention.html"
-_LARGEST_UINT16 = 65535  # an attention of 1 in the page
+_LARGEST_UINT16 = 65535  # an attention weight of 1 in the page
 
 # L: layers, N: heads, S: wordpieces, W: words, [CLS] and [SEP] included.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionView:
-    """The attention of the heads of an encoder in a text.
+    """The attention of an encoder's heads over a text.
 
     Attributes:
       tokens: the S wordpieces, including [CLS] and [SEP].
-      segment_ids: of each wordpiece, 0 for the first text and 1 for the second.
-      words: the W words, as they stand in the text.
-      word_indices: of each wordpiece, the number of its word, which never decreases.
+      segment_ids: segment of each wordpiece, 0 for the first text and 1 for the second.
+      words: the W words, as they appear in the text.
+      word_indices: index of each wordpiece's word; never decreases.
       attention: float32 [L, N, S, S], the attention from each wordpiece to each; every row sums to 1.
-      predictions: for each wordpiece the likeliest ones and their probabilities when it is masked, None for [CLS] and
-        [SEP]; or None, if the checkpoint has no masked-LM head.
-      notes: sentences that the reader should know, such as that the text was truncated.
+      predictions: for each wordpiece, the most likely wordpieces and their probabilities when it is masked; None for
+        [CLS] and [SEP]. None if the checkpoint has no masked-LM head.
+      notes: remarks for the reader, for example that the text was truncated.
     """
 
     tokens: Sequence[str]
@@ -48,14 +48,14 @@ class AttentionView:
 
 
 def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarray:
-    """Turn the attention between wordpieces into attention between words, whose rows sum to 1 again.
+    """Merge attention between wordpieces into attention between words; rows still sum to 1.
 
     The attention to a word is the sum over its wordpieces, the attention from a word the mean over them: with the words
     `the` and `har ##bour`, rows `[.6 .3 .1]`, `[0 .5 .5]` and `[.2 .6 .2]` become `[.6 .4]` and `[.1 .9]`.
 
     Args:
       attention: float [..., S, S], from wordpieces (rows) to wordpieces (columns).
-      word_indices: of each wordpiece, the number of its word, which never decreases.
+      word_indices: index of each wordpiece's word; never decreases.
 
     Returns:
       float [..., W, W].
@@ -68,12 +68,12 @@ def merge_words(attention: np.ndarray, word_indices: Sequence[int]) -> np.ndarra
 
 
 def _first_pieces(word_indices: Sequence[int]) -> np.ndarray:
-    """Return the number of the first wordpiece of each word, int [W]."""
+    """Return the index of the first wordpiece of each word, int [W]."""
     return np.flatnonzero(np.diff(word_indices, prepend=-1))
 
 
 def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
-    """Return everything as values that JSON holds; numbers are the exact float32 ones.
+    """Return everything as JSON values; numbers are the exact float32 values.
 
     Args:
       view: the attention of a text.
@@ -94,16 +94,16 @@ def as_json(view: AttentionView, *, merges_words: bool) -> dict[str, Any]:
 
 
 def page(view: AttentionView, *, layer: int, head: int, merges_words: bool) -> str:
-    """Make a page for the browser, which needs no other file and no network.
+    """Create an HTML page that needs no other file and no network.
 
-    Attention is rounded to steps of 1/65535, of which the page shows three decimals. What comes from the text is data
-    in the page, which its script alone turns into text: it cannot become markup.
+    Attention is rounded to steps of 1/65535; the page shows three decimals. Input text is embedded as data and inserted
+    by the page's script as plain text, so it cannot become markup.
 
     Args:
       view: the attention of a text.
-      layer: which layer to show first, from 0.
-      head: which of its heads to show first, from 0.
-      merges_words: whether to show words first, or wordpieces; the page can show both.
+      layer: index of the layer to show first, from 0.
+      head: index of the head to show first, from 0.
+      merges_words: whether to show words at first rather than wordpieces; the page can show both.
 
     Returns:
       HTML.

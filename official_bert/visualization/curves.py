@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 from official_bert.support.metrics_file import Series
 from official_bert.visualization.page import filled
 
@@ -99,8 +99,8 @@ def check_comparable(runs: Sequence[Run]) -> None:
             names, others = _own_names(first, split), _own_names(second, split)
             if names and others and not names & others:
                 raise UserError(
-                    f"{first.folder} and {second.folder} have different metrics: {listed(sorted(names))} and "
-                    f"{listed(sorted(others))}; draw the runs of each task by themselves"
+                    f"{first.folder} and {second.folder} have different metrics: {format_names(sorted(names))} and "
+                    f"{format_names(sorted(others))}; draw the runs of each task by themselves"
                 )
 
 
@@ -165,7 +165,7 @@ def smoothed(values: Sequence[float], smoothing: float) -> np.ndarray:
 
 
 def page(runs: Sequence[Run], *, smoothing: float, notes: Sequence[str] = ()) -> str:
-    """Make a page for the browser, which needs no other file and no network.
+    """Create an HTML page that needs no other file and no network.
 
     It has all points in float32. Of very many, neighbouring ones are averaged and a note says so.
 

@@ -7,7 +7,7 @@ import pytest
 
 from official_bert.checkpoints.best import BestCheckpoint
 from official_bert.checkpoints.bundle import GLOBAL_STEP
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.support.errors import UserError
 
 

@@ -162,7 +162,7 @@ def test_a_checkpoint_is_not_saved_beside_the_config_of_another_model(released):
     BertEncoder(config).save_checkpoint(released / "second.ckpt")
     before = sorted(os.listdir(released))
     other = BertEncoder(dataclasses.replace(config, num_hidden_layers=1))
-    with pytest.raises(UserError, match=r"bert_config.json describes another model than this one; save it in another"):
+    with pytest.raises(UserError, match=r"bert_config.json describes a different model; save this one in another"):
         other.save_checkpoint(released / "third.ckpt")
     assert sorted(os.listdir(released)) == before
 

@@ -14,7 +14,7 @@ from official_bert.commands.edit_checkpoint import EditCheckpointConfig
 from official_bert.commands.extract_features import FeatureConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.albert import AlbertConfig
-from official_bert.inference.attention import AttentionReader
+from official_bert.inference.attention_reader import AttentionReader
 from official_bert.inference.predictor import Predictor
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.tasks.classification.options import ClassifierConfig

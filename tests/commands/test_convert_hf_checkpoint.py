@@ -86,7 +86,7 @@ def test_casing_goes_along(checkpoint_flags, tmp_path, caplog):
     assert "use them with --do_lower_case=false --basic_tokenize=false" in caplog.text
     os.remove(tmp_path / "hf0" / "tokenizer_config.json")
     convert(hf_dir=folders[0][0], output_dir=str(tmp_path / "out"))
-    assert "does not say whether text is lowercased" in caplog.text
+    assert "does not say whether the model is uncased" in caplog.text
 
 
 def test_no_model_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):

@@ -149,7 +149,7 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
     refuse({"teacher": str(copied)}, "'no', 'yes'", "or another teacher")
     settings = json.loads((copied / "run_config.json").read_text())
     (copied / "run_config.json").write_text(json.dumps({**settings, "task": "tagging"}))
-    refuse({"teacher": str(copied)}, "was trained for tagging, not for classification; give another one")
+    refuse({"teacher": str(copied)}, "was trained for tagging, not for classification; use a teacher of the same")
     for changes, message in (
         ({"teacher": None, "soft_target_weight": 0.7}, "--soft_target_weight needs --teacher"),
         ({"trainable_encoder": False}, "--teacher cannot be used with a frozen encoder's outputs"),

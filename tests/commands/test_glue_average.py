@@ -63,7 +63,7 @@ def test_every_task_has_its_row_and_the_average_its_tasks(folders):
 
 
 def test_wnli_counts_if_wished(folders):
-    result = run_script("glue_average", "--count_wnli", output_dirs=f"{folders}/*", table_format="tsv")
+    result = run_script("glue_average", "--include_wnli", output_dirs=f"{folders}/*", table_format="tsv")
     rows = table(result)
     assert (rows["WNLI"][3], rows["AX"][3]) == ("yes", "no")
     assert rows["average"][1] == "69.00"  # (50 + 86 + 83.5 + 56.5) / 4

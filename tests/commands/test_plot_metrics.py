@@ -54,10 +54,10 @@ def test_the_image_is_written_alone_or_beside_the_page(flags, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     make_folder(tmp_path / "out" / "a")
     picture = tmp_path / "a.png"
-    plot_metrics.run(CurvesConfig(output_dirs=flags["output_dirs"], picture_file=str(picture)))
+    plot_metrics.run(CurvesConfig(output_dirs=flags["output_dirs"], image_file=str(picture)))
     assert picture.read_bytes().startswith(b"\x89PNG") and not (tmp_path / "page.html").exists()
     picture.unlink()
-    plot_metrics.run(CurvesConfig(**flags, picture_file=str(picture)))
+    plot_metrics.run(CurvesConfig(**flags, image_file=str(picture)))
     assert picture.exists() and (tmp_path / "page.html").exists()
 
 
@@ -66,7 +66,7 @@ def test_without_matplotlib_the_message_says_what_to_install(flags, tmp_path, mo
     make_folder(tmp_path / "out" / "a")
     message = f"matplotlib is not installed; run: {install_command('plots')}"
     for check in (check_plot_metrics, plot_metrics.run):
-        assert_refused(check, CurvesConfig, {**flags, "picture_file": tmp_path / "a.png"}, message)
+        assert_refused(check, CurvesConfig, {**flags, "image_file": tmp_path / "a.png"}, message)
         check(CurvesConfig(**flags))  # a page needs nothing
 
 
@@ -115,7 +115,7 @@ def test_mixed_metrics_are_refused(flags, tmp_path):
     [
         (
             {"output_file": None},
-            "nothing to write: give --output_file, for a page, or --picture_file",
+            "nothing to write: give --output_file, for a page, or --image_file",
         ),
         ({"smoothing": 1.0}, "--smoothing=1.0: must be at most 0.99"),
         ({"smoothing": -0.1}, "--smoothing=-0.1: must be at least 0"),

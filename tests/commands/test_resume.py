@@ -110,7 +110,7 @@ def test_refusals_leave_the_folder_as_it_was(resumed, tmp_path):
         ({"dynamic_padding": False}, "--dynamic_padding=False, but"),
         (
             {"optimizer": "lamb"},
-            "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, whose slots it has; use",
+            "--optimizer=lamb, but .*ckpt-5 was trained with --optimizer=adam, and its checkpoint holds",
         ),
         ({"random_seed": 6}, "--random_seed=6, but .* --allow_inexact_resume or another --output_dir"),
     ):
@@ -198,7 +198,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one_and_ends_as_if_n
     path = os.path.join(folder, f"model.ckpt-5.{damaged}")
     os.truncate(path, os.path.getsize(path) // 2)
     run({**resumed, "output_dir": folder})
-    message = f"{folder}/model.ckpt-5: damaged; going on from {folder}/model.ckpt-0, the checkpoint before"
+    message = f"{folder}/model.ckpt-5: damaged; resuming from the previous checkpoint, {folder}/model.ckpt-0"
     assert message in caplog.text
     for end in ("index", "data-00000-of-00001"):
         found, expected = (open(os.path.join(place, f"model.ckpt-10.{end}"), "rb").read() for place in (folder, whole))

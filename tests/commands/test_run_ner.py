@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.commands import run_ner
 from official_bert.config.bert_config import BertConfig
 from official_bert.inference.predictor import Predictor

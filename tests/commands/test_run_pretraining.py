@@ -135,7 +135,7 @@ def test_a_vocabulary_of_other_records_is_refused(refuse, dynamic, vocab_file, t
     refuse({**dynamic, "vocab_file": tmp_path / "short.txt"}, *message)
     at_front = [piece for piece in wordpieces if piece == "[CLS]"]
     (tmp_path / "moved.txt").write_text("\n".join([*at_front, *(piece for piece in wordpieces if piece != "[CLS]")]))
-    message = ("unmasked.tfrecord: record 0", "but [CLS] is 0 in", "moved.txt; give the vocabulary with which")
+    message = ("unmasked.tfrecord: record 0", "but [CLS] is 0 in", "moved.txt; give the vocabulary that the records")
     refuse({**dynamic, "vocab_file": tmp_path / "moved.txt"}, *message)
     (tmp_path / "long.txt").write_text("\n".join([*wordpieces, *(f"new{number}" for number in range(2000))]))
     refuse({**dynamic, "vocab_file": tmp_path / "long.txt"}, "long.txt has", "use a vocabulary and a model that belong")
@@ -229,7 +229,7 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
     changes = {"num_train_steps": 2, "attention_direction": "left_to_right", "init_checkpoint": initial}
     run_pretraining.run(PretrainingConfig(**{**flags, **changes}, do_train=True))
     out = str(tmp_path / "out")
-    warning = f"{initial} was trained with attention_direction=bidirectional and goes on with left_to_right"
+    warning = f"{initial} was trained with attention_direction=bidirectional, but this run uses left_to_right"
     assert warning in caplog.text
     assert BertEncoder.from_checkpoint(out).config.is_left_to_right
     filled = Predictor(out, vocab_file=vocab_file)(["the [MASK] town", "the [MASK] harbour"])
@@ -251,7 +251,7 @@ def test_a_left_to_right_model_is_one_in_all_that_follows(flags, tmp_path, model
     [
         (
             {"dynamic_masking": True, "vocab_file": "v", "mask_replace_prob": 0.9, "random_replace_prob": 0.2},
-            "--mask_replace_prob=0.9 and --random_replace_prob=0.2 are together more than 1; lower one of them",
+            "--mask_replace_prob=0.9 and --random_replace_prob=0.2 add up to more than 1; lower one of them",
         ),
         ({"mask_replace_prob": 0.9}, "--mask_replace_prob needs --dynamic_masking"),
         ({"attention_direction": "up"}, "--attention_direction=up: must be one of bidirectional, left_to_right"),

@@ -19,7 +19,7 @@ from official_bert.commands.answer import AnswerConfig
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.predictor import Predictor
-from official_bert.metrics.span import NORMALIZATIONS, score_answers
+from official_bert.metrics.answer_scores import NORMALIZATIONS, score_answers
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.span import SpanModel
 from official_bert.support.errors import UserError
@@ -536,7 +536,12 @@ MISTAKES = {
     "ensemble to train": (None, None, ENSEMBLE, "--ensemble_checkpoints=.* not with --do_train"),
     "ensemble and best": (None, None, {**ENSEMBLE, "do_train": False, "use_best_checkpoint": True}, "--use_best_check"),
     "ensemble of nothing": (None, None, {"do_train": False, "ensemble_checkpoints": ""}, "_checkpoints is empty"),
-    "ensemble of a gap": (None, None, {"do_train": False, "ensemble_checkpoints": "a,,b"}, "a list of checkpoints"),
+    "ensemble of a gap": (
+        None,
+        None,
+        {"do_train": False, "ensemble_checkpoints": "a,,b"},
+        "--ensemble_checkpoints=a,,b",
+    ),
     "wide stride": (None, None, {"doc_stride": 20}, "--doc_stride=20 must be from 1 to 19"),
     "long query": (None, None, {"max_query_length": 21}, "--max_query_length=21 must be .*no part of a context fits"),
     "long window": (None, None, {"max_seq_length": 65}, "--max_seq_length=65 exceeds max_position_embeddings=64"),

@@ -185,7 +185,7 @@ def test_an_index_of_other_candidates_or_a_damaged_one_is_made_again(rank, logge
     made_again("is damaged")
     (folder / "bm25.npz").unlink()
     made_again("is damaged: bm25.npz is missing")
-    (folder / "index.json").write_text('{"made_from"')
+    (folder / "index.json").write_text('{"provenance"')
     assert rank(query="the town", index_dir=str(folder), pooling="bm25") == expected
     assert "index.json is damaged" in caplog.text
     logged.clear()

@@ -129,7 +129,7 @@ def test_the_paper_grid_is_ranked_by_the_mean_over_seeds(paper_grid, tmp_path):
 
 
 def test_checkpoints_of_losers_are_deleted_if_wished(paper_grid, tmp_path):
-    assert run_script("sweep", "--keep_only_winner", **swept(paper_grid)).code == 0
+    assert run_script("sweep", "--keep_only_best", **swept(paper_grid)).code == 0
     for pattern in ("checkpoint", "model.ckpt-*", "best/checkpoint", "best/model.ckpt-*"):
         kept = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob(f"*/{pattern}")}
         assert kept == {f"batch_16-rate_2e-05-epochs_3-seed_{seed}" for seed in (7, 8)}, pattern

@@ -188,5 +188,5 @@ def test_a_resume_in_another_order_is_refused(whole, settings, tmp_path):
     config = json.loads((folder / "run_config.json").read_text())
     assert config["flags"]["train_batch_tokens"] == 0
     folder = broken_off(folder, tmp_path / "other", 3)
-    with prints_error("--train_batch_tokens=128, .* does not count its examples; leave it out", ClassifierConfig):
+    with prints_error("--train_batch_tokens=128, .* did not count examples; leave it out", ClassifierConfig):
         run_classifier.run(ClassifierConfig(**{**flags, "output_dir": str(folder)}))

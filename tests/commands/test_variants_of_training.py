@@ -72,8 +72,8 @@ def test_results_are_those_of_a_plain_run(settings, plain_results, tmp_path, opt
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"unpad": True, "use_tpu": True}, "--unpad: a TPU needs batches of one shape; leave it or --use_tpu out"),
-        ({"unpad": True, "use_xla": True}, "--unpad: XLA needs batches of one shape; leave it or --use_xla out"),
+        ({"unpad": True, "use_tpu": True}, "--unpad: a TPU needs batches of fixed shape; leave it or --use_tpu out"),
+        ({"unpad": True, "use_xla": True}, "--unpad: XLA needs batches of fixed shape; leave it or --use_xla out"),
         ({"use_xla": True, "use_tpu": True}, "--use_xla: a TPU always compiles with XLA; leave it out"),
         (
             {"gradient_checkpointing": True, "do_train": False},

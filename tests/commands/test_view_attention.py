@@ -12,7 +12,7 @@ from official_bert.commands import view_attention
 from official_bert.commands.view_attention import AttentionConfig
 from official_bert.commands.view_attention import check as check_view_attention
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.attention import AttentionReader
+from official_bert.inference.attention_reader import AttentionReader
 from official_bert.support.extras import install_command
 from official_bert.tokenization import FullTokenizer
 from official_bert.visualization.attention import merge_words, page

@@ -64,11 +64,11 @@ def test_mistakes_are_one_message(flags):
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_the_picture_is_refused(flags, tmp_path):
-    flags["picture_file"] = str(tmp_path / "town.png")
+    flags["image_file"] = str(tmp_path / "town.png")
     assert_refused(word_vectors.run, WordVectorConfig, flags, install_command("plots"))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="needs the plots extra")
 def test_the_picture_is_a_png_file(flags, tmp_path):
-    word_vectors.run(WordVectorConfig(**flags, picture_file=str(tmp_path / "town.png")))
+    word_vectors.run(WordVectorConfig(**flags, image_file=str(tmp_path / "town.png")))
     assert (tmp_path / "town.png").read_bytes().startswith(b"\x89PNG")

@@ -49,9 +49,9 @@ def test_the_ids_are_those_of_the_tokenizer(vocab_file):
 
     for dataset in (texts.map(_first), texts.map(_first).batch(2)):
         for function in (tokenizer, tokenizer.encode):
-            with pytest.raises(Exception, match="use the one for the graph: tokenize = official_bert.DatasetTokenizer"):
+            with pytest.raises(Exception, match="use the graph tokenizer: tokenize = official_bert.DatasetTokenizer"):
                 dataset.map(function)
-    with pytest.raises(UserError, match=r"reads strings of shape \[B\] or \[\], not int32 \(\); in a dataset of more"):
+    with pytest.raises(UserError, match=r"reads strings of shape \[B\] or \[\], not int32 \(\); if the dataset also"):
         tokenize(TEXTS[0], tf.constant(1))
     for wrong, message in (
         ({"tokenizer": 3}, "tokenizer is 3; give a FullTokenizer, or the folder"),

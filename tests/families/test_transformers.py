@@ -13,7 +13,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import write_checkpoint
 from official_bert.checkpoints.safetensors import read_folder, read_model, to_hf
 from official_bert.config.bert_config import BertConfig
-from official_bert.families.registry import our_name
+from official_bert.families.family_registry import canonical_name
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
@@ -142,5 +142,7 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
     for name, variable in loaded.items():
         if "pooler" not in name:
             np.testing.assert_array_equal(variable.numpy(), arrays[name])
-    theirs = to_hf({our_name(name): array for name, array in (released | generator).items()}, config, "checkpoint")
+    theirs = to_hf(
+        {canonical_name(name): array for name, array in (released | generator).items()}, config, "checkpoint"
+    )
     assert theirs.architecture == "ElectraModel"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from official_bert.checkpoints.bundle import is_whole
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.support import locks, writing
 from official_bert.support.errors import UserError

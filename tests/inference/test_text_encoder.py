@@ -94,7 +94,7 @@ def test_four_layers_are_summed_or_stand_side_by_side(tokenizer, one_layer_confi
     config = BertConfig.from_json_file(one_layer_config_file)
     encoder = TextEncoder(BertEncoder(dataclasses.replace(config, num_hidden_layers=4)), tokenizer)
     texts, settings = ["the town", ("woke", "")], {"max_seq_length": None, "batch_size": 2}
-    each = encoder.using(VectorSettings((-4, -3, -2, -1), "mean")).features(
+    each = encoder.with_settings(VectorSettings((-4, -3, -2, -1), "mean")).features(
         [TextOrPair("the town"), TextOrPair("woke")]
     )
     each = np.stack([text.vectors for text in each])

@@ -7,10 +7,10 @@ import pytest
 from official_bert.metrics.tagging import (
     Entity,
     TypeCounts,
-    breaks,
     conlleval_report,
     find_entities,
     has_entities,
+    invalid_tags,
     scheme_of,
     score_tags,
 )
@@ -91,7 +91,7 @@ def test_entities_are_those_that_tags_were_made_from():
         for scheme in SCHEMES:
             tags = write_tags(entities, num_words, scheme)
             assert find_entities(tags) == entities, (scheme, tags)
-            assert breaks(tags, scheme) == [], (scheme, tags)
+            assert invalid_tags(tags, scheme) == [], (scheme, tags)
 
 
 def test_scores_counted_by_hand():
@@ -236,9 +236,9 @@ def test_schemes(sentences, scheme):
     ],
 )
 def test_words_that_break_a_scheme(tags, scheme, expected):
-    assert breaks(tags.split(), scheme) == expected
+    assert invalid_tags(tags.split(), scheme) == expected
 
 
 def test_a_scheme_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="BILOU"):
-        breaks(["O"], "BILOU")
+        invalid_tags(["O"], "BILOU")

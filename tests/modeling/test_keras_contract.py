@@ -14,9 +14,9 @@ from official_bert import modeling
 from official_bert.modeling.blocks import Dropout
 from official_bert.modeling.classifier import ClassificationModel
 from official_bert.modeling.encoder import BertEncoder
-from official_bert.modeling.model import named_inputs
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
+from official_bert.modeling.token_model import named_inputs
 from official_bert.modeling.transformer import TransformerLayer, TransformerStack
 from official_bert.support.errors import UserError
 from tests.conftest import run_script, script_environment
@@ -309,7 +309,9 @@ def test_models_take_another_encoder_and_give_it_complete_inputs(batch, monkeypa
         assert [tuple(output.shape) for output in keras.tree.flatten(model(inputs))] == expected
         symbolic = {name: keras.Input((array.shape[1],), dtype="int32") for name, array in inputs.items()}
         assert [output.shape[1:] for output in keras.tree.flatten(model(symbolic))] == [shape[1:] for shape in expected]
-    monkeypatch.setattr("official_bert.modeling.model.named_inputs", lambda *a: completed.append(a) or named_inputs(*a))
+    monkeypatch.setattr(
+        "official_bert.modeling.token_model.named_inputs", lambda *a: completed.append(a) or named_inputs(*a)
+    )
     ours = ClassificationModel(BertEncoder(config), num_outputs=3)
     ours(inputs)
     assert len(completed) == 1  # by the model; its encoder finds nothing to do

@@ -79,6 +79,6 @@ def test_gradients_are_the_same(encoders):
 
 
 def test_padding_is_left_out():
-    layout = UnpaddedLayout.of(tf.constant(MASKS["mixed lengths"]), 3)
+    layout = UnpaddedLayout.from_mask(tf.constant(MASKS["mixed lengths"]), 3)
     assert layout.positions.shape == 12 + 3 + 1 + 11
     assert layout.pack(tf.zeros([4, 12, 6])).shape == (27, 6)

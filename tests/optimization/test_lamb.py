@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.optimization.lamb import Lamb
-from official_bert.optimization.registry import slots_by_name
+from official_bert.optimization.optimizers import slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from tests.optimization.small_models import (
     TOLERANCE,

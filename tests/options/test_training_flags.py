@@ -43,11 +43,11 @@ def test_what_fits_is_accepted():
 
 def test_a_plan_says_what_the_flags_say():
     flags = {"learning_rate": 1e-3, "train_batch_size": 7, "random_seed": 3, "adam_bias_correction": True}
-    plan = TrainingPlan.of(PretrainingConfig(**GIVEN, **flags, num_train_steps=9), eval_steps=None)
+    plan = TrainingPlan.from_config(PretrainingConfig(**GIVEN, **flags, num_train_steps=9), eval_steps=None)
     assert (plan.learning_rate, plan.train_batch_size, plan.random_seed, plan.num_train_steps) == (1e-3, 7, 3, 9)
     assert plan.optimizer_options == {"bias_correction": True}
     counted = {"optimizer": "lamb", "train_batch_tokens": 600, "eval_steps": 5, "predict_file": "e"}
     config = SquadConfig(bert_config_file="a", vocab_file="b", output_dir="c", do_train=True, train_file="d", **counted)
-    plan = TrainingPlan.of(config, num_train_steps=4, num_warmup_steps=1)
+    plan = TrainingPlan.from_config(config, num_train_steps=4, num_warmup_steps=1)
     assert (plan.train_batch_size, plan.num_train_steps, plan.num_warmup_steps, plan.eval_steps) == (None, 4, 1, 5)
     assert plan.optimizer_options == {}

@@ -180,4 +180,4 @@ def test_the_line_of_a_mistake_behind_a_start_is_that_of_the_file(tmp_path):
 
 def test_endings_before_those_of_compression():
     names = ["a.jsonl", "a.JSONL.gz", "a.b/c.txt.zst", "a.gz", "gz", "a.csv.bz2", "a.tsv.xz", "a.gz.txt"]
-    assert list(map(compression.text_ending, names)) == [".jsonl", ".jsonl", ".txt", "", "", ".csv", ".tsv", ".txt"]
+    assert list(map(compression.text_extension, names)) == [".jsonl", ".jsonl", ".txt", "", "", ".csv", ".tsv", ".txt"]

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.registry import load_family
+from official_bert.families.family_registry import load_family
 from official_bert.support.errors import UserError
 from official_bert.tokenization import FullTokenizer, Vocabulary
-from official_bert.tokenization.folder import find_vocabulary
 from official_bert.tokenization.hf_tokenizer import read_settings
+from official_bert.tokenization.tokenizer_files import find_vocabulary
 from official_bert.tokenization.vocab import vocab_lines
 from tests.tokenization.hard_texts import ACCENTED, ALL_SETTINGS, CASED, PRESPLIT, UNCASED
 

@@ -31,7 +31,9 @@ def test_windows_by_hand():
 
 @pytest.mark.parametrize("length_weight", [0.0, 0.01])
 def test_windows_and_the_best_of_them_are_the_same_in_the_graph(length_weight):
-    cuts = [SlidingWindow.of(size, 250, stride) for size in (1, 250, 251, 700) for stride in (20, 131, None, 300)]
+    cuts = [
+        SlidingWindow.from_lengths(size, 250, stride) for size in (1, 250, 251, 700) for stride in (20, 131, None, 300)
+    ]
     wordpieces = [2 * cut.num_wordpieces // 3 for cut in cuts]
     best = [int(cut.best_windows([piece], length_weight)[0]) for cut, piece in zip(cuts, wordpieces, strict=True)]
     in_graph, wordpieces = (
@@ -49,4 +51,4 @@ def test_windows_and_the_best_of_them_are_the_same_in_the_graph(length_weight):
 
 def test_the_best_window_of_a_piece_has_more_on_its_poorer_side():
     assert SlidingWindow(10, 6, 3).best_windows(range(10)).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 2, 2]
-    assert SlidingWindow.of(0, 6).windows() == [range(0)]
+    assert SlidingWindow.from_lengths(0, 6).windows() == [range(0)]

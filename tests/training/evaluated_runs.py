@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from official_bert.options.finetuning import FinetuningOptions
-from official_bert.training.finetuning import best_keeper, has_stopped_early
+from official_bert.training.finetuning import create_evaluator, has_stopped_early
 from official_bert.training.loop import Trainer
 from official_bert.training.summaries import ScalarLog
 from tests.training.sum_task import PLAN, SumTask, batches
@@ -39,7 +39,7 @@ def train(folder, *, during_tracing=lambda: None, during_evaluation=lambda step:
         ScalarLog(str(folder)).replace("eval", step, scores)
         return scores
 
-    evaluate = best_keeper(config, trainer, "score", scores_at)
+    evaluate = create_evaluator(config, trainer, "score", scores_at)
     is_complete = trainer.train(PLAN, batches, output_dir=str(folder), init_checkpoint=None, evaluate=evaluate)
     return is_complete, evaluated
 

@@ -11,7 +11,7 @@ import pytest
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.support import writing
-from official_bert.training.requests import RunRequests, Terminated
+from official_bert.training.run_requests import RunRequests, Terminated
 from tests.training.evaluated_runs import SCORES, assert_same_end, metrics, train
 
 
@@ -118,12 +118,12 @@ def test_sigterm_before_the_first_step_and_again_while_saving(whole, tmp_path, r
 
 
 def test_sigterm_that_native_code_made_an_error_of_is_no_error(restored_handler):
-    with RunRequests() as requests, pytest.raises(Terminated), requests.raised():
+    with RunRequests() as requests, pytest.raises(Terminated), requests.raise_on_stop():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except Terminated as error:
             raise RuntimeError("REPLACED BY Terminated") from error
-    with RunRequests() as requests, pytest.raises(ZeroDivisionError), requests.raised():
+    with RunRequests() as requests, pytest.raises(ZeroDivisionError), requests.raise_on_stop():
         _ = 1 / 0
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.loading import load
 from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.training.loss_scale import INITIAL_SCALE, MIN_SCALE, STEPS_TO_DOUBLE, LossScale

@@ -14,7 +14,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tasks.question_answering.options import SquadConfig
-from official_bert.training.model_files import completed, read_model_files
+from official_bert.training.model_files import complete_model_flags, read_model_files
 
 
 def test_no_script_begins_to_build_a_model_that_the_machine_cannot_hold(files_of_model, tmp_path):
@@ -56,7 +56,7 @@ def folder_of(path, **contents):
 def complete(config_class, **given):
     """What the folder adds to the flags, or changes."""
     defaults = {field.name: field.default for field in dataclasses.fields(config_class)}
-    values = completed(config_class, defaults | given, list(given))
+    values = complete_model_flags(config_class, defaults | given, list(given))
     return {name: value for name, value in values.items() if value != (defaults | given)[name]}
 
 

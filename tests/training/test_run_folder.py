@@ -11,7 +11,7 @@ from official_bert.support.errors import UserError
 from official_bert.tasks.classification.options import ClassifierConfig
 from official_bert.tokenization import Vocabulary
 from official_bert.training.run_folder import (
-    check_room_for_model_files,
+    check_model_files_replaceable,
     check_same_model,
     differing_flags,
     distinct_names,
@@ -129,16 +129,16 @@ def test_the_files_of_hugging_face_are_copied_as_those_of_bert(tmp_path, vocabul
 
 
 def test_a_foreign_file_under_the_name_of_a_copy_is_not_overwritten(tmp_path, model_files):
-    check_room_for_model_files(str(tmp_path / "absent"), types.SimpleNamespace(**model_files, spm_model_file=None))
+    check_model_files_replaceable(str(tmp_path / "absent"), types.SimpleNamespace(**model_files, spm_model_file=None))
     (tmp_path / "vocab.txt").write_bytes(b"[PAD]\na\r\nb")
-    check_room_for_model_files(
+    check_model_files_replaceable(
         str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None)
     )  # the same content
     (tmp_path / "vocab.txt").write_text("precious")
     with pytest.raises(UserError, match=r"vocab.txt differs from .*given.txt, which the run would copy"):
-        check_room_for_model_files(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
+        check_model_files_replaceable(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
     write_run_config(str(tmp_path), CONFIG)  # what an earlier run put there may be replaced
-    check_room_for_model_files(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
+    check_model_files_replaceable(str(tmp_path), types.SimpleNamespace(**model_files, spm_model_file=None))
 
 
 def test_another_vocabulary_of_the_same_length_is_refused(folder, vocabulary, tmp_path):

@@ -101,8 +101,8 @@ def test_a_rollback_goes_on_from_the_last_checkpoint_with_the_next_batch(tmp_pat
     for before, after in ((3, 6), (6, 7), (9, 10)):
         assert_same(tmp_path / f"model.ckpt-{before}", tmp_path / f"model.ckpt-{after}")
     assert kernel_of(tmp_path / "model.ckpt-7").tolist() != kernel_of(tmp_path / "model.ckpt-9").tolist()
-    back = f"loss nan and gradient norm nan at step 6: back to the weights of {tmp_path}/model.ckpt-3, and on with the"
-    assert back in caplog.text and caplog.text.count("back to the weights") == 3
+    back = f"loss nan and gradient norm nan at step 6: restored the weights of {tmp_path}/model.ckpt-3; continuing"
+    assert back in caplog.text and caplog.text.count("restored the weights") == 3
     assert all(np.isfinite(value).all() for value in weights_of(tmp_path / "model.ckpt-14").values())
 
 

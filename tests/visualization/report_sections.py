@@ -1,6 +1,6 @@
 """Made sections of a report, for tests of what shows it."""
 
-from official_bert.visualization.report import (
+from official_bert.visualization.report_page import (
     Bar,
     Bars,
     Matrix,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_bert.visualization.report import (
+from official_bert.visualization.report_page import (
     Mistake,
     Mistakes,
     Part,

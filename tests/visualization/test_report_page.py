@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_bert.visualization.report import (
+from official_bert.visualization.report_page import (
     Matrix,
     Mistake,
     Mistakes,

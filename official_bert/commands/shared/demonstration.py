@@ -70,7 +70,7 @@ def run_python(*arguments: str) -> None:
     Raises:
       UserError: it fails; what went wrong is on standard error already.
     """
-    say("$ " + wrapped(_this_python(), *arguments))
+    print_text("$ " + wrapped(_this_python(), *arguments))
     exit_code = subprocess.run([sys.executable, *arguments], check=False).returncode
     if exit_code:
         raise UserError(f"{' '.join(arguments[:3])} ... failed with exit code {exit_code}; its message is above")
@@ -82,7 +82,7 @@ def run_outside_project(program: str) -> None:
     Raises:
       UserError: it fails.
     """
-    say(f"$ {_this_python()} -I -c {shlex.quote(program)}")
+    print_text(f"$ {_this_python()} -I -c {shlex.quote(program)}")
     # TensorFlow's notes on this machine's devices would hide the answer.
     process = subprocess.run([sys.executable, "-I", "-c", program], check=False, stderr=subprocess.PIPE, text=True)
     if process.returncode:
@@ -122,10 +122,10 @@ def quoted(word: str) -> str:
 
 def print_title(text: str) -> None:
     """Write the title of a step."""
-    say(f"\n== {text}")
+    print_text(f"\n== {text}")
 
 
-def say(text: str) -> None:
+def print_text(text: str) -> None:
     """Write to standard output, before the next command writes anything."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -56,9 +56,9 @@ def read_edited_model(config: EditedModelOptions) -> EditedModel:
     Raises:
       UserError: a file is missing or damaged, or they do not belong together.
     """
-    from official_bert.checkpoints.state_file import config_beside, find_checkpoint, folders_of
+    from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
     from official_bert.tokenization import read_vocabulary_file
-    from official_bert.tokenization.folder import vocabulary_beside
+    from official_bert.tokenization.tokenizer_files import try_find_vocabulary
     from official_bert.training.model_files import check_fits
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
@@ -66,7 +66,7 @@ def read_edited_model(config: EditedModelOptions) -> EditedModel:
     twice = next((prefix for prefix in prefixes if prefixes.count(prefix) > 1), None)
     if twice:
         raise UserError(f"--init_checkpoint: {twice} is given twice; leave it out once")
-    known = {prefix: path for prefix in prefixes if (path := config.bert_config_file or config_beside(prefix))}
+    known = {prefix: path for prefix in prefixes if (path := config.bert_config_file or find_config(prefix))}
     config_file = next(iter(known.values()), None)
     bert_config = BertConfig.from_json_file(config_file) if config_file else None
     for prefix, path in known.items():
@@ -74,7 +74,7 @@ def read_edited_model(config: EditedModelOptions) -> EditedModel:
             raise UserError(
                 f"{next(iter(known))} and {prefix} are of different models, as the {BERT_CONFIG_FILE} beside them say"
             )
-    vocab_file = config.vocab_file or vocabulary_beside(folders_of(config_file or prefixes[0])[0])
+    vocab_file = config.vocab_file or try_find_vocabulary(model_folders(config_file or prefixes[0])[0])
     vocabulary = read_vocabulary_file(vocab_file) if vocab_file else None
     if config.vocab_file is not None and bert_config is not None:
         flags = dataclasses.replace(config, init_checkpoint=prefixes[0], bert_config_file=config_file)

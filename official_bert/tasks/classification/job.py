@@ -37,7 +37,7 @@ from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
-from official_bert.visualization.report import write_report
+from official_bert.visualization.report_page import write_report
 
 _MOST_LABELS_OF_A_LOG = 20  # whose scores are not only written, but logged
 
@@ -115,7 +115,7 @@ class ClassificationJob(FinetuningJob):
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
-        return self._records.ids_file("train").path, self._writer(self._train).made_from(self.task.schema)
+        return self._records.ids_file("train").path, self._writer(self._train).provenance(self.task.schema)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""

@@ -151,8 +151,8 @@ class LabelledTexts(NamedTuple):
     texts: Texts
     labels: Labels
 
-    def made_from(self, schema: RecordSchema) -> dict[str, Any]:
-        """Return all that decides how the records come out, as in a `Manifest`."""
+    def provenance(self, schema: RecordSchema) -> dict[str, Any]:
+        """Return everything that determines the records, as in a `Manifest`."""
         examples = {"texts": fingerprint(self.texts), "labels": fingerprint(self.labels)}
         return {**self.joiner.identity, "fields": schema.names, **examples}
 
@@ -185,7 +185,7 @@ class LabelledTexts(NamedTuple):
             unknown = {name: counts[name] for name in ("num_unknown", "num_wordpieces")}
             warn_of_unknown(file.path, joiner.tokenizer, **unknown)
 
-        return write_cached(file, self.made_from(file.schema), records)
+        return write_cached(file, self.provenance(file.schema), records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
         """Write what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
@@ -194,7 +194,7 @@ class LabelledTexts(NamedTuple):
             for row, label in zip(features(), self.labels, strict=True):
                 yield file.schema.encode({FEATURES: row.ravel(), **_label_values(label)})
 
-        write_cached(file, {**self.made_from(file.schema), "encoder": encoder}, records)
+        write_cached(file, {**self.provenance(file.schema), "encoder": encoder}, records)
 
 
 class _Batch(NamedTuple):

@@ -1,4 +1,4 @@
-"""The report of an evaluated classifier: see `visualization/report.py`."""
+"""The report of an evaluated classifier: see `visualization/report_page.py`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from official_bert.metrics.calibration import confidence_bins, expected_calibrat
 from official_bert.metrics.classification import class_counts
 from official_bert.tasks.classification.datasets.labels import MULTI_LABEL_THRESHOLD, Dataset
 from official_bert.tasks.classification.datasets.layouts import TextExample
-from official_bert.visualization.report import (
+from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     Bar,
     Bars,

@@ -86,7 +86,7 @@ class ClassificationServable(Servable):
         return self._max_windows * self.max_seq_length
 
     def tokenize(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> Tensors:
-        """Turn texts into what the model reads.
+        """Convert texts to model inputs.
 
         Args:
           text_a: string [B], UTF-8.

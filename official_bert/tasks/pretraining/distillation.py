@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.pretrained import open_pretrained
-from official_bert.checkpoints.state_file import folders_of
+from official_bert.checkpoints.state_file import model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import EncoderOptions
@@ -78,7 +78,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
     """Raise if beside a teacher lies another vocabulary than that of the run."""
-    for folder in folders_of(teacher):
+    for folder in model_folders(teacher):
         if matches_vocabulary(folder, vocabulary) is False:
             raise UserError(vocabulary_mismatch(vocabulary, folder, f"teacher={teacher} was trained with"))
 

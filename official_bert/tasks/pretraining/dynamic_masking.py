@@ -1,4 +1,4 @@
-"""Batches of records without masks, masked on their way into training and evaluation."""
+"""Dynamic masking: batches of unmasked records, masked when they are used."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ class DynamicMasking:
         random_seed: int,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Prepare; the arguments are the flags of `run_pretraining.py`, and the model's number of segment types.
+        """Set up masking from flags of `run_pretraining.py` and the model's number of segment types.
 
         `replacements` are `mask_replace_prob` and `random_replace_prob`.
 
@@ -57,10 +57,10 @@ class DynamicMasking:
         }
 
     def check_vocabulary(self, path: str) -> None:
-        """Check that a file begins with a record of this vocabulary.
+        """Check that the first record of a file matches the vocabulary.
 
         Raises:
-          UserError: its first wordpiece is not [CLS], so others would be mistaken, too.
+          UserError: its first wordpiece is not [CLS], so the records use another vocabulary.
         """
         cls_id = self._vocabulary.require(vocab.CLS)[0]
         for batch in evaluation_batches([path], self.schema, batch_size=1, max_batches=1):
@@ -68,7 +68,7 @@ class DynamicMasking:
             if first != cls_id:
                 raise UserError(
                     f"{path}: record 0 (counted from 0) begins with the id {first}, but {vocab.CLS} is {cls_id} in "
-                    f"{self._vocabulary.source}; give the vocabulary with which the records were made"
+                    f"{self._vocabulary.source}; give the vocabulary that the records were made with"
                 )
 
     @tf.autograph.experimental.do_not_convert
@@ -81,9 +81,9 @@ class DynamicMasking:
         start_record: int,
         lengths: Sequence[int] | None = None,
     ) -> tf.data.Dataset:
-        """Read and mask batches for training; for arguments and order see `data.pipeline.training_batches`.
+        """Read and mask training batches; for arguments and order see `data.pipeline.training_batches`.
 
-        The masks depend on the seed and on the number of the visit, counted from the start of training.
+        The masks depend on the seed and on the number of examples used since the start of training.
         """
         batches = training_batches(
             paths,
@@ -107,10 +107,10 @@ class DynamicMasking:
 
     @tf.autograph.experimental.do_not_convert
     def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
-        """Read and mask batches for evaluation; for the arguments see `data.pipeline.evaluation_batches`.
+        """Read and mask evaluation batches; for the arguments see `data.pipeline.evaluation_batches`.
 
-        The masks depend on the seed and on the number of the record: each evaluation has the same, and they are not
-        those of training.
+        The masks depend on the seed and the record number: they are the same in each evaluation and differ from those
+        of training.
         """
         batches = evaluation_batches(paths, self.schema, batch_size=batch_size, max_batches=max_batches)
 

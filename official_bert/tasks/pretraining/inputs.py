@@ -1,4 +1,4 @@
-"""The files that a run of pretraining begins with, read and checked; needs no TensorFlow."""
+"""The input files of a pretraining run, read and checked without TensorFlow."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from official_bert.training.model_files import read_fitting_vocabulary, read_mod
 
 
 class PretrainingInputs(NamedTuple):
-    """The files and settings that a run begins with.
+    """The input files and settings of a run.
 
     Attributes:
-      config: the flags, completed with what the records say of their vocabulary.
+      config: the flags, completed with the vocabulary settings of the records.
       bert_config: the architecture.
-      paths: the records; none if a finished run is only exported.
+      paths: the record files; empty if a finished run is only exported.
       vocabulary: None if it is not known.
       tokenizer: None if nothing is exported.
     """
@@ -31,10 +31,10 @@ class PretrainingInputs(NamedTuple):
 
 
 def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
-    """Read the files that the flags name, but for records and weights, and check that they fit each other.
+    """Read the files that the flags name, except records and weights, and check that they match.
 
     Raises:
-      UserError: a file is missing or damaged, or they do not fit.
+      UserError: a file is missing or damaged, or the files do not match.
     """
     direction = config.attention_direction
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)

@@ -31,7 +31,7 @@ from official_bert.training.cluster import Cluster
 from official_bert.training.loop import Trainer, check_divisible
 from official_bert.training.plan import TrainingPlan
 from official_bert.training.results import RESULTS_FILE
-from official_bert.training.run_folder import check_has_checkpoint, check_room_for_model_files, check_same_model
+from official_bert.training.run_folder import check_has_checkpoint, check_model_files_replaceable, check_same_model
 from official_bert.training.run_setup import (
     check_resumed_flags,
     encoder_options,
@@ -65,10 +65,10 @@ def pretrain(config: PretrainingConfig) -> None:
     if latest_checkpoint(config.output_dir):
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:
-        check_room_for_model_files(config.output_dir, config)
+        check_model_files_replaceable(config.output_dir, config)
     strategy = create_strategy(config)  # before anything else touches a device
     cluster = Cluster(strategy)
-    with cluster.working():
+    with cluster.reporting_lost_workers():
         if inputs.paths and not _train_and_evaluate(inputs, strategy, cluster):
             return  # stopped by SIGTERM
         if config.do_export and cluster.is_chief:
@@ -196,7 +196,7 @@ def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write
         write_files()
         return records.training_batches(batch_size=batch_size, lengths=lengths, start_record=start_record)
 
-    plan = TrainingPlan.of(config, eval_steps=None)
+    plan = TrainingPlan.from_config(config, eval_steps=None)
     return trainer.train(plan, batches, output_dir=config.output_dir, init_checkpoint=config.init_checkpoint)
 
 

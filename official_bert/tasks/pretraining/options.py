@@ -1,4 +1,4 @@
-"""The flags of pretraining and of making its records."""
+"""The flags of pretraining and of creating its records."""
 
 from typing import Any, ClassVar
 
@@ -24,21 +24,21 @@ def shard_names(name: str, num_shards: int) -> list[str]:
 
 
 def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
-    """Raise if the two fractions are together more than all."""
-    if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # 0.7 and 0.3 may add up to a bit more
+    """Raise if the two fractions add up to more than 1."""
+    if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # allows for rounding, as in 0.7 + 0.3
         raise UserError(
             f"--mask_replace_prob={config.mask_replace_prob:g} and --random_replace_prob="
-            f"{config.random_replace_prob:g} are together more than 1; lower one of them"
+            f"{config.random_replace_prob:g} add up to more than 1; lower one of them"
         )
 
 
 @options(group="masks and pairs")
 class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
-    """Flags of the scripts that make records of a corpus."""
+    """Flags of the scripts that create records from a corpus."""
 
     output_file: str | None = option(
         None,
-        "TFRecord files to write: comma-separated list; records are written to them in turn.",
+        "TFRecord files to write: comma-separated list; records are distributed round-robin.",
         required=True,
         is_path=True,
     )
@@ -66,8 +66,8 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
     )
     num_shards: int = option(
         0,
-        "Number of TFRecord files to write, named after --output_file: out.tfrecord-00000-of-00016; 0 writes the files "
-        "that --output_file names.",
+        "Number of TFRecord files to write, named after --output_file: out.tfrecord-00000-of-00016; 0 writes the "
+        "files named by --output_file.",
         group="output",
         minimum=0,
         maximum=MAX_PARTS,
@@ -80,19 +80,19 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
         choices=("static", "none"),
     )
     mask_replace_prob: float = option(
-        0.8, "Fraction of the chosen wordpieces that become [MASK].", minimum=0, maximum=1, only_with=_STATIC
+        0.8, "Fraction of the chosen wordpieces that are replaced by [MASK].", minimum=0, maximum=1, only_with=_STATIC
     )
     random_replace_prob: float = option(
         0.1,
-        "Fraction of the chosen wordpieces that become a random one; what --mask_replace_prob leaves stay as they are.",
+        "Fraction of the chosen wordpieces that are replaced by a random one; the remaining ones are unchanged.",
         minimum=0,
         maximum=1,
         only_with=_STATIC,
     )
     use_next_sentence: bool = option(
         True,
-        "Make pairs for the next-sentence task; otherwise each record is one stretch of a document, for "
-        "run_pretraining --nouse_next_sentence.",
+        "Make pairs for the next-sentence task; otherwise each record is one span of a document, for run_pretraining "
+        "--nouse_next_sentence.",
     )
     sentence_order: bool = option(
         False,
@@ -115,7 +115,7 @@ class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
         if "" in self.output_files:
             raise UserError(f"--output_file={self.output_file} contains an empty name")
         if self.num_shards and "," in self.output_file:
-            raise UserError("--num_shards makes the names of the files from one name; give only one --output_file")
+            raise UserError("--num_shards derives the file names from one name; give only one --output_file")
 
     @property
     def output_files(self) -> list[str]:
@@ -131,13 +131,13 @@ class PretrainingDataConfig(RecordOptions):
 
     sampling: str = option(
         "serial",
-        "serial: one stream of random numbers, whose records are those of the original BERT scripts; sharded: several "
-        "processes in bounded memory, whose records depend on neither.",
+        "serial: a single random stream, with the same records as the original BERT scripts; sharded: several "
+        "processes in bounded memory; records depend on neither.",
         group="output",
         choices=("serial", "sharded"),
     )
     num_processes: int = option(
-        0, "Number of processes; 0 for one per processor core.", minimum=0, maximum=MAX_PARTS, only_with=_SHARDED
+        0, "Number of processes; 0 for one per CPU core.", minimum=0, maximum=MAX_PARTS, only_with=_SHARDED
     )
     max_memory_gb: float = option(
         0.0,
@@ -147,15 +147,15 @@ class PretrainingDataConfig(RecordOptions):
     )
     work_dir: str | None = option(
         None,
-        "Local folder for intermediate files, from which an interrupted run continues; by default the first output "
-        "file's name with .work. Deleted at the end.",
+        "Local folder for intermediate files, from which an interrupted run resumes; by default the first output "
+        "file's name with .work appended. Deleted at the end.",
         is_path=True,
         only_with=_SHARDED,
     )
 
 
 def _dynamic(name: str) -> Any:
-    """Declare a flag of masks for records that have none."""
+    """Declare a masking flag for unmasked records."""
     circumstances = "With --dynamic_masking: "
     return redeclared(RecordOptions, name, circumstances=circumstances, only_with=_DYNAMIC, affects="learning")
 
@@ -168,8 +168,8 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
 
     input_file: str | None = option(
         None,
-        "TFRecord files: comma-separated list of names, globs, folders (all files below, but .json and vocabularies) "
-        "and @list.txt (a file with one of these a line).",
+        "TFRecord files: comma-separated list of names, globs, folders (all files below, except .json files and "
+        "vocabularies) and @list.txt (a file with one of these per line).",
         required=True,
         waived_with="do_export",
         is_path=True,
@@ -201,7 +201,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
 
     dynamic_masking: bool = option(
         False,
-        "Draw new masks each time a record is used in training; the records are made with create_pretraining_data "
+        "Draw new masks each time a record is used in training; create the records with create_pretraining_data "
         "--masking=none.",
         group="masks and pairs",
         affects="learning",
@@ -212,13 +212,13 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
     random_replace_prob: float = _dynamic("random_replace_prob")
     use_next_sentence: bool = option(
         True,
-        "Train and evaluate the next-sentence task; otherwise the masked words alone are learned.",
+        "Train and evaluate the next-sentence task; otherwise only masked words are learned.",
         group="masks and pairs",
         affects="learning",
     )
     sentence_order: bool = option(
         False,
-        "The records were made with create_pretraining_data --sentence_order: the scores of the pairs are called "
+        "The records were created with create_pretraining_data --sentence_order: the pair scores are named "
         "sentence_order_accuracy and sentence_order_loss.",
         group="masks and pairs",
         only_with=_PAIRS,
@@ -228,19 +228,19 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
     teacher: str | None = redeclared(
         TeacherOptions,
         "teacher",
-        help="Folder of a larger pretrained model: its predictions of the masked words and its last layer are "
-        "learned, too (knowledge distillation).",
+        help="Folder of a larger pretrained model; also learns its predictions of the masked words and its last layer "
+        "(knowledge distillation).",
     )
     soft_target_weight: float = redeclared(
         TeacherOptions,
         "soft_target_weight",
         default=5.0,
-        help="With --teacher: weight of its predictions of the masked words in the loss.",
+        help="With --teacher: weight of the loss against the teacher's predictions of the masked words.",
         maximum=MAX_NUMBER,
     )
     masked_lm_weight: float = option(
         2.0,
-        "With --teacher: weight of the masked words in the loss.",
+        "With --teacher: weight of the masked-LM loss.",
         group="distillation",
         minimum=0,
         only_with=WITH_TEACHER,
@@ -248,7 +248,7 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
     )
     cosine_weight: float = option(
         1.0,
-        "With --teacher: weight in the loss of the angle between the last layers of both; 0 if they differ in size.",
+        "With --teacher: weight of the cosine loss between the last layers of both models; 0 if they differ in size.",
         group="distillation",
         minimum=0,
         only_with=WITH_TEACHER,
@@ -257,8 +257,8 @@ class PretrainingConfig(TeacherOptions, EvaluationOptions, TokenizerOptions, Tra
 
     vocab_file: str | None = option(
         None,
-        "Vocabulary of the records and of the model, which the output folder keeps; by default that which "
-        "create_pretraining_data has kept beside the records or, if it is needed, that beside --init_checkpoint.",
+        "Vocabulary of the records and the model, copied to the output folder; by default the one that "
+        "create_pretraining_data stored beside the records or, if required, the one beside --init_checkpoint.",
         group="model",
         not_with={"spm_model_file": "--vocab_file cannot be used with --spm_model_file"},
         is_path=True,

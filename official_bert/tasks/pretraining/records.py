@@ -56,7 +56,7 @@ class RecordSettings:
     dupe_factor: int = 10
 
     @classmethod
-    def of(cls, flags: RecordOptions) -> "RecordSettings":
+    def from_config(cls, flags: RecordOptions) -> "RecordSettings":
         """Take the fields from flags."""
         return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
 
@@ -197,7 +197,9 @@ class RecordMaker:
         self._schema = schema.sized(S=settings.max_seq_length, P=settings.max_predictions_per_seq)
         self._specials = tokenizer.specials
         is_swapped = settings.sentence_order
-        self._continues_word = MaskingVocabulary.of(tokenizer.vocabulary).continues_word if is_swapped else ()
+        self._continues_word = (
+            MaskingVocabulary.from_vocabulary(tokenizer.vocabulary).continues_word if is_swapped else ()
+        )
         self._masker = None
         if settings.is_masked:
             self._masker = Masker(

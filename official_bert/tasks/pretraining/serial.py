@@ -77,7 +77,7 @@ def _passes(maker: RecordMaker, corpus: Corpus, rng: Random, dupe_factor: int) -
     """Make the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
     num_documents = len(corpus.documents)
     total = dupe_factor * num_documents
-    with Progress("making records", total, f"documents ({dupe_factor:,} passes over {num_documents:,})") as progress:
+    with Progress("writing records", total, f"documents ({dupe_factor:,} passes over {num_documents:,})") as progress:
         for done in range(total):
             yield from maker.records(corpus, done % num_documents, rng)
             num_records = maker.counts.num_records

@@ -1,4 +1,4 @@
-"""Pretrained models that read texts: a text with [MASK] in, the likeliest words out."""
+"""Pretrained models that read texts: predict the most likely words for each [MASK]."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,11 +19,11 @@ from official_bert.tokenization.graph_joining import Parts, join_parts
 
 
 class FilledMask(NamedTuple):
-    """A wordpiece that may stand for a mask.
+    """A candidate wordpiece for a mask.
 
     Attributes:
       word: the wordpiece.
-      probability: from 0 to 1, over the whole vocabulary.
+      probability: probability over the whole vocabulary, from 0 to 1.
     """
 
     word: str
@@ -52,8 +52,8 @@ class PretrainingServable(Servable):
           model: the model.
           config: its architecture.
           tokenizer: the one that the model was trained with.
-          max_seq_length: positions of a sequence, [CLS] and [SEP] included; of longer texts the end is cut off.
-          top_k: words to give for each mask.
+          max_seq_length: positions per sequence, including [CLS] and [SEP]; longer texts are truncated.
+          top_k: number of words to return per mask.
 
         Raises:
           UserError: see `Servable`.
@@ -65,12 +65,12 @@ class PretrainingServable(Servable):
         self._wordpieces = tf.constant(tokenizer.convert_ids_to_tokens(list(ids)), tf.string)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
-        """Make a text with a mask; see `Servable.sample_texts`."""
+        """Return a text with a mask; see `Servable.sample_texts`."""
         (text,) = super().sample_texts(num_wordpieces - 1)
         return [f"{vocab.MASK} {text}"]
 
     def tokenize(self, text: tf.Tensor) -> Tensors:
-        """Turn texts into what the model reads.
+        """Convert texts to model inputs.
 
         Args:
           text: string [B], UTF-8; each `[MASK]` in it stands for one hidden wordpiece.
@@ -79,10 +79,10 @@ class PretrainingServable(Servable):
           input_ids, input_mask and segment_ids, int32 [B, S].
         """
         max_tokens = self.max_seq_length - 2
-        # Each mask is a position, so that there is room for no more of them; behind them may stand anything.
+        # A mask takes one position, so later masks than the maximum length cannot fit; what follows is ignored.
         parts = tf.strings.split(text, vocab.MASK, maxsplit=max_tokens)  # [B, (masks + 1)]
         ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, max_tokens)  # [parts, (wordpieces)]
-        # A mask follows each part, so that a wordpiece moves on by one for each part before its own.
+        # A mask follows each part, so a wordpiece shifts by one for each part before its own.
         splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
         places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()
         row = tf.tensor_scatter_nd_update(tf.fill([splits[-1]], self._mask), places[:, tf.newaxis], ids.flat_values)
@@ -99,7 +99,7 @@ class PretrainingServable(Servable):
 
         Returns:
           words, string [B, P, K], and their probabilities, float32 [B, P, K]: for each mask, from left to right, the K
-          likeliest wordpieces; P is the number of masks of the text with most, and what is missing is "" and 0.
+          most likely wordpieces; P is the largest number of masks, and missing entries are "" and 0.
         """
         is_mask = (inputs["input_ids"] == self._mask) & (inputs["input_mask"] == 1)
         positions = tf.ragged.boolean_mask(tf.broadcast_to(tf.range(tf.shape(is_mask)[1]), tf.shape(is_mask)), is_mask)
@@ -121,7 +121,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
-    """Load what a run of `run_pretraining.py` trained; see `TaskRow`."""
+    """Load the model of a `run_pretraining.py` run; see `TaskRow`."""
     return load_servable(
         bert_config,
         tokenizer,
@@ -158,7 +158,7 @@ def load_model(
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[list[list[FilledMask]]]:
-    """Turn outputs of the signature `text` into the words for each mask of each text, the likeliest first."""
+    """Convert outputs of the signature `text` to the words for each mask of each text, most likely first."""
     filled_texts = []
     for words, probabilities in zip(outputs["words"].tolist(), outputs["probabilities"].tolist(), strict=True):
         masks = zip(words, probabilities, strict=True)

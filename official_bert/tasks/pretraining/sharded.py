@@ -50,7 +50,7 @@ _MIN_WORDS, _MAX_WORDS = 1 << 14, 1 << 20
 _MIN_SLICE, _MAX_SLICE = 1 << 20, 1 << 26  # bytes of records that are sorted together
 _COPIES_OF_A_SLICE = 8
 
-_MANIFEST = "made_from.json"
+_MANIFEST = "provenance.json"
 
 
 class Resources(NamedTuple):
@@ -65,7 +65,7 @@ class Resources(NamedTuple):
     process_bytes: int
 
     @classmethod
-    def of(cls, num_processes: int, max_memory_gb: float) -> "Resources":
+    def divide(cls, num_processes: int, max_memory_gb: float) -> "Resources":
         """Divide memory among processes.
 
         Args:
@@ -215,12 +215,12 @@ class ShardedRun:
         """
         paths = [part.path for part in self._parts]
         inputs = InputState(paths)
-        made_from = {
+        provenance = {
             "text": fingerprint(inputs.states, self._parts),
             **self._tokenizer.identity,
             **dataclasses.asdict(self._settings),
         }
-        with work_folder(self._work_dir, made_from):
+        with work_folder(self._work_dir, provenance):
             spools = self._tokenize()
             inputs.check_unchanged()
             corpus = CorpusCounts(
@@ -234,7 +234,7 @@ class ShardedRun:
             counts = RecordCounts()
             for run in runs:
                 with BlockFile(run) as file:
-                    counts.add(RecordCounts(**file.facts))
+                    counts.add(RecordCounts(**file.metadata))
             merge_runs(
                 runs,
                 outputs,
@@ -280,7 +280,7 @@ class ShardedRun:
         num_processes = self._resources.num_group_processes(largest)
         with (
             self._workers(self._maker, spools.paths, name="makes records", num_processes=num_processes) as workers,
-            Progress("making records", total, unit) as progress,
+            Progress("writing records", total, unit) as progress,
         ):
             num_documents = num_records = 0
             for made in workers.map(_write_group, missing()):
@@ -361,12 +361,12 @@ def _num_bytes(part: CorpusPart) -> int:
 
 
 @contextlib.contextmanager
-def work_folder(path: str, made_from: Mapping[str, Any]) -> Iterator[None]:
+def work_folder(path: str, provenance: Mapping[str, Any]) -> Iterator[None]:
     """Keep intermediate files in a folder; it is deleted when the block ends without an error.
 
     Args:
       path: a local folder, which may be there already; what was made from something else is deleted first.
-      made_from: all that decides what the files contain, as in a `Manifest`.
+      provenance: all that decides what the files contain, as in a `Manifest`.
 
     Raises:
       UserError: there are other files in it, or another process uses it.
@@ -376,10 +376,10 @@ def work_folder(path: str, made_from: Mapping[str, Any]) -> Iterator[None]:
     if not os.path.exists(note) and set(os.listdir(path)) - {".lock"}:
         raise UserError(f"work_dir={path} contains other files; choose a folder that is empty or does not exist")
     with exclusive_lock(path, "makes records in"):
-        is_same = Manifest.usable(note, made_from, path) is not None
+        is_same = Manifest.read_if_current(note, provenance, path) is not None
         for name in os.listdir(path):
             if name != ".lock" and (not is_same or ".partial-" in name):
                 writing.remove(os.path.join(path, name))
-        Manifest.write(note, made_from)
+        Manifest.write(note, provenance)
         yield
         writing.remove_folder(path)

@@ -1,4 +1,4 @@
-"""The vocabulary of a pretraining run: that of its flags, its records, its output folder or its first weights."""
+"""The vocabulary of a pretraining run: from its flags, records, output folder or initial checkpoint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from official_bert.data.records_tokenizer import RecordsTokenizer, find_tokenize
 from official_bert.support.errors import UserError
 from official_bert.tasks.pretraining.options import PretrainingConfig
 from official_bert.tokenization import read_vocabulary
-from official_bert.training.model_files import tokenizer_beside
+from official_bert.training.model_files import find_text_flags
 from official_bert.training.run_folder import MODEL_FILES, model_file, read_run_config
 
 
 def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> PretrainingConfig:
-    """Complete the flags of a run with the vocabulary that its records were made with, and with what was done to text.
+    """Complete the flags of a run with the vocabulary and text settings of its records.
 
-    Where nothing says so, those of the output folder's model are taken, or, where they are needed, those beside the
+    If the records do not name them, those of the model in the output folder are used, or, if required, those beside the
     initial checkpoint.
 
     Args:
@@ -23,10 +23,10 @@ def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> Pretrain
       paths: the records; none if only a finished run is exported.
 
     Returns:
-      The flags. They name a vocabulary, unless none is known and the run can do without.
+      The completed flags. They name a vocabulary, unless none is known and the run does not need one.
 
     Raises:
-      UserError: the flags contradict the records, or a vocabulary is needed and not known.
+      UserError: the flags contradict the records, or a vocabulary is required but not known.
     """
     kept = find_tokenizer(paths)
     if kept:
@@ -42,13 +42,13 @@ def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> Pretrain
     if config.init_checkpoint and (config.dynamic_masking or config.do_export):
         settings = config.text_settings._asdict().items()
         chosen = {name: value for name, value in settings if value != getattr(TextSettings(), name)}
-        found = tokenizer_beside(config.init_checkpoint, chosen)
+        found = find_text_flags(config.init_checkpoint, chosen)
         if found:
             return dataclasses.replace(config, **found)
     if config.dynamic_masking:
-        raise UserError("dynamic_masking needs vocab_file, with which the records were made")
+        raise UserError("dynamic_masking needs the vocab_file that the records were made with")
     if config.do_export:
-        raise UserError("do_export needs vocab_file, with which the exported model reads text")
+        raise UserError("do_export needs vocab_file, so that the exported model can tokenize text")
     return config
 
 

@@ -1,4 +1,4 @@
-"""From start and end logits to answers: the best of each question, and whether it has one."""
+"""Answers from start and end logits: the best answers of each question, or no answer."""
 
 import functools
 import itertools
@@ -20,18 +20,18 @@ from official_bert.tokenization.wordpiece import BasicTokenizer, WhitespaceToken
 
 PREDICTIONS_FILE = "predictions.json"
 
-_NO_SPAN = "empty"  # reference value: what version 1.1 answers if no span is allowed, with logits of 0
+_NO_SPAN = "empty"  # reference value: the version 1.1 answer if no span is allowed, with logits of 0
 
 
 class RankedAnswer(NamedTuple):
     """One of a question's best answers.
 
     Attributes:
-      text: the answer; "" means that there is none.
+      text: the answer; "" for no answer.
       probability: its probability among the best answers to the question.
-      start_logit: of its first wordpiece.
-      end_logit: of its last wordpiece.
-      position: the character of the context at which it begins; None unless found with "offsets".
+      start_logit: start logit of its first wordpiece.
+      end_logit: end logit of its last wordpiece.
+      position: offset of its first character in the context; None unless found with "offsets".
     """
 
     text: str
@@ -45,10 +45,10 @@ class QuestionAnswers(NamedTuple):
     """The prediction for a question.
 
     Attributes:
-      id: the question's.
+      id: id of the question.
       ranked: its best answers, the best first.
-      null_odds: score of no answer minus that of `best_text`; None in version 1.1. If there is no text to compare with,
-        the score of no answer.
+      null_odds: score of no answer minus that of `best_text`, or the score of no answer if there is no text; None in
+        version 1.1.
       best_text: text of the best answer that is not ""; "" if there is none.
     """
 
@@ -59,7 +59,7 @@ class QuestionAnswers(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """A candidate: positions `start` to `end` in window number `window` of a question; both are 0 for no answer."""
+    """A candidate: positions `start` to `end` in a window of a question; both are 0 for no answer."""
 
     window: int
     start: int
@@ -82,18 +82,18 @@ def find_answers(
     """Find the best answers of every question.
 
     Args:
-      tokenized: the set.
-      windows: its N windows, as `prediction_windows` gives them.
-      start_logits: float32 [N, S]; as in the reference, positions after a window's end count among the best ones, so
-        give any that were not computed a very low logit.
+      tokenized: the tokenized data set.
+      windows: its N windows, from `prediction_windows`.
+      start_logits: float32 [N, S]; as in the reference, positions after a window's end are also candidates, so set the
+        logits of positions that were not computed to a very low value.
       end_logits: float32 [N, S].
-      n_best_size: maximum number of answers per question, and of starts and ends per window that are combined.
+      n_best_size: maximum number of answers per question, and of starts and ends combined per window.
       max_answer_length: maximum number of wordpieces per answer.
       version_2: whether a question may have no answer.
       verbose_logging: whether to log why the exact text of an answer could not be found in the context.
 
     Returns:
-      One per question, in order.
+      One result per question, in order.
     """
     text_of = text_finder(tokenized, verbose=verbose_logging)
     num_questions, found = len(tokenized.squad.questions), []
@@ -128,7 +128,7 @@ def _spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> list[_Span]:
-    """Return all spans of a question's K windows that may be answers, by window, start logit and end logit."""
+    """Return all candidate spans of a question's K windows, ordered by window, start logit and end logit."""
     offsets = np.array([window.offset for window in windows])[:, None]
     stops = np.array([window.offset + window.num_wordpieces for window in windows])[:, None]
     may_start = np.zeros(start_logits.shape, bool)  # [K, S]
@@ -151,7 +151,7 @@ def _best_positions(logits: np.ndarray, count: int) -> np.ndarray:
 
 
 def _null_span(start_logits: np.ndarray, end_logits: np.ndarray) -> _Span:
-    """No answer, as scored by the window in which it scores lowest."""
+    """Return the no-answer candidate of the window in which it scores lowest."""
     starts, ends = start_logits[:, 0].astype(np.float64), end_logits[:, 0].astype(np.float64)
     window = int(np.argmin(starts + ends))
     return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
@@ -165,10 +165,10 @@ def _question_answers(
     text_of: Callable[[int, int], tuple[str, int | None]],
     n_best_size: int,
 ) -> QuestionAnswers:
-    """Rank the candidates of a question; each text counts once, where it scores highest."""
+    """Rank the candidates of a question; duplicate texts keep the highest score."""
     best: list[tuple[str, _Span, int | None]] = []
     seen = set()
-    for span in sorted([*spans, null] if null else spans, key=_score, reverse=True):  # stable: equals stay in order
+    for span in sorted([*spans, null] if null else spans, key=_score, reverse=True):  # stable: ties keep their order
         if len(best) >= n_best_size:
             break
         text, position = "", None
@@ -202,20 +202,20 @@ def _score(span: _Span) -> float:
 
 
 def _softmax(scores: Sequence[float]) -> list[float]:
-    """In Python's floats and from left to right, so that the last digit is the reference's."""
+    """Compute the softmax in Python floats, from left to right, so that the last digit matches the reference."""
     highest = max(scores)
     shares = [math.exp(score - highest) for score in scores]
-    total = functools.reduce(operator.add, shares)  # from Python 3.12 on `sum` compensates for rounding
+    total = functools.reduce(operator.add, shares)  # since Python 3.12 `sum` compensates for rounding
     return [share / total for share in shares]
 
 
 def text_finder(
     tokenized: TokenizedSquad, *, verbose: bool = False
 ) -> Callable[[int, int, int], tuple[str, int | None]]:
-    """Make the function that maps a context's number, a first and a last wordpiece to their text and its position.
+    """Return a function that maps a context index and a wordpiece range to the text and its position.
 
     Args:
-      tokenized: the set; its options say by which alignment.
+      tokenized: the tokenized data set; its options select the alignment.
       verbose: whether to log why the exact text of an answer could not be found in the context.
     """
     if tokenized.options.answer_alignment == "offsets":
@@ -249,17 +249,17 @@ def _rejoined(wordpieces: Sequence[str]) -> str:
 def final_text(
     predicted: str, original: str, tokenizer: BasicTokenizer | WhitespaceTokenizer, *, verbose: bool = False
 ) -> str:
-    """Find the part of the original words that was predicted, by the reference's rule.
+    """Find the predicted part of the original words, by the reference's rule.
 
-    The original is tokenized again; if that changes nothing but spaces and each character into one other, the
-    prediction's place there is its place in the original. Otherwise (a combining accent, a deleted character, a space
-    that the reference does not count as one, an unknown token) all of the original is returned.
+    The original is tokenized again; if this changes only spaces and replaces characters one for one, the prediction is
+    located there and mapped back. Otherwise (a combining accent, a deleted character, a space that the reference does
+    not count as one, an unknown token) the whole original is returned.
 
     Args:
-      predicted: words as the tokenizer leaves them, such as `"zoe lindqvist"`.
+      predicted: tokenized words, such as `"zoe lindqvist"`.
       original: words of the context, such as `"Zoë Lindqvist's"`.
-      tokenizer: the one that made the words of the wordpieces.
-      verbose: whether to log why the original is returned as it is.
+      tokenizer: the tokenizer of the wordpieces.
+      verbose: whether to log why the whole original is returned.
 
     Returns:
       For example `"Zoë Lindqvist"`.
@@ -288,8 +288,8 @@ def predicted_texts(
     """Choose one answer per question.
 
     Args:
-      answers: as `find_answers` gives them.
-      null_score_diff_threshold: where null odds are greater, no answer ("") is predicted; None in version 1.1.
+      answers: the result of `find_answers`.
+      null_score_diff_threshold: no answer ("") is predicted if the null odds exceed it; None in version 1.1.
 
     Returns:
       Question id to text.
@@ -304,8 +304,8 @@ def write_answers(output_dir: str, answers: Sequence[QuestionAnswers], predictio
 
     Args:
       output_dir: an existing folder.
-      answers: as `find_answers` gives them.
-      predictions: as `predicted_texts` gives them.
+      answers: the result of `find_answers`.
+      predictions: the result of `predicted_texts`.
     """
     columns = RankedAnswer._fields[:-1]
     ranked = {answer.id: [dict(zip(columns, entry, strict=False)) for entry in answer.ranked] for answer in answers}

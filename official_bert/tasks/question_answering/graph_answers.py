@@ -16,7 +16,7 @@ _GROWTH = 4  # the first attempt takes 4 candidates per answer, each further att
 # B: questions, W: windows of all questions, S: positions, M: candidates of all questions, K: answers of a question.
 
 
-class Reading(NamedTuple):
+class EncodedQuestions(NamedTuple):
     """Questions and contexts, ready for the model.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Candidates(NamedTuple):
     last: tf.Tensor
     score: tf.Tensor
 
-    def taken(self, places: tf.Tensor) -> "_Candidates":
+    def gather(self, places: tf.Tensor) -> "_Candidates":
         return _Candidates(*(tf.gather(column, places) for column in self))
 
     def followed_by(self, other: "_Candidates") -> "_Candidates":
@@ -70,7 +70,9 @@ class AnswerSearch:
         self._num_ranked = max(top_k, NUM_RANKED)
         self._max_positions = max_positions
 
-    def __call__(self, reading: Reading, start_logits: tf.Tensor, end_logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    def __call__(
+        self, reading: EncodedQuestions, start_logits: tf.Tensor, end_logits: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         """Find the best answers; what it gives is what `QuestionAnsweringServable.answer` says.
 
         Args:
@@ -93,7 +95,7 @@ class AnswerSearch:
             def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
                 some = needed[start : start + WINDOWS_IN_A_BATCH]
                 others = self._spans(
-                    windows.taken(some), *(tf.gather(column, some) for column in columns), self._max_positions
+                    windows.gather(some), *(tf.gather(column, some) for column in columns), self._max_positions
                 )
                 return start + WINDOWS_IN_A_BATCH, self._ranked(reading, best.followed_by(others))[0]
 
@@ -144,18 +146,18 @@ class AnswerSearch:
             tf.gather_nd(best_starts, start_places) + tf.gather_nd(best_ends, end_places),
         )
 
-    def _ranked(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
+    def _ranked(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
         """Return the best candidates of each question, each text once, where it scores highest; and their texts."""
         order = tf.argsort(-candidates.score, stable=True)
         order = tf.gather(order, tf.argsort(tf.gather(candidates.question, order), stable=True))
-        candidates = candidates.taken(order)
+        candidates = candidates.gather(order)
         rank = _ranks(candidates.question)
         # A long context has very many candidates. The first few are almost always enough; otherwise more are taken.
         num_questions = reading.characters.nrows()
         numbers = _counts(candidates.question, num_questions)  # [B]
 
         def take(limit: tf.Tensor, *_) -> tuple[tf.Tensor, tf.Tensor, _Candidates, tf.Tensor]:
-            best, texts = self._distinct(reading, candidates.taken(_kept(candidates, rank < limit)))
+            best, texts = self._distinct(reading, candidates.gather(_kept(candidates, rank < limit)))
             is_enough = (_counts(best.question, num_questions) >= self._num_ranked) | (numbers <= limit)
             return limit * _GROWTH, tf.reduce_all(is_enough), best, texts
 
@@ -165,9 +167,9 @@ class AnswerSearch:
             lambda limit, is_enough, *_: ~is_enough, take, take(start), shape_invariants=shapes
         )
         kept = _kept(best, _ranks(best.question) < self._num_ranked)
-        return best.taken(kept), tf.gather(texts, kept)
+        return best.gather(kept), tf.gather(texts, kept)
 
-    def _distinct(self, reading: Reading, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
+    def _distinct(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
         """Keep the first of the candidates with the same text; and their texts."""
         first = tf.gather(reading.characters.row_starts(), candidates.question)
         places = (first + tf.cast(places, tf.int64) for places in self._places(reading, candidates))
@@ -178,9 +180,9 @@ class AnswerSearch:
         places = tf.range(tf.size(keys, tf.int64))
         is_first = tf.gather(tf.math.unsorted_segment_min(places, number, tf.size(distinct)), number) == places
         kept = tf.where(is_first)[:, 0]
-        return candidates.taken(kept), tf.gather(texts, kept)
+        return candidates.gather(kept), tf.gather(texts, kept)
 
-    def _places(self, reading: Reading, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
+    def _places(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the characters of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
         is_answer = candidates.first >= 0
         row_starts = tf.gather(reading.wordpieces.ids.row_starts(), candidates.question)
@@ -193,7 +195,7 @@ class AnswerSearch:
         )
 
     def _outputs(
-        self, reading: Reading, candidates: _Candidates, texts: tf.Tensor, num_questions: tf.Tensor
+        self, reading: EncodedQuestions, candidates: _Candidates, texts: tf.Tensor, num_questions: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         question, score = candidates.question, candidates.score
         highest = tf.math.unsorted_segment_max(score, question, num_questions)
@@ -222,7 +224,7 @@ class AnswerSearch:
         return outputs
 
 
-def _have_max_context(reading: Reading, length: tf.Tensor) -> tf.Tensor:
+def _have_max_context(reading: EncodedQuestions, length: tf.Tensor) -> tf.Tensor:
     """For each position, whether it holds a wordpiece of the context of whose surroundings no other window shows more.
 
     Returns:
@@ -231,7 +233,7 @@ def _have_max_context(reading: Reading, length: tf.Tensor) -> tf.Tensor:
     windows = reading.windows
     inside = tf.range(length) - reading.offsets[:, tf.newaxis]
     is_piece = (inside >= 0) & (inside < windows.num_wordpieces[:, tf.newaxis])
-    cuts = reading.cuts.taken(windows.text).as_rows()
+    cuts = reading.cuts.gather(windows.text).as_rows()
     best = cuts.best_windows(inside + windows.first[:, tf.newaxis], LENGTH_WEIGHT)
     return is_piece & (best == windows.number[:, tf.newaxis])
 

@@ -16,12 +16,12 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile
 from official_bert.data.schema import RecordSchema
-from official_bert.metrics.span import (
+from official_bert.metrics.answer_scores import (
     NORMALIZATIONS,
+    best_f1_threshold,
     best_null_thresholds,
     score_answers,
     score_answers_with_null,
-    threshold_of_best_f1,
 )
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
@@ -39,7 +39,7 @@ from official_bert.tasks.question_answering.options import SquadConfig
 from official_bert.tasks.question_answering.records import (
     PREDICTION_SCHEMA,
     TRAINING_SCHEMA,
-    training_made_from,
+    training_provenance,
     write_prediction_records,
     write_training_records,
 )
@@ -55,7 +55,7 @@ from official_bert.training.results import RESULTS_FILE
 from official_bert.training.run_folder import checkpoint_folder
 from official_bert.training.run_setup import encoder_options, write_evaluation_flags
 from official_bert.training.summaries import ScalarLog, write_results
-from official_bert.visualization.report import REPORT_FILE, write_report
+from official_bert.visualization.report_page import REPORT_FILE, write_report
 
 _THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
 
@@ -72,7 +72,7 @@ class QuestionAnsweringJob(FinetuningJob):
           UserError: a file is wrong, the lengths do not fit each other, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
-        self._options = WindowOptions.of(config)
+        self._options = WindowOptions.from_config(config)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = self._read_sets()
         if config.do_export:
@@ -98,8 +98,8 @@ class QuestionAnsweringJob(FinetuningJob):
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`."""
-        made_from = training_made_from(self._train, self.tokenizer, self._options, version_2=self._version_2)
-        return self._training_path, made_from
+        provenance = training_provenance(self._train, self.tokenizer, self._options, version_2=self._version_2)
+        return self._training_path, provenance
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`."""
@@ -298,7 +298,7 @@ class QuestionAnsweringJob(FinetuningJob):
             return None
         if self.config.null_score_diff_threshold == "auto":
             golds = self._dev.gold_texts
-            return threshold_of_best_f1(golds, *_texts_and_odds(answers), normalization=self._normalization)
+            return best_f1_threshold(golds, *_texts_and_odds(answers), normalization=self._normalization)
         return self.config.null_score_diff_threshold
 
 

@@ -12,7 +12,7 @@ from official_bert.support.errors import UserError
 
 @options(group="text")
 class AnswerOptions(Options):
-    """Flags of every script that finds answers in texts."""
+    """Flags of every command that answers questions."""
 
     max_seq_length: int = option(
         384,
@@ -87,7 +87,10 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     )
 
     dataset: str = option(
-        "squad", "Data set whose answer normalization the scores use.", choices=("squad", "korquad"), affects="nothing"
+        "squad",
+        "Data set whose answer normalization is used for scoring.",
+        choices=("squad", "korquad"),
+        affects="nothing",
     )
     drop_out_of_window: bool = option(
         False,
@@ -97,8 +100,8 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     )
     answer_alignment: str = option(
         "reference",
-        "How to turn wordpieces into text: as Google's BERT does, or by their offsets in the context, which is exact "
-        "and what --spm_model_file always does.",
+        "How to convert wordpieces to text: as Google's BERT does, or by their offsets in the context, which is exact "
+        "and always used with --spm_model_file.",
         group="output",
         choices=("reference", "offsets"),
         affects="nothing",
@@ -110,7 +113,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
     )
     ensemble_checkpoints: str | None = option(
         None,
-        "Comma-separated checkpoints: predict with the mean of their logits, not with the checkpoint in --output_dir.",
+        "Comma-separated checkpoints: predict with the mean of their logits instead of the checkpoint in --output_dir.",
         is_path=True,
         affects="nothing",
     )
@@ -137,8 +140,8 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
             not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble)
         ):
             raise UserError(
-                f"--ensemble_checkpoints={self.ensemble_checkpoints}: a list of checkpoints to predict with; it goes "
-                "with --do_predict, but not with --do_train or --use_best_checkpoint"
+                f"--ensemble_checkpoints={self.ensemble_checkpoints}: needs --do_predict, and cannot be used with "
+                f"--do_train or --use_best_checkpoint"
             )
 
         if self.ensemble_checkpoints is not None and self.do_export:

@@ -46,7 +46,7 @@ def write_training_records(
       The number of records.
 
     Raises:
-      UserError: no window is left to train on.
+      UserError: there are no windows to train on.
     """
 
     def records() -> Iterator[bytes]:
@@ -55,18 +55,18 @@ def write_training_records(
         Random(_SHUFFLE_SEED).shuffle(order)
         return _records(tokenized, tokenized.training_windows(order, version_2=version_2), TRAINING_SCHEMA)
 
-    made_from = training_made_from(squad, tokenizer, options, version_2=version_2)
-    num_records = write_cached(file, made_from, records)
+    provenance = training_provenance(squad, tokenizer, options, version_2=version_2)
+    num_records = write_cached(file, provenance, records)
     if not num_records:
-        raise UserError(f"{file.path}: no window of any question is left to train on; are the contexts empty?")
+        raise UserError(f"{file.path}: there are no windows to train on; are the contexts empty?")
     return num_records
 
 
-def training_made_from(
+def training_provenance(
     squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, version_2: bool
 ) -> dict[str, Any]:
-    """Return all that decides how the records to train on come out, as in a `Manifest`."""
-    return {**_made_from(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
+    """Return everything that determines the training records, as in a `Manifest`."""
+    return {**_provenance(squad, tokenizer, options, TRAINING_SCHEMA), "version_2_with_negative": version_2}
 
 
 def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
@@ -75,16 +75,16 @@ def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, window
     Returns:
       The number of records.
     """
-    made_from = _made_from(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
-    return write_cached(file, made_from, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
+    provenance = _provenance(tokenized.squad, tokenized.tokenizer, tokenized.options, PREDICTION_SCHEMA)
+    return write_cached(file, provenance, lambda: _records(tokenized, windows, PREDICTION_SCHEMA))
 
 
 def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: RecordSchema) -> Iterator[bytes]:
-    """Serialize windows; those of a question follow each other."""
+    """Serialize windows; the windows of a question are consecutive."""
     schema = schema.sized(S=tokenized.options.max_seq_length)
     num_questions = len(tokenized.squad.questions)
     num_done, question = 0, None
-    with Progress("making records", num_questions, "questions") as progress:
+    with Progress("writing records", num_questions, "questions") as progress:
         for number, window in enumerate(windows):
             if window.question_index != question:
                 question = window.question_index
@@ -105,6 +105,6 @@ def _records(tokenized: TokenizedSquad, windows: Iterable[Window], schema: Recor
         progress.update(num_questions)
 
 
-def _made_from(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema) -> dict[str, Any]:
+def _provenance(squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, schema: RecordSchema) -> dict[str, Any]:
     examples = {"contexts": fingerprint(squad.contexts), "questions": fingerprint(squad.questions)}
     return {**tokenizer.identity, **dataclasses.asdict(options), "fields": schema.names, **examples}

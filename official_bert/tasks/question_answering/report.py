@@ -1,13 +1,13 @@
-"""The report of scored answers: see `visualization/report.py`."""
+"""The report of scored answers: see `visualization/report_page.py`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from official_bert.metrics.span import AnswerScores, Normalization, score_answer
+from official_bert.metrics.answer_scores import AnswerScores, Normalization, score_answer
 from official_bert.tasks.question_answering.answers import QuestionAnswers
 from official_bert.tasks.question_answering.examples import Question, SquadSet
-from official_bert.visualization.report import (
+from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     Mistake,
     Mistakes,
@@ -49,7 +49,7 @@ def report_sections(
 
     Args:
       squad: the questions, all of them labelled.
-      answers: as `find_answers` gives them.
+      answers: the result of `find_answers`.
       predictions: question id to the text that is predicted, "" for no answer.
       scores: name to number, as in `eval_results.txt`.
       normalization: how texts are compared.

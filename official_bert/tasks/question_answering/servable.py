@@ -16,8 +16,8 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import create_encoder
 from official_bert.modeling.encoder_options import UNPADDED, EncoderOptions
 from official_bert.modeling.span import SpanModel
-from official_bert.serving.servable import Tensors, WindowedServable, of_bounded_size
-from official_bert.tasks.question_answering.graph_answers import AnswerSearch, Reading
+from official_bert.serving.servable import Tensors, WindowedServable, check_text_size
+from official_bert.tasks.question_answering.graph_answers import AnswerSearch, EncodedQuestions
 from official_bert.tasks.question_answering.options import AnswerOptions, SquadConfig
 from official_bert.tasks.question_answering.task import LOGITS, MASKED_LOGIT
 from official_bert.tasks.question_answering.windows import WindowOptions
@@ -122,7 +122,7 @@ class QuestionAnsweringServable(WindowedServable):
             null_odds: float32 [B], the score of no answer minus that of the best answer.
         """
         with tf.control_dependencies([_same_number(question, context)]):
-            context, num_bytes = of_bounded_size(context, "context")
+            context, num_bytes = check_text_size(context, "context")
         return in_groups(self._answer_some, [question, context], num_bytes)
 
     def _answer_some(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
@@ -131,7 +131,7 @@ class QuestionAnsweringServable(WindowedServable):
         with tf.device("CPU:0"):
             return self._search(reading, *(scores[name] for name in LOGITS))
 
-    def _read(self, question: tf.Tensor, context: tf.Tensor) -> tuple[Reading, Tensors]:
+    def _read(self, question: tf.Tensor, context: tf.Tensor) -> tuple[EncodedQuestions, Tensors]:
         """Return questions and contexts as the search needs them, and input_ids, input_mask and segment_ids [W, S]."""
         with tf.device("CPU:0"):
             characters = tf.strings.unicode_decode(context, "UTF-8", errors="ignore")
@@ -139,12 +139,14 @@ class QuestionAnsweringServable(WindowedServable):
             wordpieces = self._graph_tokenizer().encode_with_offsets(context)
             lengths = tf.minimum(queries.row_lengths(), self._options.max_query_length)
             room = self._specials.room(self.max_seq_length, is_pair=True)
-            cuts = SlidingWindows.of(wordpieces.ids.row_lengths(), room - lengths, self._options.doc_stride)
+            cuts = SlidingWindows.from_lengths(wordpieces.ids.row_lengths(), room - lengths, self._options.doc_stride)
             windows = cuts.windows()
             lengths = tf.gather(lengths, windows.text)
             query_parts = Parts(queries.flat_values, tf.gather(queries.row_starts(), windows.text), lengths)
             ids = join_parts(query_parts, windows.parts(wordpieces.ids), specials=self._specials)
-            return Reading(characters, wordpieces, cuts, windows, lengths + self._specials.num_before_second), ids
+            return EncodedQuestions(
+                characters, wordpieces, cuts, windows, lengths + self._specials.num_before_second
+            ), ids
 
 
 def _same_number(question: tf.Tensor, context: tf.Tensor) -> tf.Operation:

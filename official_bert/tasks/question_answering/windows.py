@@ -42,7 +42,7 @@ class WindowOptions:
     drop_out_of_window: bool = False
 
     @classmethod
-    def of(cls, config: SquadConfig) -> "WindowOptions":
+    def from_config(cls, config: SquadConfig) -> "WindowOptions":
         """Gather the flags of a run."""
         return cls(
             max_seq_length=config.max_seq_length,
@@ -180,7 +180,7 @@ class TokenizedSquad:
     def _cut(self, question_index: int) -> SlidingWindow:
         max_tokens = self._room - len(self._queries[question_index])
         context = self.contexts[self.squad.questions[question_index].context_index]
-        return SlidingWindow.of(len(context.ids), max_tokens, self.options.doc_stride)
+        return SlidingWindow.from_lengths(len(context.ids), max_tokens, self.options.doc_stride)
 
     def _windows(self, question_index: int) -> Iterator[Window]:
         offset = len(self._queries[question_index]) + self._specials.num_before_second

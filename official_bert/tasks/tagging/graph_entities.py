@@ -1,4 +1,4 @@
-"""Words of sentences and the entities that their tags mark, as TensorFlow operations."""
+"""Splitting sentences into words and decoding entities from tags, as TensorFlow operations."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,9 @@ import tensorflow as tf
 from official_bert.metrics.tagging import find_entities, has_entities
 from official_bert.tokenization.graph_operations import cut_out
 
-_BLANKS = [code for code in range(sys.maxunicode + 1) if chr(code).isspace()]  # at which `str.split` splits
+_BLANKS = [
+    code for code in range(sys.maxunicode + 1) if chr(code).isspace()
+]  # the characters at which `str.split` splits
 
 # B: sentences, W: words of all sentences, C: tags, E: entities.
 
@@ -19,9 +21,9 @@ class Words(NamedTuple):
 
     Attributes:
       texts: string [W].
-      starts: int32 [W], the character of its sentence at which each begins.
-      ends: int32 [W], the character after it.
-      row_splits: int64 [B + 1], how many words stand before each sentence, and all.
+      starts: int32 [W], offset of each word's first character in its sentence.
+      ends: int32 [W], offset after each word's last character.
+      row_splits: int64 [B + 1], number of words before each sentence, and in total.
     """
 
     texts: tf.Tensor
@@ -31,7 +33,7 @@ class Words(NamedTuple):
 
 
 def split_at_blanks(text: tf.Tensor) -> Words:
-    """Split texts, string [B], where `str.split` splits them."""
+    """Split texts, string [B], as `str.split` does."""
     characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")  # [B, (characters)]
     codes = characters.flat_values
     is_blank = tf.reduce_any(codes[:, tf.newaxis] == tf.constant(_BLANKS), axis=1)
@@ -51,12 +53,12 @@ def split_at_blanks(text: tf.Tensor) -> Words:
 
 
 class EntityFinder:
-    """Finds entities as `metrics.tagging.find_entities` does, by its results for every pair of neighbouring tags."""
+    """Finds entities as `metrics.tagging.find_entities` does, with tables for every pair of adjacent tags."""
 
     def __init__(self, tags: Sequence[str]):
-        """Make the tables of C tags."""
+        """Build the tables for C tags."""
         if not has_entities(set(tags)):
-            tags = ["O"] * len(tags)  # parts of speech, say, mark none
+            tags = ["O"] * len(tags)  # parts of speech, for example, mark no entities
         found = [find_entities([tag]) for tag in tags]
         types = sorted({entities[0].type for entities in found if entities})
         numbers = [types.index(entities[0].type) if entities else -1 for entities in found]
@@ -65,7 +67,9 @@ class EntityFinder:
         ]
         self._types = tf.constant(types or [""], tf.string)
         self._type_of_tag = tf.constant(numbers, tf.int64)  # [C], -1 of a tag outside of entities
-        self._begins = tf.constant(begins, tf.bool)  # [C, C], whether an entity begins with a tag behind another one
+        self._begins = tf.constant(
+            begins, tf.bool
+        )  # [C, C], whether an entity begins with a tag that follows another one
 
     def __call__(
         self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor
@@ -75,11 +79,11 @@ class EntityFinder:
         Args:
           text: string [B], the sentences.
           words: their words.
-          numbers: int64 [W], the numbers of their tags.
-          probabilities: float32 [W], of these tags.
+          numbers: int64 [W], their tag ids.
+          probabilities: float32 [W], probabilities of these tags.
 
         Returns:
-          Outputs of `TaggingServable.answer` about entities, each [E], and `num_entities`, [B].
+          The entity outputs of `TaggingServable.answer`, each [E], and `num_entities`, [B].
         """
         types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside of entities
         before = tf.concat([[0], numbers], axis=0)[:-1]
@@ -88,7 +92,7 @@ class EntityFinder:
         )[:-1]
         begins = tf.gather_nd(self._begins, tf.stack([before, numbers], axis=1)) | (begins_sentence > 0)
         begins &= types >= 0
-        entity = tf.cumsum(tf.cast(begins, tf.int64)) - 1  # [W], the entity a word is in, if it is in one
+        entity = tf.cumsum(tf.cast(begins, tf.int64)) - 1  # [W], index of the entity that contains the word, if any
         in_entity = tf.where(types >= 0)[:, 0]
         entity = tf.gather(entity, in_entity)
         first = tf.where(begins)[:, 0]  # [E]
@@ -97,7 +101,7 @@ class EntityFinder:
         least = tf.math.unsorted_segment_min(tf.gather(probabilities, in_entity), entity, num_entities)
         starts, ends = tf.gather(words.starts, first), tf.gather(words.ends, last)
         sentence = tf.searchsorted(words.row_splits[1:], first, side="right", out_type=tf.int64)
-        # Only what can be decoded counts: what cannot is dropped before anything is cut out.
+        # Offsets count decodable characters: undecodable bytes are dropped before slicing.
         characters = tf.strings.unicode_decode(text, "UTF-8", errors="ignore")
         offsets = tf.gather(characters.row_starts(), sentence)
         texts = cut_out(characters.flat_values, offsets + tf.cast(starts, tf.int64), offsets + tf.cast(ends, tf.int64))

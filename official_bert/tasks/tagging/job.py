@@ -15,9 +15,9 @@ from official_bert.data.padded_lengths import padded_lengths
 from official_bert.data.records import RecordFile
 from official_bert.metrics.tagging import (
     TaggingScores,
-    breaks,
     conlleval_report,
     has_entities,
+    invalid_tags,
     scheme_of,
     score_tags,
 )
@@ -25,15 +25,15 @@ from official_bert.modeling.pooling import num_vectors
 from official_bert.serving.run_export import export_run
 from official_bert.serving.versions import check_export_dir
 from official_bert.support import files, writing
-from official_bert.support.errors import UserError, counted, listed
+from official_bert.support.errors import UserError, format_names, pluralize
 from official_bert.support.manifest import fingerprint
 from official_bert.tasks.tagging.examples import TaggedFile
-from official_bert.tasks.tagging.files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.options import TaggingConfig
 from official_bert.tasks.tagging.outputs import PREDICTIONS_FILE, write_predictions
 from official_bert.tasks.tagging.records import LabelledWindows
 from official_bert.tasks.tagging.report import report_sections
 from official_bert.tasks.tagging.servable import servable_of_run, trained_tags
+from official_bert.tasks.tagging.tagged_files import primary_metric, read_configured, tags_of
 from official_bert.tasks.tagging.task import LOSS_SUM, NUM_LABELLED, TAG_NUMBERS, TaggingTask
 from official_bert.tasks.tagging.windows import Window, make_windows
 from official_bert.tokenization import Tokenizer
@@ -44,7 +44,7 @@ from official_bert.training.run_folder import checkpoint_folder, read_run_config
 from official_bert.training.run_setup import encoder_options
 from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
-from official_bert.visualization.report import REPORT_FILE, write_report
+from official_bert.visualization.report_page import REPORT_FILE, write_report
 
 TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
@@ -128,7 +128,7 @@ class TaggingJob(FinetuningJob):
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
         """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
-        return self._records.ids_file("train").path, self._made_from(self._train)
+        return self._records.ids_file("train").path, self._provenance(self._train)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
         """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
@@ -157,7 +157,7 @@ class TaggingJob(FinetuningJob):
             return
         path = os.path.join(self.config.output_dir, PREDICTIONS_FILE)
         write_predictions(path, self._test.file, predicted)
-        logging.info("wrote the tags of %s to %s", counted(len(predicted), "sentence"), path)
+        logging.info("wrote the tags of %s to %s", pluralize(len(predicted), "sentence"), path)
         if self._test.is_tagged:
             scores, tagging_scores = self._scores("test", self._test, predicted, loss)
             self._write_scores(step, scores, tagging_scores, TEST_RESULTS_FILE, TEST_REPORT_FILE)
@@ -177,7 +177,7 @@ class TaggingJob(FinetuningJob):
     def _split(self, name: str, file: TaggedFile) -> _Split:
         """Return the ids of a file's tags; warn of tags that are unknown or break the scheme."""
         how = ", one per line" if file.layout == "sentences" else ""
-        logging.info("%s: %s%s", file.path, counted(len(file.sentences), "sentence"), how)
+        logging.info("%s: %s%s", file.path, pluralize(len(file.sentences), "sentence"), how)
         numbers = {tag: number for number, tag in enumerate(self.labels, start=1)}
         labels, unknown = [], []
         for sentence in file.sentences:
@@ -185,9 +185,10 @@ class TaggingJob(FinetuningJob):
             labels.append([numbers.get(tag, _NOT_LABELLED) for tag in tags])
             unknown += [(tag, sentence.line) for tag in sentence.tags or () if tag not in numbers]
         if unknown and len(unknown) == sum(map(len, labels)):
-            names = listed(sorted({tag for tag, _ in unknown}))
+            names = format_names(sorted({tag for tag, _ in unknown}))
             message = (
-                f"{file.path}: none of its tags ({names}) is among those of the training file ({listed(self.labels)})"
+                f"{file.path}: none of its tags ({names}) is among those of the training file "
+                f"({format_names(self.labels)})"
             )
             if name == "eval":
                 raise UserError(f"{message}; check tag_column={self.config.tag_column}")
@@ -198,7 +199,7 @@ class TaggingJob(FinetuningJob):
                 "%s: the tags %s are not among those of the training file; the %d words that have them count as "
                 "errors, the first of them in the sentence of line %d",
                 file.path,
-                listed(sorted({tag for tag, _ in unknown})),
+                format_names(sorted({tag for tag, _ in unknown})),
                 len(unknown),
                 unknown[0][1],
             )
@@ -216,9 +217,9 @@ class TaggingJob(FinetuningJob):
         )
 
     def _writer(self, split: _Split) -> LabelledWindows:
-        return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._made_from(split))
+        return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._provenance(split))
 
-    def _made_from(self, split: _Split) -> dict[str, Any]:
+    def _provenance(self, split: _Split) -> dict[str, Any]:
         """Return all that decides how the records of a file come out, as in a `Manifest`."""
         documents = [sentence.document for sentence in split.file.sentences]
         return {
@@ -269,7 +270,7 @@ class TaggingJob(FinetuningJob):
         sentences = self._dev.file.sentences
         sections = report_sections(sentences, predicted, scores=results, marks_entities=self._has_entities)
         path = os.path.join(self.config.output_dir, REPORT_FILE)
-        title = f"{os.path.basename(self._dev.file.path)}: {counted(len(sentences), 'sentence')}"
+        title = f"{os.path.basename(self._dev.file.path)}: {pluralize(len(sentences), 'sentence')}"
         write_report(path, title, sections)
 
 
@@ -288,7 +289,7 @@ def _warn_of_breaks(file: TaggedFile, use: str) -> None:
     """
     tagged = [sentence for sentence in file.sentences if sentence.tags]
     scheme = scheme_of(sentence.tags for sentence in tagged)
-    found = [(sentence, word) for sentence in tagged for word in breaks(sentence.tags, scheme)]
+    found = [(sentence, word) for sentence in tagged for word in invalid_tags(sentence.tags, scheme)]
     if found:
         sentence, word = found[0]
         before = sentence.tags[word - 1] if word else "the beginning of the sentence"

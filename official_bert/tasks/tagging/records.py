@@ -33,13 +33,13 @@ class LabelledWindows(NamedTuple):
       windows: gives the windows; called only if they are needed.
       labels: of each sentence the label of each word.
       tokenizer: made the windows.
-      made_from: all that decides the records, as in a `Manifest`.
+      provenance: all that decides the records, as in a `Manifest`.
     """
 
     windows: Callable[[], Iterable[Window]]
     labels: Labels
     tokenizer: Tokenizer
-    made_from: dict[str, Any]
+    provenance: dict[str, Any]
 
     def write_ids(self, file: RecordFile) -> int:
         """Write the records, unless an existing file is up to date; return their number."""
@@ -60,7 +60,7 @@ class LabelledWindows(NamedTuple):
                 yield file.schema.encode(values)
             warn_of_unknown(file.path, tokenizer, num_unknown=num_unknown, num_wordpieces=num_wordpieces)
 
-        return write_cached(file, self.made_from, records)
+        return write_cached(file, self.provenance, records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
         """Write what a frozen encoder computes of them, float32 [S, W] each, unless an existing file is up to date."""
@@ -75,7 +75,7 @@ class LabelledWindows(NamedTuple):
                 }
                 yield file.schema.encode(values)
 
-        write_cached(file, {**self.made_from, "encoder": encoder}, records)
+        write_cached(file, {**self.provenance, "encoder": encoder}, records)
 
     def _labels_by_position(self, window: Window) -> list[int]:
         by_position = [0] * (len(window.ids) + 2)

@@ -1,6 +1,6 @@
-"""The report of an evaluated tagger: see `visualization/report.py`.
+"""The report of an evaluated tagger: see `visualization/report_page.py`.
 
-Tags that mark no entities, such as parts of speech, are shown as if each word were an entity with its tag as the type.
+For tags that do not mark entities, such as parts of speech, each word is treated as an entity with its tag as the type.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from typing import Any
 
 from official_bert.metrics.tagging import Entity, find_entities
 from official_bert.tasks.tagging.examples import TaggedSentence
-from official_bert.visualization.report import (
+from official_bert.visualization.report_page import (
     NUM_MISTAKES,
     Matrix,
     Mistake,
@@ -26,7 +26,7 @@ from official_bert.visualization.report import (
 
 OTHER_WORDS, NOTHING = "(other words)", "(nothing)"
 
-_Pairs = Sequence[tuple[Sequence[Entity], Sequence[Entity]]]  # gold and predicted ones of each sentence
+_Pairs = Sequence[tuple[Sequence[Entity], Sequence[Entity]]]  # gold and predicted entities of each sentence
 
 
 def report_sections(
@@ -40,7 +40,7 @@ def report_sections(
 
     Args:
       sentences: the sentences, with their tags.
-      predicted: the predicted tags of each.
+      predicted: the predicted tags of each sentence.
       scores: name to number, as in `eval_results.txt`.
       marks_entities: whether the tags mark entities.
     """
@@ -75,7 +75,7 @@ def _types(entities: Iterable[Entity]) -> Iterable[str]:
 
 
 def _confusion(pairs: _Pairs, kind: str) -> Matrix:
-    """Count each gold entity in its row and each predicted one in its column; those of the same words share a cell."""
+    """Count gold entities by row and predicted ones by column; entities with the same words share a cell."""
     cells = []
     for gold, predicted in pairs:
         predicted_at = {(entity.start, entity.end): entity.type for entity in predicted}
@@ -90,15 +90,15 @@ def _confusion(pairs: _Pairs, kind: str) -> Matrix:
     note = ""
     if present & {OTHER_WORDS, NOTHING}:
         note = (
-            f"The column {NOTHING} counts gold entities that were missed, the row {NOTHING} predicted ones where there "
-            f"is none; {OTHER_WORDS}: an entity of other words, of any type, overlaps."
+            f"The column {NOTHING} counts missed gold entities, the row {NOTHING} spurious predictions; "
+            f"{OTHER_WORDS}: an entity of any type with other words overlaps."
         )
     gold_numbers, predicted_numbers = ([numbers[cell[side]] for cell in cells] for side in (0, 1))
     return confusion_section(f"Confusion of {kind}s", names, gold_numbers, predicted_numbers, note=note)
 
 
 def _instead(place: tuple[int, int], others: Sequence[Entity]) -> str:
-    """Find what the other side has in place of an entity without a counterpart of the same words."""
+    """Classify an entity without an exact counterpart on the other side."""
     start, end = place
     return OTHER_WORDS if any(other.start < end and start < other.end for other in others) else NOTHING
 
@@ -129,8 +129,8 @@ def _worst(sentences: Sequence[TaggedSentence], pairs: _Pairs, *, shows_right: b
 def _marked_words(
     words: Sequence[str], entities: Sequence[Entity], right: set[Entity], *, shows_right: bool
 ) -> list[Part]:
-    """Return the words of a sentence with its entities marked; those that are right only on demand."""
-    starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]  # of each word, and of one more
+    """Return the words of a sentence with its entities marked; correct ones only on request."""
+    starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]  # one per word, plus one
     text, parts, end = " ".join(words), [], 0
     for entity in entities:
         if shows_right or entity not in right:

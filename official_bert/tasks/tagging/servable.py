@@ -18,9 +18,9 @@ from official_bert.modeling.tagging import TaggingModel
 from official_bert.serving.servable import (
     Tensors,
     WindowedServable,
-    of_bounded_size,
-    of_bounded_table,
-    with_dimensions,
+    check_ranks,
+    check_table_size,
+    check_text_size,
 )
 from official_bert.support.errors import UserError
 from official_bert.tasks.tagging.graph_entities import EntityFinder, Words, split_at_blanks
@@ -114,7 +114,7 @@ class TaggingServable(WindowedServable):
         table = tf.TensorSpec([None, None], tf.string)
 
         def checked(words: tf.Tensor) -> Tensors:
-            return self.answer_words(**with_dimensions({"words": words}, "sentences", "words"))
+            return self.answer_words(**check_ranks({"words": words}, "sentences", "words"))
 
         function = tf.function(checked, autograph=False).get_concrete_function(words=table)
         return {**super().signatures(), WORDS: function}
@@ -158,12 +158,12 @@ class TaggingServable(WindowedServable):
             entity_ends: int32 [B, E], the character after it.
             entity_probabilities: float32 [B, E], of the tag of its least certain word.
         """
-        text, num_bytes = of_bounded_size(text, "text")
+        text, num_bytes = check_text_size(text, "text")
         found = in_groups(self._answer_some, [text], num_bytes)
         with tf.device("CPU:0"):
             tables = {}
             for count, names in _TABLES.items():
-                lengths = of_bounded_table(tf.size(text, tf.int64), found[count])
+                lengths = check_table_size(tf.size(text, tf.int64), found[count])
                 for name in names:
                     tables[name] = tf.RaggedTensor.from_row_lengths(found[name], lengths, validate=False).to_tensor()
             return tables
@@ -192,9 +192,9 @@ class TaggingServable(WindowedServable):
           tags: string [B, words].
           probabilities: float32 [B, words], of each of these tags.
         """
-        words, num_bytes = of_bounded_size(words, "words")
+        words, num_bytes = check_text_size(words, "words")
         shape = tf.shape(words, tf.int64)
-        with tf.control_dependencies([of_bounded_table(shape[0], shape[1:])]):
+        with tf.control_dependencies([check_table_size(shape[0], shape[1:])]):
             return in_groups(self._answer_some_words, [tf.identity(words)], num_bytes)
 
     def _answer_some_words(self, words: tf.Tensor) -> Tensors:
@@ -241,12 +241,12 @@ class TaggingServable(WindowedServable):
         sentences = tf.RaggedTensor.from_row_splits(
             wordpieces.flat_values, tf.gather(wordpieces.row_splits, words.row_splits), validate=False
         )  # [B, (wordpieces)]
-        cuts = SlidingWindows.of(sentences.row_lengths(), self.max_seq_length - 2)
+        cuts = SlidingWindows.from_lengths(sentences.row_lengths(), self.max_seq_length - 2)
         windows = cuts.windows()
         ids = join_parts(windows.parts(sentences), specials=self._specials)
 
         of_word = tf.repeat(tf.range(sentences.nrows()), words.row_splits[1:] - words.row_splits[:-1])  # [W]
-        piece, own = wordpieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.taken(of_word)
+        piece, own = wordpieces.row_starts() - tf.gather(sentences.row_starts(), of_word), cuts.gather(of_word)
         best = own.best_windows(piece)
         window = tf.gather(tf.cumsum(cuts.num_windows, exclusive=True), of_word) + best
         return windows.text, ids, tf.stack([window, piece - own.first(best) + 1], axis=1)

@@ -91,7 +91,7 @@ def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
 
 def _own_windows(number: int, wordpieces: _Pieces, max_tokens: int) -> Iterator[Window]:
     """Return the windows of a sentence without its neighbours."""
-    cut = SlidingWindow.of(len(wordpieces.ids), max_tokens)
+    cut = SlidingWindow.from_lengths(len(wordpieces.ids), max_tokens)
     best = cut.best_windows(wordpieces.firsts)
     for window, own in enumerate(cut.windows()):
         words = np.flatnonzero(best == window).tolist()

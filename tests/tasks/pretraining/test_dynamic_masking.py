@@ -185,6 +185,8 @@ def test_another_vocabulary_is_refused(make, unmasked_records_file, vocab_file):
     token_to_id["[CLS]"], token_to_id["[SEP]"] = token_to_id["[SEP]"], token_to_id["[CLS]"]
     settings = {"type_vocab_size": 2, "masked_lm_prob": 0.15, "do_whole_word_mask": False, "random_seed": 3}
     other = DynamicMasking(Vocabulary(token_to_id, "other.txt"), **LENGTHS, **settings)
-    message = r"record 0 .* begins with the id \d+, but \[CLS\] is \d+ in other.txt; give the vocabulary with which"
+    message = (
+        r"record 0 .* begins with the id \d+, but \[CLS\] is \d+ in other.txt; give the vocabulary that the records"
+    )
     with pytest.raises(UserError, match=message):
         other.check_vocabulary(unmasked_records_file)

@@ -123,7 +123,7 @@ def test_the_output_folder_of_pretraining_tells_all(files_of_model, records_file
 def test_probabilities_are_over_the_whole_vocabulary(files_of_model):
     bert_config = BertConfig.from_json_file(files_of_model["bert_config_file"])
     files = bert_config, FullTokenizer(files_of_model["vocab_file"]), files_of_model["init_checkpoint"]
-    fill = Predictor.of(load_servable(*files, max_seq_length=64, top_k=5000))
+    fill = Predictor.from_servable(load_servable(*files, max_seq_length=64, top_k=5000))
     first, second = fill("the [MASK] woke before the [MASK] did .")
     assert first != second
     for candidates in (first, second):

@@ -181,12 +181,12 @@ def test_a_record_has_its_place_in_every_number_of_shards():
 
 
 def test_memory_decides_how_much_is_done_at_a_time(caplog):
-    assert Resources.of(4, 0).process_bytes == 500_000_000
-    assert Resources.of(4, 1) == (4, 250_000_000)
-    assert Resources.of(64, 1).num_processes == 6
+    assert Resources.divide(4, 0).process_bytes == 500_000_000
+    assert Resources.divide(4, 1) == (4, 250_000_000)
+    assert Resources.divide(64, 1).num_processes == 6
     assert "max_memory_gb=1 is enough for 6 of 64 processes" in caplog.text
     with pytest.raises(UserError, match=r"max_memory_gb=0.1 is too little; a single process needs 0.15"):
-        Resources.of(1, 0.1)
+        Resources.divide(1, 0.1)
     small, large = Resources(2, 200_000_000), Resources(2, 2_000_000_000)
     assert small.max_cached_words < large.max_cached_words <= 1 << 20
     assert small.slice_bytes < large.slice_bytes
@@ -220,10 +220,10 @@ def test_a_file_without_records_is_a_mistake(make, tmp_path):
 
 def test_a_damaged_note_starts_again(make, corpus, caplog, tmp_path):
     (tmp_path / "out.work").mkdir()
-    (tmp_path / "out.work" / "made_from.json").write_bytes(b'{"made_from\xff": 1}')
+    (tmp_path / "out.work" / "provenance.json").write_bytes(b'{"provenance\xff": 1}')
     (tmp_path / "out.work" / "documents-00000").write_bytes(b"old")
     make(corpus, num_processes=1)
-    assert re.search(r"made_from.json is damaged \(.*\); what it tells of is made again", caplog.text)
+    assert re.search(r"provenance.json is damaged \(.*\); what it tells of is made again", caplog.text)
     assert "documents-00000" not in caplog.text
 
 

@@ -63,7 +63,7 @@ def test_it_is_not_taken_from_what_does_not_know_it(make, vocab_file, tmp_path):
     shutil.copy(path, copy)
     assert with_vocabulary(config(), [str(copy)]).vocab_file is None
     assert with_vocabulary(config(), [str(copy), path]).vocab_file == f"{path}.vocab.txt"
-    with pytest.raises(UserError, match="dynamic_masking needs vocab_file, with which the records were made"):
+    with pytest.raises(UserError, match="dynamic_masking needs the vocab_file that the records were made with"):
         with_vocabulary(config(dynamic_masking=True), [str(copy)])
     shutil.copy(other, f"{path}.vocab.txt")
     with pytest.raises(UserError, match="records.vocab.txt is not the vocabulary .*; restore it or delete .*json"):

@@ -90,7 +90,7 @@ class Chooser:
 def answerer(model, config, tokenizer, *, top_k=5, max_answer_length=30, version_2=False, **lengths):
     options = WindowOptions(**{"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64, **lengths})
     settings = {"max_answer_length": max_answer_length, "version_2": version_2, "top_k": top_k}
-    return Predictor.of(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
+    return Predictor.from_servable(QuestionAnsweringServable(model, config, tokenizer, options, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ def test_no_answer_may_be_the_best(chooser, asked_chooser):
 def test_probabilities_do_not_depend_on_how_many_answers_are_wanted(model, config, tokenizer, servable):
     pair = "who?", CONTEXTS[0]
     three, forty = (answerer(model, config, tokenizer, **LENGTHS, top_k=top_k)(pair) for top_k in (3, 40))
-    assert three == Predictor.of(servable)(pair)[:3]
+    assert three == Predictor.from_servable(servable)(pair)[:3]
     assert len(forty) == 40
 
 
@@ -305,7 +305,7 @@ def test_where_there_is_nothing_to_read_nothing_is_found(model, config, tokenize
         assert [values.shape[0] for values in ask(question=nothing, context=nothing).values()] == [0] * num_outputs
     blank = of_version_2(question=tf.constant(["who?"]), context=tf.constant([" \u200b"]))
     assert blank["answers"].numpy()[0, 0] == b""
-    plain = Predictor.of(servable)
+    plain = Predictor.from_servable(servable)
     assert plain(("who?", " \u200b")) == []
     assert plain([]) == []
     assert plain(("", CONTEXTS[0]))[0].text

@@ -206,7 +206,7 @@ def test_entities_are_those_that_the_metrics_find(config, tokenizer, tags):
     rng = random.Random(len(tags))
     model, words_of_tag, sure = chooser_of(tokenizer, tags, rng)
     servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
-    predict = Predictor.of(servable)
+    predict = Predictor.from_servable(servable)
     numbers = [[rng.randrange(len(tags)) for _ in range(rng.randint(0, 30))] for _ in range(40)]
     texts, placed = [], []  # of each text its words with where they begin
     for row in numbers:
@@ -244,7 +244,7 @@ def test_tags_that_mark_no_entities_give_none(config, tokenizer, tags):
     model, words_of_tag, _ = chooser_of(tokenizer, tags, random.Random(1))
     servable = TaggingServable(model, config, tokenizer, tags=tags, max_seq_length=8)
     words = [words[0] for words in words_of_tag] * 3
-    found = Predictor.of(servable)(" ".join(words))
+    found = Predictor.from_servable(servable)(" ".join(words))
     assert found.tags == list(tags) * 3
     assert found.entities == []
 
@@ -252,7 +252,7 @@ def test_tags_that_mark_no_entities_give_none(config, tokenizer, tags):
 def test_an_entity_ends_with_its_sentence(config, tokenizer):
     table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
     table[:, 2] = 5.0  # I-PER everywhere
-    predict = Predictor.of(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=8))
+    predict = Predictor.from_servable(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=8))
     found = predict(["the town", "", " ", "a", "x y z", ""])
     assert [[entity.text for entity in sentence.entities] for sentence in found] == [
         ["the town"],
@@ -267,7 +267,7 @@ def test_an_entity_ends_with_its_sentence(config, tokenizer):
 def test_a_long_entity_crosses_windows(config, tokenizer):
     table = np.zeros((tokenizer.vocabulary.size, len(TAGS)))
     table[:, 2] = 5.0
-    predict = Predictor.of(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=4))
+    predict = Predictor.from_servable(TaggingServable(Chooser(table), config, tokenizer, tags=TAGS, max_seq_length=4))
     text = "the town " * 100
     (entity,) = predict(text).entities
     assert (entity.text, entity.start, entity.end) == (text.rstrip(), 0, len(text) - 1)

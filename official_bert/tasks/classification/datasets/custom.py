@@ -1,16 +1,16 @@
-"""Data sets of the user's own, in TSV, CSV, JSONL or Parquet."""
+"""Custom data sets, in TSV, CSV, JSONL or Parquet."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
 from official_bert.data.tables import ENDINGS, KEYED_FORMATS, Keys, format_of, read_table
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dataset, Problem
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, Column, Split
 
-CUSTOM = "custom"  # the name of a data set of the user's own
-# Those of a custom data set; with two classes also F1.
+CUSTOM = "custom"  # the task name of a custom data set
+# Metrics of a custom data set; with two classes also F1.
 CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
     "single_label": ("accuracy",),
     "multi_label": ("micro_f1", "macro_f1"),
@@ -31,27 +31,27 @@ def custom_dataset(
     label_delimiter: str = ",",
     has_header: bool = True,
 ) -> Dataset:
-    """Describe a data set of the user's own: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json), Parquet.
+    """Describe a custom data set: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json) or Parquet.
 
-    All but Parquet (.parquet) may be compressed, with .gz, .bz2, .xz or .zst at the end of the name.
+    All formats except Parquet (.parquet) may be compressed, with the extension .gz, .bz2, .xz or .zst.
 
     Args:
-      text_a_column: name or number (from 0) of the column of the first text; in JSONL its key, in Parquet its name.
-      text_b_column: that of the second text, if there is one.
-      label_column: that of the label; the file to predict needs none.
+      text_a_column: name or number (from 0) of the first text's column; a key in JSONL, a name in Parquet.
+      text_b_column: column of the second text, if any.
+      label_column: column of the label; not needed in the file to predict.
       train_file: path of the split "train".
       eval_file: path of the split "dev".
       predict_file: path of the split "test", read without labels.
       labels: the names of the classes in the order of the model's outputs; by default those of `train_file`, sorted.
       problem: "single_label", "multi_label" or "regression".
-      label_delimiter: stands between the names in a multi-label cell; JSONL and Parquet may have a list instead.
+      label_delimiter: separator of the labels in a multi-label cell; JSONL and Parquet may have a list instead.
       has_header: the first row of TSV and CSV names the columns.
 
     Returns:
-      The data set; its `examples` take None as data folder.
+      The data set; its `examples` method takes None as the data folder.
 
     Raises:
-      UserError: the arguments do not fit together, or the labels are to be found in `train_file` and cannot.
+      UserError: the arguments are inconsistent, or the labels cannot be read from `train_file`.
     """
     paths = {"train": train_file, "dev": eval_file, "test": predict_file}
     if label_column is None and (train_file or eval_file):
@@ -80,10 +80,10 @@ def custom_dataset(
     if labels is None:
         if not train_file:
             raise UserError("the labels are unknown; give labels=... or train_file")
-        # Not `dataset.examples`: its warnings come when the texts are read for training.
+        # Not `dataset.examples`: it warns when the texts are read for training.
         dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
     if len(set(dataset.labels)) < len(dataset.labels):
-        raise UserError(f"the labels {listed(dataset.labels)} name a class twice")
+        raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
     if problem == "single_label" and len(dataset.labels) == 2:
         return dataclasses.replace(dataset, metrics=(*dataset.metrics, "f1"))
     return dataset
@@ -95,7 +95,7 @@ def _custom_split(
     table_format = format_of(path)
     if table_format is None:
         raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
-    # A column that is read as something else is not kept as well.
+    # A column that is already used is not kept twice.
     id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
     label_key = None if label_column is None else str(label_column)
     keys = Keys([str(column) for column in text_columns], label_key, label_delimiter, id_column)
@@ -113,12 +113,12 @@ def _custom_split(
         has_header=has_header,
         is_header_counted=False,
         id_column=id_column if has_header else None,
-        most_columns=len(numbers) if has_header else None,  # the header's width takes its place
+        most_columns=len(numbers) if has_header else None,  # the header determines the width
     )
 
 
 def _column(column: Column, has_header: bool) -> Column:
-    """Return a column as a flag gives it: digits are its number."""
+    """Parse a column flag: digits are a column number."""
     if str(column).isdecimal():
         return int(column)
     if isinstance(column, int) or not has_header:

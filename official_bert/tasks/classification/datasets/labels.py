@@ -10,7 +10,7 @@ from typing import Literal
 from absl import logging
 
 from official_bert.support import files
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 from official_bert.tasks.classification.datasets.layouts import Split, TextExample, collect
 
 Problem = Literal["single_label", "multi_label", "regression"]
@@ -63,7 +63,7 @@ class Dataset:
     def find(self, data_dir: str | None, split: str) -> str:
         """Return the path of a split's file; for arguments and errors see `examples`."""
         if split not in self.splits:
-            raise UserError(f"the data set {self.name} has no split {split!r}; it has {listed(self.splits)}")
+            raise UserError(f"the data set {self.name} has no split {split!r}; it has {format_names(self.splits)}")
         if data_dir and not files.is_folder(data_dir):
             raise UserError(f"there is no folder {data_dir} with the files of {self.name}")
         return self.splits[split].find(data_dir)
@@ -123,11 +123,13 @@ class Dataset:
         labels = tuple(sorted(counts))
         self._check_case(examples)
         if len(labels) < 2:
-            raise UserError(f"the label column of {self.name} has {listed(labels)}; at least two labels are required")
-        logging.info("%d labels found: %s", len(labels), listed(labels))
+            raise UserError(
+                f"the label column of {self.name} has {format_names(labels)}; at least two labels are required"
+            )
+        logging.info("%d labels found: %s", len(labels), format_names(labels))
         rare = [label for label in labels if counts[label] == 1]
         if rare:
-            logging.warning("labels that occur only once: %s; are they misspelt?", listed(rare))
+            logging.warning("labels that occur only once: %s; are they misspelt?", format_names(rare))
         return dataclasses.replace(self, labels=labels)
 
     def _check_case(self, examples: Iterable[TextExample]) -> None:
@@ -153,7 +155,7 @@ class Dataset:
 
     def _index(self, name: str, example: TextExample) -> int:
         if name not in self._indices:
-            raise UserError(f"{example.where}: label {name!r} is not one of {listed(self.labels)}")
+            raise UserError(f"{example.where}: label {name!r} is not one of {format_names(self.labels)}")
         return self._indices[name]
 
     def _number(self, example: TextExample) -> float:

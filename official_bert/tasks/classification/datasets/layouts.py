@@ -10,7 +10,7 @@ from absl import logging
 
 from official_bert.data.tables import Row, column_number, read_tsv, separator_hint, without_trailing_blank_rows
 from official_bert.support import files
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 
 ID_COLUMN = "id"
 Column = int | str  # counted from 0 (below 0: from the end), or named by the header
@@ -118,7 +118,7 @@ class Split:
                 column = column_number(column, header)
             elif self.most_columns and column >= len(header.cells):
                 raise UserError(
-                    f"{header.where}: no column {column}, counted from 0; the columns are {listed(header.cells)}"
+                    f"{header.where}: no column {column}, counted from 0; the columns are {format_names(header.cells)}"
                     + separator_hint(header.cells)
                 )
             numbers[field] = column

@@ -1,6 +1,6 @@
-"""The published data sets: a row of `DATASETS` says where a set's files lie, how they are laid out, how it is scored.
+"""The published data sets: each row of `DATASETS` gives the files, the columns and the metrics of one.
 
-Files are read as they were published.
+Files are read in their published form.
 """
 
 import difflib
@@ -25,10 +25,10 @@ def _glue_splits(text_a: Column, text_b: Column | None = None, label: Column = "
 
 
 def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
-    """Return the row of XNLI in a language.
+    """Return the XNLI data set for a language.
 
     Args:
-      language: evaluates on the rows of this language.
+      language: language of the evaluation rows.
       train_file: file in the data folder, or path; by default the training texts translated into the language.
     """
     train_file = train_file or f"multinli/multinli.train.{language}.tsv"
@@ -43,7 +43,7 @@ def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
     )
 
 
-# Columns are numbers where the reference reads by number (a file with another header is read as it was), else names.
+# Columns are numbers where the reference reads by number (whatever the header), names otherwise.
 DATASETS = {
     dataset.name: dataset
     for dataset in (
@@ -68,7 +68,7 @@ DATASETS = {
             metrics=CORRELATIONS,
             glue_name="STS-B",
         ),
-        # As published, line ends within some questions tear their rows apart; GLUE's counts leave these out.
+        # In the published file, line breaks within some questions split their rows; GLUE's counts exclude these.
         Dataset(
             "qqp",
             _glue_splits("question1", "question2", "is_duplicate", skip_short_rows=True),
@@ -135,7 +135,7 @@ GLUE_NAMES = {name: dataset.glue_name for name, dataset in DATASETS.items() if d
 
 
 def check_task_name(name: str) -> None:
-    """Raise unless there is a data set of this name, or the user's own is called so, in upper or lower case.
+    """Raise unless the name is that of a published or custom data set, ignoring case.
 
     Raises:
       UserError: there is none; the message has the most similar names.
@@ -148,7 +148,7 @@ def check_task_name(name: str) -> None:
 
 
 def named_dataset(name: str) -> Dataset:
-    """Return the row of a data set, by its name in upper or lower case.
+    """Return a data set by its name, ignoring case.
 
     Raises:
       UserError: there is no such row.

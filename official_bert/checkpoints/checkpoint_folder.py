@@ -1,7 +1,7 @@
-"""The checkpoints of a run in its output folder, as users of the reference know them.
+"""The checkpoints in the output folder of a run, in the reference's layout.
 
-`checkpoint` is a text file that names the last checkpoint and those still kept; `model.ckpt-1000.index` and
-`model.ckpt-1000.data-00000-of-00001` are the checkpoint of step 1000.
+`checkpoint` is a text file that lists the last checkpoint and the kept ones; `model.ckpt-1000.index` and
+`model.ckpt-1000.data-00000-of-00001` are the checkpoint at step 1000.
 """
 
 import os
@@ -13,7 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 from official_bert.checkpoints.bundle import is_whole, write_checkpoint
-from official_bert.checkpoints.names import STATE_FILE
+from official_bert.checkpoints.checkpoint_files import STATE_FILE
 from official_bert.checkpoints.state_file import kept_checkpoints, quoted, read_state
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
@@ -23,13 +23,13 @@ class CheckpointFolder:
     """Saves checkpoints of a run and keeps the last few."""
 
     def __init__(self, folder: str, *, keep_max: int, is_new: bool = False, is_written: bool = True):
-        """Look at what the folder holds.
+        """Read the state of the folder.
 
         Args:
           folder: output folder of the run; it must exist.
-          keep_max: how many checkpoints to keep; 0 keeps all.
-          is_new: whether it is known to hold none; what another worker is about to delete does not count.
-          is_written: whether this process writes them; if not, it only keeps in mind what another worker writes.
+          keep_max: number of checkpoints to keep; 0 keeps all.
+          is_new: whether to treat the folder as empty; ignores files that another worker is about to delete.
+          is_written: whether this process writes the checkpoints; if not, it only tracks those of another worker.
 
         Raises:
           UserError: see `kept_checkpoints`.
@@ -41,45 +41,45 @@ class CheckpointFolder:
 
     @property
     def latest(self) -> str | None:
-        """Prefix of the last checkpoint, None if there is none yet."""
+        """Prefix of the last checkpoint; None if there is none yet."""
         return self._kept[-1] if self._kept else None
 
     def drop_damaged(self) -> None:
-        """Make the last intact checkpoint the last one, if there is one, and warn of those after it.
+        """Fall back to the last intact checkpoint, if any, and warn about the damaged ones after it.
 
-        All of the last checkpoint is read. The files of a damaged one stay until a checkpoint of its step is saved.
+        The whole last checkpoint is read. The files of a damaged checkpoint stay until one of the same step is saved.
         """
         intact = next((place for place in reversed(range(len(self._kept))) if is_whole(self._kept[place])), None)
         if intact is None or intact == len(self._kept) - 1:
             return
         damaged, kept = self._kept[intact + 1 :], self._kept[: intact + 1]
-        logging.warning("%s: damaged; going on from %s, the checkpoint before", ", ".join(damaged), kept[-1])
+        logging.warning("%s: damaged; resuming from the previous checkpoint, %s", ", ".join(damaged), kept[-1])
         self._write_state(kept)
 
     def _check_alone(self) -> None:
-        """Raise if somebody else has saved checkpoints here: locks may be missing, or lost with a network.
+        """Raise if another process has saved checkpoints here, since locks may fail on network file systems.
 
-        Nothing of theirs is changed then.
+        The other process's files are left unchanged.
         """
         state = read_state(self._folder)
         if state and os.path.normpath(state.latest) != os.path.normpath(self.latest or ""):
             raise UserError(
                 f"another process saved {state.latest} while this one was training in the same folder; stop one of "
-                "them, and start the other one again"
+                f"them and restart the other"
             )
 
     def save(self, step: int, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> str:
-        """Write the checkpoint of a step, name it the last one, and delete those beyond `keep_max`.
+        """Write the checkpoint of a step, record it as the latest, and delete those beyond `keep_max`.
 
         Args:
-          step: steps taken so far; part of the name.
+          step: number of steps taken so far; part of the file name.
           tensors: name to array.
 
         Returns:
           Its prefix.
 
         Raises:
-          UserError: it cannot be written, or another process has saved another one since.
+          UserError: it cannot be written, or another process has saved a checkpoint in the meantime.
         """
         prefix = os.path.join(self._folder, f"model.ckpt-{step}")
         kept = [other for other in self._kept if other != prefix] + [prefix]
@@ -93,15 +93,15 @@ class CheckpointFolder:
         self._prune()
         return prefix
 
-    def tidy(self) -> None:
-        """Delete what a run that was killed while it saved left: half-written files, and checkpoints too many."""
+    def remove_leftovers(self) -> None:
+        """Delete what a run left when it was killed while saving: partial files and surplus checkpoints."""
         if self._is_written:
             self._remove_partials()
             writing.remove_abandoned(os.path.join(self._folder, STATE_FILE))
             self._prune()
 
     def _prune(self) -> None:
-        """Delete the checkpoints beyond `keep_max`, which the state file names until they are gone."""
+        """Delete the checkpoints beyond `keep_max`; the state file lists them until they are gone."""
         surplus = self._kept[: -self._keep_max] if self._keep_max else []
         if surplus:
             for old in surplus:
@@ -116,14 +116,14 @@ class CheckpointFolder:
         self._kept = kept
 
     def _delete(self, prefix: str) -> None:
-        """Delete a checkpoint; one of the reference has a `.meta` file too."""
+        """Delete a checkpoint, including the `.meta` file that the reference writes."""
         name = os.path.basename(prefix)
         for entry in files.list_folder(self._folder):
             if re.fullmatch(re.escape(name) + r"\.(index|meta|data-\d+-of-\d+)", entry):
                 writing.remove(os.path.join(self._folder, entry))
 
     def _remove_partials(self) -> None:
-        """Delete what a killed run left half-written."""
+        """Delete partial files of a killed run."""
         for entry in files.list_folder(self._folder):
             if entry.startswith(".model.ckpt-") and ".partial-" in entry:
                 writing.remove(os.path.join(self._folder, entry))

@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 
-from official_bert.support.signals import SAVE_SIGNAL, resume_calls
+from official_bert.support.signals import SAVE_SIGNAL, restart_system_calls
 
 
 class Terminated(BaseException):
@@ -43,7 +43,7 @@ class RunRequests:
             handlers[SAVE_SIGNAL] = self._note_sigusr1
         self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         for number in handlers:
-            resume_calls(number)
+            restart_system_calls(number)
         return self
 
     def __exit__(self, *_) -> None:
@@ -62,7 +62,7 @@ class RunRequests:
         self.is_signalled = True
 
     @contextlib.contextmanager
-    def raised(self) -> Iterator[None]:
+    def raise_on_stop(self) -> Iterator[None]:
         """Raise `Terminated` in the block, at once if SIGTERM came before: for long work that may be lost."""
         if not self._may_raise:
             yield

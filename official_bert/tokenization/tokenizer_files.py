@@ -10,7 +10,7 @@ from typing import Any
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.registry import all_families, load_class
+from official_bert.families.family_registry import all_families, load_class
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import is_cased
@@ -55,13 +55,13 @@ def find_vocabulary(folder: str) -> str:
     Raises:
       UserError: there is none.
     """
-    path = vocabulary_beside(folder)
+    path = try_find_vocabulary(folder)
     if path is None:
         raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(_vocabulary_files())} exists")
     return path
 
 
-def vocabulary_beside(folder: str) -> str | None:
+def try_find_vocabulary(folder: str) -> str | None:
     """Find the vocabulary as `find_vocabulary` does; return None if there is none."""
     paths = (os.path.join(folder, name) for name in _vocabulary_files())
     return next((path for path in paths if files.exists(path)), None)

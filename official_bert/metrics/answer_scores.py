@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 
 _MOST_IDS_LOGGED = 5
 
@@ -181,7 +181,7 @@ def best_null_thresholds(
 ) -> dict[str, float]:
     """Find, by the official rules, the odds above which "no answer" should be predicted, and the resulting scores.
 
-    These rules differ from those of the scores, see `threshold_of_best_f1`: of questions with equal odds they may
+    These rules differ from those of the scores, see `best_f1_threshold`: of questions with equal odds they may
     answer some and not others, in the order of `null_odds`; any text but "" is a mistake where there is no answer, even
     "the"; and where it is best never to answer, the threshold is 0, which is below all probabilities, but not below all
     odds.
@@ -219,7 +219,7 @@ def best_null_thresholds(
     return results
 
 
-def threshold_of_best_f1(
+def best_f1_threshold(
     golds: Mapping[str, Sequence[str]],
     answers: Mapping[str, str],
     null_odds: Mapping[str, float],
@@ -264,7 +264,7 @@ def _predicted(
     """
     missing = [question for question in golds if question in predictions and question not in null_odds]
     if missing:
-        raise UserError(f"{len(missing)} of the predicted questions have no null odds: {listed(missing)}")
+        raise UserError(f"{len(missing)} of the predicted questions have no null odds: {format_names(missing)}")
     questions = [question for question in null_odds if question in golds and question in predictions]
     for question in questions:
         if not math.isfinite(null_odds[question]):

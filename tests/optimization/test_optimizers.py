@@ -10,7 +10,7 @@ import tensorflow as tf
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
 from official_bert.data.schema import RecordSchema
 from official_bert.optimization.adam_weight_decay import AdamWeightDecay
-from official_bert.optimization.registry import OPTIMIZERS, create_optimizer, slots_by_name
+from official_bert.optimization.optimizers import OPTIMIZERS, create_optimizer, slots_by_name
 from official_bert.optimization.schedules import LinearWarmupThenDecay
 from official_bert.options.training import TrainingOptions
 from official_bert.support.errors import UserError

@@ -7,7 +7,7 @@ from keras import ops
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.checkpoints.loading import load
 from official_bert.config.bert_config import BertConfig
-from official_bert.inference.attention import AttentionReader
+from official_bert.inference.attention_reader import AttentionReader
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError

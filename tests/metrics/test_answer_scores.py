@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from official_bert.metrics.span import (
+from official_bert.metrics.answer_scores import (
     NORMALIZATIONS,
+    best_f1_threshold,
     best_null_thresholds,
     english_normalized,
     korean_normalized,
     score_answer,
     score_answers,
     score_answers_with_null,
-    threshold_of_best_f1,
 )
 from official_bert.support.errors import UserError
 from tests.metrics.plain_squad_2 import plain_squad_2
@@ -161,7 +161,7 @@ def test_data_that_cannot_be_scored_are_refused():
     with pytest.raises(UserError, match="no questions to score"):
         best_null_thresholds({}, {}, {}, normalization=SQUAD)
     golds, answers = {"q1": [], "q2": []}, {"q1": "a", "q2": "b"}
-    for find in (best_null_thresholds, threshold_of_best_f1):
+    for find in (best_null_thresholds, best_f1_threshold):
         for odds in (float("nan"), float("inf")):
             with pytest.raises(UserError, match=f"null odds of question q2 are {odds}"):
                 find(golds, answers, {"q1": 0.0, "q2": odds}, normalization=SQUAD)
@@ -216,7 +216,7 @@ def test_the_official_thresholds_follow_their_own_rules():
         return scores["best_f1"], scores["best_f1_thresh"]
 
     def lasting(*files):
-        return threshold_of_best_f1(*files, normalization=SQUAD)
+        return best_f1_threshold(*files, normalization=SQUAD)
 
     # It is best never to answer: 0, whatever the odds.
     never = {"q1": [], "q2": []}, {"q1": "cat", "q2": "cow"}, {"q1": -2.0, "q2": -1.0}
@@ -242,7 +242,7 @@ def test_no_threshold_is_better_than_the_one_found(share_impossible, num_questio
         golds, answers, null_odds = random_questions(
             rng, share_impossible=share_impossible, num_odds=num_odds, num_questions=num_questions
         )
-        found = threshold_of_best_f1(golds, answers, null_odds, normalization=SQUAD)
+        found = best_f1_threshold(golds, answers, null_odds, normalization=SQUAD)
         candidates = [min(null_odds.values()) - 1, *sorted(set(null_odds.values()))]  # never answer, or up to some odds
         tried = [f1_at(threshold, golds, answers, null_odds) for threshold in candidates]
         best = max(tried)
@@ -265,11 +265,11 @@ def test_questions_without_answer_score_zero():
     answers, null_odds = {"q1": "cat", "q2": "cow"}, {"q1": 1.5, "q2": 2.0, "q3": 0.0}
     found = best_null_thresholds(golds, answers, null_odds, normalization=SQUAD)
     assert found == {"best_exact": 50.0, "best_exact_thresh": 1.5, "best_f1": 50.0, "best_f1_thresh": 1.5}
-    assert threshold_of_best_f1(golds, answers, null_odds, normalization=SQUAD) == 1.5
+    assert best_f1_threshold(golds, answers, null_odds, normalization=SQUAD) == 1.5
     scores = score_answers_with_null(golds, answers, normalization=SQUAD, null_odds=null_odds, null_threshold=1.5)
     assert (scores["exact"], scores["total"], scores["NoAns_f1"]) == (50.0, 4, 50.0)
     assert best_null_thresholds(golds, {}, {}, normalization=SQUAD)["best_f1"] == 0.0
-    assert threshold_of_best_f1(golds, {}, {}, normalization=SQUAD) == 0.0
+    assert best_f1_threshold(golds, {}, {}, normalization=SQUAD) == 0.0
     with pytest.raises(KeyError):  # the official script has no numbers to compare with
         plain_squad_2(golds, answers, null_odds)
 

@@ -57,7 +57,7 @@ def slots_by_name(optimizer: keras.optimizers.Optimizer, variables: list[keras.V
 
     Args:
       optimizer: built on the variables.
-      variables: those that it trains.
+      variables: the trainable variables.
 
     Returns:
       Name to slot, for all of the optimizer's variables but its count of steps.

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.folder import CheckpointFolder
+from official_bert.checkpoints.checkpoint_folder import CheckpointFolder
 from official_bert.checkpoints.state_file import latest_checkpoint
 from official_bert.support.errors import UserError
 from tests.recording import recorded
@@ -135,7 +135,7 @@ def test_damaged_checkpoints_at_the_end_are_dropped_with_a_warning(tmp_path, cap
     (tmp_path / "model.ckpt-4.index").write_bytes(b"")
     CheckpointFolder(str(tmp_path), keep_max=0).drop_damaged()
     names = ", ".join(f"{tmp_path}/model.ckpt-{step}" for step in (2, 3, 4))
-    assert caplog.messages == [f"{names}: damaged; going on from {tmp_path}/model.ckpt-1, the checkpoint before"]
+    assert caplog.messages == [f"{names}: damaged; resuming from the previous checkpoint, {tmp_path}/model.ckpt-1"]
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
 
 
@@ -156,7 +156,7 @@ def test_what_a_run_killed_at_its_last_checkpoint_left_is_tidied_up(tmp_path, mo
         run.save(3, {"step": np.int64(3)})
     (tmp_path / ".model.ckpt-4.partial-12.index").write_text("half")
     (tmp_path / ".checkpoint.partial-12").write_text("half")
-    CheckpointFolder(str(tmp_path), keep_max=2).tidy()
+    CheckpointFolder(str(tmp_path), keep_max=2).remove_leftovers()
     assert checkpoints(tmp_path) == ["model.ckpt-2", "model.ckpt-3"]
     assert "model.ckpt-1" not in (tmp_path / "checkpoint").read_text()
     assert not list(tmp_path.glob(".*partial*"))

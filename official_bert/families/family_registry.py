@@ -50,7 +50,7 @@ def all_families() -> list[Family]:
     return [load_family(name) for name in FAMILIES]
 
 
-def our_name(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return what a variable of a released checkpoint is called here."""
     for family in all_families():
         for theirs, ours in family.released_names.items():

@@ -13,9 +13,9 @@ from official_bert.checkpoints.safetensors import read_folder
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.config.bert_config import BertConfig
-from official_bert.families import bert, registry
+from official_bert.families import bert, family_registry
 from official_bert.families.family import Family
-from official_bert.modeling.blocks import Configured
+from official_bert.modeling.blocks import ConfigMixin
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 
@@ -31,7 +31,7 @@ class ToyConfig(BertConfig):
 
 
 @keras.saving.register_keras_serializable(package="toy")
-class FirstVector(Configured, keras.layers.Layer):
+class FirstVector(ConfigMixin, keras.layers.Layer):
     """A pooler without variables."""
 
     def call(self, first):
@@ -73,7 +73,7 @@ IDS = np.array([[2, 5, 6, 3]])
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch):
-    monkeypatch.setitem(registry.FAMILIES, "toy", __name__)
+    monkeypatch.setitem(family_registry.FAMILIES, "toy", __name__)
 
 
 def assert_same(encoder, loaded):

@@ -71,14 +71,14 @@ class TokenModel(keras.Model):
         """Write the variables as a checkpoint of the reference's format, and `bert_config.json` beside it.
 
         Args:
-          path: a folder, in which the checkpoint will be called `bert_model.ckpt`; or a prefix, whose last part holds
-            `.ckpt`, as in `out/model.ckpt-3`. Folders are made.
+          path: a folder, in which the checkpoint is named `bert_model.ckpt`, or a prefix whose last part contains
+            `.ckpt`, such as `out/model.ckpt-3`. Missing folders are created.
 
         Returns:
           The prefix.
 
         Raises:
-          UserError: beside it lies the `bert_config.json` of another model, or it cannot be written.
+          UserError: the `bert_config.json` of another model is in the same folder, or the files cannot be written.
         """
         from official_bert.checkpoints.pretrained import save_pretrained  # imports TensorFlow
 

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TEXT ?= data/demo/train.txt
 VOCAB ?= vocab/demo_uncased.txt
 
-.PHONY: install demo demo-classifier test test-slow faults lint docs notebooks bench clean
+.PHONY: install demo demo-classifier test test-slow test-endurance faults lint docs notebooks bench clean
 
 install: $(VENV)/.installed
 
@@ -29,6 +29,10 @@ test: install
 
 test-slow: install
 	$(BIN)/python -m pytest -m "slow and not endurance"
+
+# What the other tests check, again with other settings, programs or random numbers, and minutes of load.
+test-endurance: install
+	$(BIN)/python -m pytest -m endurance
 
 # Kills, signals, damaged files and minutes of load: the long tests of docs/reliability.md.
 faults: install

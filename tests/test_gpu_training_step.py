@@ -80,6 +80,7 @@ print(json.dumps({"losses": losses, "counts": counts}))
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_the_step_is_the_reference_s_and_its_operations_are_counted_right(model_dir, tmp_path):
     golden = golden_arrays("pretraining_model/trajectory.npz")
     first, last = (CheckpointReader(str(model_dir / name)) for name in ("bert_model.ckpt", "trained_model.ckpt-12"))
@@ -110,6 +111,7 @@ def test_the_step_is_the_reference_s_and_its_operations_are_counted_right(model_
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_the_command_prints_a_line_a_case(tmp_path):
     written = tmp_path / "measured.json"
     flags = ["--preset=tiny", "--lengths=32", "--variants=training step", "--padding=0.25", f"--json={written}"]

@@ -100,6 +100,7 @@ def test_records_give_what_their_texts_give(reviews, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_vectors_are_those_of_predictor(reviews, tmp_path):
     texts = ["a bright town", "", "the town of the baker " * 30, "one ||| two"] * 20
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
@@ -119,6 +120,7 @@ def test_vectors_are_those_of_predictor(reviews, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
 def test_a_process_loads_the_model_once(reviews, texts, tmp_path, monkeypatch, mode):
     counted = []
@@ -190,6 +192,7 @@ def test_answers_to_questions(files_of_model, one_layer_config_file, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_tags_of_words(files_of_model, one_layer_config_file, tmp_path):
     lines = "".join(f"{word} {tag}\n" for word, tag in (("harbour", "B-LOC"), ("the", "O"), ("x", "B-PER"))) + "\n"
     (tmp_path / "train.txt").write_text(lines * 24)
@@ -236,6 +239,7 @@ def test_two_processes_predict(many_texts, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.multi_process
 def test_a_cluster_tells_the_mistakes_that_its_pools_find_and_predicts(many_texts, tmp_path):
     """That it loses a pool is seen in test_beam_pretraining_data.py."""

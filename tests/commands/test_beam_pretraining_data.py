@@ -156,6 +156,7 @@ def test_a_killed_process_of_two_ends_the_job(much_text, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_process_that_ends_before_it_computes_ends_the_job(flags, tmp_path):
     with started(SCRIPT, tmp_path, **flags, beam_args=TWO_PROCESSES) as job:
         wait_until(lambda: len(workers_of(job)) == 2)
@@ -165,6 +166,7 @@ def test_a_process_that_ends_before_it_computes_ends_the_job(flags, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.multi_process
 def test_a_cluster_of_two_pools_loses_one(much_text, tmp_path):
     with cluster(tmp_path) as running, started(SCRIPT, tmp_path, **much_text, beam_args=running.beam_args) as job:

@@ -124,6 +124,7 @@ def test_a_teacher_alone_makes_labels_irrelevant(student, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_teacher_without_weight_changes_nothing(student, tmp_path):
     without_weight = trained_weights(student, tmp_path / "no_weight", soft_target_weight=0.0)
     alone = trained_weights(student, tmp_path / "alone", teacher=None)
@@ -161,6 +162,7 @@ def test_teachers_that_do_not_fit_are_refused(student, teacher, tmp_path, files_
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_layers_are_learned_through_projections(student, teacher, tmp_path):
     settings = {**student, "soft_target_weight": 0.0, "learning_rate": 3e-3, "log_steps": 1, "num_train_epochs": 6.0}
     folders = {name: str(tmp_path / name) for name in ("layers", "no layers")}
@@ -221,7 +223,7 @@ def made_sentences(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["squad", "ner"])
+@pytest.mark.parametrize("script", ["squad", pytest.param("ner", marks=pytest.mark.endurance)])
 def test_a_copy_of_the_teacher_begins_without_anything_to_learn_from_it(
     script, tmp_path, files_of_model, one_layer_config_file
 ):

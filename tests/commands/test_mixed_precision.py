@@ -45,7 +45,7 @@ def run(settings, folder, **more):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("float16", marks=pytest.mark.endurance)])
 def test_a_checkpoint_goes_with_every_precision(settings, tmp_path, caplog, precision):
     scores = run(settings, tmp_path, do_train=True, num_train_epochs=2.0, mixed_precision=precision)
     reader = CheckpointReader(str(tmp_path / "model.ckpt-24"))

@@ -303,6 +303,7 @@ def assert_equal_in_windows(first, second, windows):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_padding_only_as_far_as_needed_and_other_batches_change_no_logit(golden_settings, logits):
     run(golden_settings)
     plain = dict(logits)
@@ -654,6 +655,7 @@ def test_logits_that_are_no_numbers_are_no_answers(golden_settings, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_bilstm_is_trained_answers_and_is_asked_for_where_it_is_forgotten(
     settings, one_layer_config_file, data, tmp_path
 ):

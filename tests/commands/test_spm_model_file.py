@@ -70,6 +70,7 @@ def classifier(albert, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_classifier_is_the_same_in_a_moved_folder_and_in_an_export(classifier, albert, tmp_path):
     moved = shutil.copytree(classifier["output_dir"], tmp_path / "moved")
     for folder in (moved, os.path.join(classifier["export_dir"], "1", "assets")):
@@ -209,6 +210,7 @@ def test_answers_are_parts_of_the_context_in_the_script_and_in_the_export(albert
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_tags_are_the_same_in_the_export(albert, tmp_path):
     words = (("Agnes", "B-PER"), ("Lindqvist", "I-PER"), ("has", "O"), ("2,000", "O"), ("irons", "O"), ("É", "B-LOC"))
     sentence = "".join(f"{word} NN _ {tag}\n" for word, tag in words)

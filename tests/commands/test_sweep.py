@@ -258,6 +258,7 @@ def test_sigterm_ends_the_run_too(flags, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_sweep_of_taggers_compares_the_f1_of_entities(tmp_path, model_dir, one_layer_config_file, vocab_file):
     flags = {
         "train_file": ROOT / "data" / "demo_tagging" / "dev.txt",

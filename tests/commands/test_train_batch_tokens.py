@@ -86,6 +86,7 @@ def assert_resumes_exactly(whole, tmp_path, steps, run):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_fine_tuning_uses_each_example_once_an_epoch(whole, settings, tmp_path, caplog):
     end = last_step(whole)
     assert 2 * NUM_TEXTS * 12 / 128 < end < 2 * NUM_TEXTS * 32 / 128
@@ -112,6 +113,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(whole, settings, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_parts_of_a_batch_are_computed_one_after_another(settings, tmp_path):
     run_classifier.run(
         ClassifierConfig(**settings, output_dir=str(tmp_path), num_replicas=2, gradient_accumulation_steps=2)

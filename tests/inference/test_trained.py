@@ -32,11 +32,14 @@ KINDS = {
     "windows of even strides": {"long_text": "window", "max_seq_length": 16},
     "features": {"trainable_encoder": False, "feature_layers": "weighted_sum"},
 }
+REPEATED = ("windows of even strides", "regression of one text")  # other tests have their parts
 
 
 # Each is trained, exported and asked in a process of its own.
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.endurance] * (kind in REPEATED)) for kind in KINDS]
+)
 def test_every_kind_of_classifier(files_of_model, one_layer_config_file, tmp_path, kind):
     rng = random.Random(2)
     for split, count in (("train", 24), ("test", 7)):

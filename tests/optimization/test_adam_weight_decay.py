@@ -169,6 +169,7 @@ def test_a_scaled_loss_gives_the_same_steps(twelve_small_steps):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_jax_takes_the_same_steps(twelve_small_steps, tmp_path):
     weights = fitted_with_jax(tmp_path, "AdamWeightDecay", bias_correction=True)
     assert_close(weights, twelve_small_steps.get_weights(), 1e-4)

@@ -89,5 +89,6 @@ def test_a_saved_model_goes_on_as_if_nothing_happened(twelve_small_steps, tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_jax_takes_the_same_steps(twelve_small_steps, tmp_path):
     assert_close(fitted_with_jax(tmp_path, "Lamb"), twelve_small_steps.get_weights(), 1e-4)

@@ -95,6 +95,7 @@ def test_all_files_are_there(reviews, version):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_saved_model_cli_shows_and_runs_it(version, tmp_path):
     tool = [sys.executable, "-I", "-m", "tensorflow.python.tools.saved_model_cli"]
     shown = subprocess.run([*tool, "show", "--dir", version, "--all"], capture_output=True, text=True, cwd=tmp_path)

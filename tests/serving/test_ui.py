@@ -157,6 +157,7 @@ def test_a_tagger_colours_entities(start, opened):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_tags_that_are_no_entities_stand_at_their_words(start, opened, monkeypatch):
     monkeypatch.setattr(tiny_exports, "TAGS", ("DT", "NN", "VB"))
     server = start("tagging")
@@ -168,6 +169,7 @@ def test_tags_that_are_no_entities_stand_at_their_words(start, opened, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_a_pretrained_model_fills_in_words(start, opened):
     server = start("pretraining")
     page = opened(server)

@@ -324,6 +324,7 @@ def test_one_worker_exports(long_run, model_dir, vocab_file, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_slurm_says_which_workers_there_are(long_run, tmp_path):
     variables = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2"}
     flags = {**long_run, "num_train_steps": 2, "output_dir": tmp_path, "distribution": "multi_worker"}

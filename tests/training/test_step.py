@@ -170,6 +170,7 @@ def test_parts_of_a_batch_give_its_gradient(model_dir, golden):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_parts_of_a_model_whose_sums_are_large():
     """TensorFlow's graph optimizer treats large sums in its own way, which once failed inside two loops."""
     config = BertConfig(30522, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)

@@ -82,6 +82,7 @@ def test_recomputed_layers_change_neither_losses_nor_gradients(name, options):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
     batch = batch_of("pretraining")
     trajectories = []
@@ -107,7 +108,7 @@ def test_recomputed_layers_and_parts_of_a_batch_go_together(two_devices):
         pytest.param(
             "pretraining", EncoderOptions(use_one_hot_embeddings=True, recompute_layers=True), id="recomputed layers"
         ),
-        pytest.param("pretraining", EncoderOptions(dtype="mixed_float16"), id="float16"),
+        pytest.param("pretraining", EncoderOptions(dtype="mixed_float16"), id="float16", marks=pytest.mark.endurance),
     ],
 )
 def test_xla_compiles_the_step_of_every_task(name, options):

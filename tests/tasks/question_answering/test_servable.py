@@ -283,6 +283,7 @@ def test_no_answer_may_be_the_best(chooser, asked_chooser):
 
 
 @pytest.mark.slow
+@pytest.mark.endurance
 def test_probabilities_do_not_depend_on_how_many_answers_are_wanted(model, config, tokenizer, servable):
     pair = "who?", CONTEXTS[0]
     three, forty = (answerer(model, config, tokenizer, **LENGTHS, top_k=top_k)(pair) for top_k in (3, 40))

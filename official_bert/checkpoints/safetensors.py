@@ -15,6 +15,7 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import logging
 
+from official_bert.checkpoints import pytorch_pickle
 from official_bert.checkpoints.bundle import is_training_state
 from official_bert.checkpoints.kinds import check_kind
 from official_bert.checkpoints.state_file import HF_WEIGHTS
@@ -24,11 +25,6 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
 
 WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
-_FROM_PICKLE = (
-    "import torch, safetensors.torch as s; "
-    f"d = torch.load('{_PICKLE_FILE}', weights_only=True); "
-    f"s.save_file({{n: t.contiguous().clone() for n, t in d.items()}}, '{WEIGHTS_FILE}')"
-)
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, never learned
 _POOLER_SEED = 0
@@ -238,7 +234,7 @@ def _fits(shape: tuple[int, ...], letters: str, known_sizes: dict[str, int]) -> 
 
 
 def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
-    """Read the weights of a Hugging Face folder: one safetensors file or several with an index.
+    """Read the weights of a Hugging Face folder: one file or several with an index, of safetensors or of PyTorch.
 
     Args:
       folder: the folder.
@@ -276,22 +272,17 @@ def architecture_of(folder: str) -> str | None:
 
 
 def _weight_files(folder: str) -> list[str]:
-    single, index, pickle = (os.path.join(folder, name) for name in (WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE))
-    if files.exists(single):
-        return [single]
-    if files.exists(index):
-        return [os.path.join(folder, name) for name in _shard_names(index)]
-    if files.exists(pickle) or files.exists(os.path.join(folder, _PICKLE_INDEX_FILE)):
-        raise UserError(
-            f"{folder} has its weights only as {_PICKLE_FILE}, a pickle; pickles can run code and are not read. "
-            f'To convert it to {WEIGHTS_FILE}, with PyTorch, in that folder: python -c "{_FROM_PICKLE}"'
-        )
-    raise UserError(f"{folder} has no {WEIGHTS_FILE}")
+    for whole, index in ((WEIGHTS_FILE, _INDEX_FILE), (_PICKLE_FILE, _PICKLE_INDEX_FILE)):
+        if files.exists(path := os.path.join(folder, whole)):
+            return [path]
+        if files.exists(path := os.path.join(folder, index)):
+            return [os.path.join(folder, name) for name in _shard_names(path)]
+    raise UserError(f"{folder} has no {WEIGHTS_FILE}, nor a {_PICKLE_FILE}")
 
 
 def _shard_names(index: str) -> list[str]:
     """Return the files that an index of shards names, all of them beside it."""
-    names = text_files.read_json(index, "safetensors index").get("weight_map")
+    names = text_files.read_json(index, "index of weights").get("weight_map")
     if not isinstance(names, dict) or not names:
         raise UserError(f"{index} has no weight_map, from name to file")
     for tensor, name in names.items():
@@ -310,20 +301,37 @@ def _read_file(path: str) -> Iterator[tuple[str, np.ndarray]]:
             data = source.read()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    for name, dtype, array in (_of_pickle if path.endswith(".bin") else _of_safetensors)(data, path):
+        if name.endswith(_BUFFERS):
+            continue
+        if array is None:
+            raise UserError(f"{path}: {name} holds {dtype}, not floating-point numbers; is it quantized?")
+        with np.errstate(over="ignore"):  # of float64; what becomes infinite is refused
+            array = array.astype(np.float32, order="C", copy=False)
+        _check_finite(array, name, path)
+        yield name, array
+
+
+def _of_safetensors(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | None]]:
+    """Return the name, dtype and numbers of each tensor; None for numbers that are not floating-point."""
     try:
         tensors = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}") from error
     for name, tensor in tensors:
-        if name.endswith(_BUFFERS):
-            continue
-        if tensor["dtype"] not in _DTYPES:
-            raise UserError(f"{path}: {name} holds {tensor['dtype']}, not floating-point numbers; is it quantized?")
-        array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-        with np.errstate(over="ignore"):  # of float64; what becomes infinite is refused
-            array = array.astype(np.float32, copy=False)
-        _check_finite(array, name, path)
-        yield name, array
+        dtype = _DTYPES.get(tensor["dtype"])
+        array = dtype and np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])
+        yield name, tensor["dtype"], array
+
+
+def _of_pickle(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarray | None]]:
+    """Return what `_of_safetensors` does."""
+    try:
+        tensors = pytorch_pickle.read_tensors(data)
+    except pytorch_pickle.PickleError as error:
+        raise UserError(f"{path} {error}") from error
+    for name, array in tensors.items():
+        yield name, str(array.dtype), array if array.dtype in _DTYPES.values() else None
 
 
 def _check_finite(array: np.ndarray, name: str, source: str) -> None:

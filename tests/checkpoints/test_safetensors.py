@@ -13,6 +13,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
+from tests.checkpoints.pytorch_files import pytorch_file
 
 CONFIG = BertConfig(
     vocab_size=11,
@@ -355,14 +356,22 @@ class TestFiles:
         with pytest.raises(UserError, match=r"pooler\.dense\.bias occurs twice"):
             read(arrays | {"pooler.dense.bias": arrays["bert.pooler.dense.bias"]})
 
-    def test_a_pickle_is_not_read(self, tmp_path):
-        with pytest.raises(UserError, match=r"has no model\.safetensors"):
+    def test_a_file_of_pytorch_is_read_where_there_are_no_safetensors(self, arrays, read, tmp_path):
+        with pytest.raises(UserError, match=r"has no model\.safetensors, nor a pytorch_model\.bin"):
             read_folder(str(tmp_path), CONFIG)
-        (tmp_path / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-        with pytest.raises(
-            UserError, match=r"only as pytorch_model\.bin, a pickle; .* To convert it to model\.safetensors"
-        ):
+        path = tmp_path / "pytorch_model.bin"
+        path.write_bytes(pytorch_file(arrays))
+        found = read_folder(str(tmp_path), CONFIG)
+        path.rename(tmp_path / "pytorch_model-00001-of-00001.bin")
+        index = {"weight_map": dict.fromkeys(arrays, "pytorch_model-00001-of-00001.bin")}
+        (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        sharded = read_folder(str(tmp_path), CONFIG)
+        path.write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+        with pytest.raises(UserError, match=r"pytorch_model\.bin asks for os\.system, which weights do not need"):
             read_folder(str(tmp_path), CONFIG)
+        for name, array in read(arrays).items():  # which writes safetensors beside them
+            np.testing.assert_array_equal(found[name], array)
+            np.testing.assert_array_equal(sharded[name], array)
 
     @pytest.mark.parametrize("length", [0, 5, 100, -1])
     def test_a_file_cut_off_anywhere_is_refused(self, arrays, read, tmp_path, length):

@@ -1,0 +1,209 @@
+"""Reads the tensors of a `pytorch_model.bin` without PyTorch, and without running anything that the file asks for.
+
+Such a file is a pickle, a program that may ask for any function by name. Here only the names of tensors and their
+storages are known, and they stand for immutable values of this module.
+"""
+
+import collections
+import functools
+import io
+import math
+import operator
+import pickle
+import pickletools
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+_MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files
+_MAX_PICKLE_BYTES = 2**26  # names and shapes alone; the numbers are beside the pickle
+_MAX_MEMO = 2**20  # a larger index would make Python allocate memory up to it
+_MAX_RANK = 8
+_DTYPES = {
+    "DoubleStorage": np.dtype(np.float64),
+    "FloatStorage": np.dtype(np.float32),
+    "HalfStorage": np.dtype(np.float16),
+    "BFloat16Storage": np.dtype(tf.bfloat16.as_numpy_dtype),
+    "LongStorage": np.dtype(np.int64),
+    "IntStorage": np.dtype(np.int32),
+    "ShortStorage": np.dtype(np.int16),
+    "CharStorage": np.dtype(np.int8),
+    "ByteStorage": np.dtype(np.uint8),
+    "BoolStorage": np.dtype(np.bool_),
+}
+
+
+class PickleError(ValueError):
+    """The file is damaged, or asks for what weights do not need; the message goes on from the name of the file."""
+
+
+class _Storage(NamedTuple):
+    """Numbers that tensors are views of, which the pickle names by a key."""
+
+    dtype: np.dtype
+    key: str
+    size: int
+
+
+class _Tensor(NamedTuple):
+    """A view of a storage, in numbers, not in bytes."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Function(NamedTuple):
+    """What a pickle may call; it is a tuple so that nothing of it can be set."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+def read_tensors(data: bytes) -> dict[str, np.ndarray]:
+    """Read a file that `torch.save` wrote of a dict of tensors.
+
+    Args:
+      data: all of the file.
+
+    Returns:
+      Name to array, most of them views of `data`.
+
+    Raises:
+      PickleError: it is damaged, or holds or asks for something else.
+    """
+    try:
+        is_zip = data[:4] == b"PK\x03\x04"
+        tensors, storage_bytes = _open_zip(data) if is_zip else _open_legacy(data)
+        if not isinstance(tensors, dict) or not tensors:
+            raise PickleError("holds no dict of tensors")
+        return {name: _array(name, tensor, storage_bytes) for name, tensor in tensors.items()}
+    except PickleError:
+        raise
+    except Exception as error:  # of any kind: the file decides what is done with what
+        raise PickleError(
+            f"is damaged, truncated or not a file of PyTorch: {str(error) or type(error).__name__}"
+        ) from error
+
+
+def _open_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
+    """Return what the pickle holds, and what gives the bytes of a storage."""
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    members = {member.filename: member for member in archive.infolist()}
+    pickles = [name for name in members if name.endswith("/data.pkl")]
+    if len(pickles) != 1:
+        raise PickleError("is a zip file without the data.pkl of PyTorch")
+    folder = pickles[0].removesuffix("data.pkl")
+    order = members.get(f"{folder}byteorder")
+    if order is not None and order.file_size < 16 and archive.read(order).strip() != b"little":
+        raise PickleError("was written on a big-endian machine; save it again with PyTorch on another one")
+    if members[pickles[0]].file_size > _MAX_PICKLE_BYTES:
+        raise PickleError("has a pickle of more than 64 MiB")
+
+    @functools.cache
+    def storage_bytes(storage: _Storage) -> memoryview:
+        member = members.get(f"{folder}data/{storage.key}")
+        if member is None:
+            raise PickleError(f"lacks the storage {storage.key!r:.80}; is it truncated?")
+        header = member.header_offset
+        name_length, extra_length = np.frombuffer(data, "<u2", 2, header + 26).tolist()
+        start = header + 30 + name_length + extra_length
+        content = memoryview(data)[start : start + member.file_size]
+        if zlib.crc32(content) != member.CRC:
+            raise PickleError(f"is damaged: the storage {storage.key!r:.80} differs from its checksum")
+        return content
+
+    return _unpickle(io.BytesIO(archive.read(pickles[0]))), storage_bytes
+
+
+def _open_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
+    """Return what `_open_zip` does, of a file of PyTorch before 1.6: pickles, and then the storages in turn."""
+    stream = io.BytesIO(data)
+    magic, _, _ = (_unpickle(stream) for _ in ("magic number", "version", "properties of the machine"))
+    if magic != _MAGIC:
+        raise PickleError("is not a file of PyTorch")
+    storages: dict[str, _Storage] = {}
+    tensors, keys, contents = _unpickle(stream, storages), _unpickle(stream), {}
+    position = stream.tell()
+    for key in keys:
+        start = position + 8  # behind the number of numbers
+        position = start + storages[key].size * storages[key].dtype.itemsize
+        contents[key] = memoryview(data)[start:position]
+    return tensors, lambda storage: contents[storage.key]
+
+
+def _unpickle(stream: io.BytesIO, storages: dict[str, _Storage] | None = None) -> Any:
+    """Read one pickle; the storages that it names are added to `storages`."""
+    start = stream.tell()
+    for operation, argument, position in pickletools.genops(stream):  # nothing is run
+        is_large = operation.name in ("PUT", "LONG_BINPUT") and argument > _MAX_MEMO
+        if is_large or position - start > _MAX_PICKLE_BYTES:
+            raise PickleError("has a pickle that is too large for one of weights")
+    stream.seek(start)
+    return _Unpickler(stream, {} if storages is None else storages).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows the names of tensors and of their storages, and no others."""
+
+    def __init__(self, stream: io.BytesIO, storages: dict[str, _Storage]):
+        super().__init__(stream, encoding="utf-8")
+        self._storages = storages
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what stands for a name."""
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _Function(_rebuild_tensor)
+        if (module, name) == ("torch._utils", "_rebuild_parameter"):
+            return _Function(lambda tensor, *_: tensor)
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if module == "torch" and name in _DTYPES:
+            return name
+        raise PickleError(
+            f"asks for {module}.{name}, which weights do not need and which is not run; the file may be malicious: get "
+            "the model's model.safetensors, or the file from its author"
+        )
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Return the storage that a pickle names."""
+        kind, dtype, key, _, size = pid[:5]
+        if kind != "storage" or dtype not in _DTYPES or not isinstance(key, str):
+            raise PickleError(f"names {kind!r:.80} instead of a storage")
+        if len(pid) > 5 and pid[5] is not None:
+            raise PickleError(f"has the storage {key!r:.80} as a view of another one; save it again with PyTorch")
+        return self._storages.setdefault(key, _Storage(_DTYPES[dtype], key, operator.index(size)))
+
+
+def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
+    if not isinstance(storage, _Storage):
+        raise PickleError("has a tensor without a storage")
+    return _Tensor(
+        storage, operator.index(offset), tuple(map(operator.index, shape)), tuple(map(operator.index, strides))
+    )
+
+
+def _array(name: Any, tensor: Any, storage_bytes: Callable[[_Storage], memoryview]) -> np.ndarray:
+    """Return the numbers of a tensor, after a check that they lie within its storage."""
+    if not isinstance(tensor, _Tensor) or not isinstance(name, str):
+        raise PickleError(f"has no tensor under the name {name!r:.80}; only dicts of tensors are read")
+    storage, offset, shape, strides = tensor
+    count = math.prod(shape)
+    last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    if len(shape) > _MAX_RANK or min((offset, *shape, *strides)) < 0 or count > storage.size:
+        raise PickleError(f"has a tensor {name!r:.80} of shape {list(shape)!s:.80}, which its storage cannot hold")
+    content = storage_bytes(storage)
+    if len(content) != storage.size * storage.dtype.itemsize or (count and last >= storage.size):
+        raise PickleError(
+            f"has {len(content)} bytes for the tensor {name!r:.80} of shape {list(shape)!s:.80}; is it truncated?"
+        )
+    numbers = np.frombuffer(content, storage.dtype)[offset:]
+    steps = [stride * storage.dtype.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(numbers, shape, steps, writeable=False)

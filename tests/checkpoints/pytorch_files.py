@@ -1,0 +1,40 @@
+"""Files as `torch.save` writes them, made without PyTorch."""
+
+import io
+import zipfile
+
+REBUILD = b"ctorch._utils\n_rebuild_tensor_v2\n"
+
+
+def zipped(program, **storages):
+    """A file of PyTorch around a pickle."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("archive/data.pkl", program)
+        for key, content in storages.items():
+            archive.writestr(f"archive/data/{key}", content)
+    return sink.getvalue()
+
+
+def _text(value):
+    return b"X" + len(value.encode()).to_bytes(4, "little") + value.encode()
+
+
+def _numbers(values):
+    return b"(" + b"".join(b"I%d\n" % value for value in values) + b"t"
+
+
+def pickled_tensor(size, offset, shape, strides, *, key="0", kind="storage", dtype="FloatStorage"):
+    """The part of a pickle that makes a tensor."""
+    storage = b"(" + _text(kind) + b"ctorch\n" + dtype.encode() + b"\n" + _text(key) + _text("cpu") + b"I%d\nt" % size
+    return REBUILD + b"(" + storage + b"QI%d\n" % offset + _numbers(shape) + _numbers(strides) + b"I00\nNtR"
+
+
+def pytorch_file(arrays):
+    """What `torch.save` makes of float32 arrays by name."""
+    program, storages = b"}", {}
+    for number, (name, array) in enumerate(arrays.items()):
+        strides = [stride // 4 for stride in array.strides]
+        program += _text(name) + pickled_tensor(array.size, 0, array.shape, strides, key=str(number)) + b"s"
+        storages[str(number)] = array.tobytes()
+    return zipped(program + b".", **storages)

@@ -1,0 +1,150 @@
+"""Files of PyTorch are read, and nothing that one asks for is run."""
+
+import collections
+import io
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import safetensors
+
+from official_bert.checkpoints import pytorch_pickle
+from official_bert.checkpoints.pytorch_pickle import PickleError, read_tensors
+from tests.checkpoints.pytorch_files import REBUILD, pickled_tensor, zipped
+from tests.conftest import GOLDEN
+
+FILES = GOLDEN / "pytorch"
+KINDS = ("zip", "legacy")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_are_those_of_pytorch(kind):
+    expected = dict(safetensors.deserialize((FILES / "tensors.safetensors").read_bytes()))
+    found = read_tensors((FILES / f"{kind}.bin").read_bytes())
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert (list(array.shape), array.tobytes()) == (expected[name]["shape"], bytes(expected[name]["data"])), name
+    assert [found[name].dtype.name for name in ("float64", "float16", "bfloat16", "int64")] == [
+        "float64", "float16", "bfloat16", "int64",
+    ]  # fmt: skip
+
+
+class Asks:
+    """Becomes a call when it is pickled."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.fixture
+def trace(tmp_path, monkeypatch):
+    """A file that a pickle which is run would leave behind."""
+    yield tmp_path / "trace"
+    assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("protocol", range(5))
+@pytest.mark.parametrize("function", ["os.system", "builtins.exec", "builtins.getattr"])
+def test_what_a_pickle_asks_for_is_named_and_not_run(trace, function, protocol):
+    calls = {
+        "os.system": Asks(os.system, f"touch {trace}"),
+        "builtins.exec": Asks(exec, f"open({str(trace)!r}, 'w')"),
+        "builtins.getattr": Asks(getattr, "a", "upper"),
+    }
+    program = pickle.dumps({"a": calls[function]}, protocol)
+    name = function.replace("os.", "(posix|nt)\\.").replace("builtins", "(builtins|__builtin__)")
+    with pytest.raises(PickleError, match=f"asks for {name}, which weights do not need and which is not run"):
+        read_tensors(zipped(program))
+
+
+ODD = {
+    "a dotted name": (b"ctorch\nstorage.os.system\n.", "asks for torch.storage.os.system"),
+    "another name of a known module": (b"ctorch._utils\nos\n.", "asks for torch._utils.os"),
+    "a name made while it runs": (b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x02idR.", "asks for os.system"),
+    "an instance": (b"(ios\nsystem\n.", "asks for os.system"),
+    "a registered extension": (b"\x80\x02\x82\x01.", "unregistered extension code 1"),
+    "attributes of a function": (REBUILD + b"}U\x08functionK\x01sb.", "damaged.*"),
+    "a call of what is no function": (b"ctorch\nFloatStorage\n)R.", "damaged.*not callable"),
+    "an index that takes all memory": (b"Nr\xff\xff\xff\xff.", "too large for one of weights"),
+    "an end that never comes": (b"(" * 100, "damaged.*STOP"),
+    "a list": (b"].", "holds no dict of tensors"),
+    "a text under a name": (b"}X\x01\x00\x00\x00aX\x01\x00\x00\x00bs.", "has no tensor under the name 'a'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_programs_are_refused(case):
+    program, message = ODD[case]
+    with pytest.raises(PickleError, match=message):
+        read_tensors(zipped(program))
+
+
+def one_tensor(*arguments, **options):
+    """A pickle of one tensor."""
+    return b"}X\x01\x00\x00\x00a" + pickled_tensor(*arguments, **options) + b"s."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((4, 0, (2, 3), (3, 1)), r"'a' of shape \[2, 3\], which its storage cannot hold"),
+        ((4, 1, (2, 2), (2, 1)), "is it truncated?"),
+        ((4, 0, (2,), (4,)), "is it truncated?"),
+        ((4, -1, (2,), (1,)), "cannot hold"),
+        ((4, 0, (4,), (-1,)), "cannot hold"),
+        ((4, 0, (10**12,), (0,)), "cannot hold"),
+        ((4, 0, (2,) * 40, (0,) * 40), "cannot hold"),
+        ((10**15, 0, (2,), (1,)), "has 16 bytes for the tensor 'a'"),
+        ((4, 0, (2,), (1, 1)), "damaged"),
+    ],
+)
+def test_tensors_beyond_their_storage_are_refused(arguments, message):
+    assert read_tensors(zipped(one_tensor(4, 0, (2, 2), (2, 1)), **{"0": bytes(16)}))["a"].shape == (2, 2)
+    with pytest.raises(PickleError, match=message):
+        read_tensors(zipped(one_tensor(*arguments), **{"0": bytes(16)}))
+
+
+def test_storages_that_are_none_are_refused():
+    for options, message in (
+        ({"key": "../../etc/passwd"}, "lacks the storage"),
+        ({"kind": "module"}, "names 'module' instead of a storage"),
+        ({"dtype": "QInt8Storage"}, "asks for torch.QInt8Storage"),
+    ):
+        with pytest.raises(PickleError, match=message):
+            read_tensors(zipped(one_tensor(4, 0, (2, 2), (2, 1), **options), **{"0": bytes(16)}))
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("model.pkl", b"N.")
+    with pytest.raises(PickleError, match=r"without the data\.pkl"):
+        read_tensors(sink.getvalue())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_cut_off_anywhere_is_refused(kind):
+    data = (FILES / f"{kind}.bin").read_bytes()
+    for length in (0, 3, 100, len(data) // 2, len(data) - 30):
+        with pytest.raises(PickleError, match="truncated|damaged"):
+            read_tensors(data[:length])
+
+
+def test_a_damaged_storage_is_refused():
+    data = bytearray((FILES / "zip.bin").read_bytes())
+    place = data.index(np.float32(3.5).tobytes())
+    data[place] ^= 1
+    with pytest.raises(PickleError, match="is damaged: the storage '.' differs from its checksum"):
+        read_tensors(bytes(data))
+
+
+def test_a_pickle_cannot_change_what_comes_after_it():
+    kept = dict(vars(pytorch_pickle))
+    program = b"ccollections\nOrderedDict\n}X\x05\x00\x00\x00itemsK\x01sb."
+    with pytest.raises(PickleError, match="damaged"):
+        read_tensors(zipped(program))
+    assert vars(pytorch_pickle) == kept
+    assert callable(collections.OrderedDict.items)
+    assert np.dtype("float32").itemsize == 4

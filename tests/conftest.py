@@ -26,6 +26,7 @@ pytest_plugins = ("tests.browser_fixtures", "tests.export_fixtures")
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 UNMASKED_RECORDS = 102  # of the golden corpus, as `unmasked_records_file()` makes them
+PAGE_RUNS = "tests/test_docs.py::test_commands_print_what_the_page_shows["
 LONG_FILES = (  # the longest first
     "test_scripts.py",
     "modeling/test_keras_contract.py",
@@ -73,9 +74,21 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Puts the long files first, so that no worker is left alone with one at the end."""
+    """Puts the long files first and the pages last, so that no worker is left alone with one at the end."""
     places = {str(ROOT / "tests" / name): place for place, name in enumerate(LONG_FILES)}
-    items.sort(key=lambda item: places.get(str(item.path), len(places)))
+    items.sort(key=lambda item: (item.nodeid.startswith(PAGE_RUNS), places.get(str(item.path), len(places))))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Keeps the tests of a file on one worker, for its fixtures, except those of the pages, which share none."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if nodeid.startswith(PAGE_RUNS) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_unconfigure(config):

@@ -66,7 +66,7 @@ def git(folder, *arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", sorted(PAGES, key=lambda page: -len(steps_of(page)[0])))  # the longest first
 def test_commands_print_what_the_page_shows(page, clone):
     prepare(page, clone)
     complaints = []

@@ -2,21 +2,19 @@
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
 from official_bert.config.text_settings import TextSettings
+from official_bert.families.hugging_face import label_keys
 from official_bert.options.command import Command
 from official_bert.options.option import option, options, redeclared
 from official_bert.options.text import TextOptions
-from official_bert.support import files, writing
-from official_bert.support.errors import UserError
-
-if TYPE_CHECKING:
-    pass
+from official_bert.support import files, text_files, writing
+from official_bert.support.errors import UserError, listed
 
 # Settings that some flags need.
 _TO_HF = {"to_hf": (True,)}
@@ -86,7 +84,7 @@ def check(config: HfConversionConfig) -> None:
         BertConfig.from_json_file(os.path.join(config.hf_dir, _HF_CONFIG_FILE))
 
 
-_HF_CONFIG_FILE, _HF_TOKENIZER_FILE = "config.json", "tokenizer_config.json"
+_HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
 
 
 def run(config: HfConversionConfig) -> None:
@@ -106,6 +104,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.tokenization import hf_tokenizer, read_vocabulary_file
     from official_bert.tokenization.tokenizer_files import find_vocabulary
     from official_bert.tokenization.vocab import CLS, SEP, UNK
+    from official_bert.training.labels_file import read_labels, write_labels
     from official_bert.training.model_folder import CHECKPOINT_FILE, check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
@@ -122,7 +121,11 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 
     names = (vocabulary.file_name, BERT_CONFIG_FILE, CHECKPOINT_FILE)
     vocab_file, config_file, prefix = (os.path.join(output_dir, name) for name in names)
+    has_labels = not {"classifier", "tagger"}.isdisjoint(weights.parts)
+    labels = read_labels(hf_dir) if has_labels else None
     write_model(output_dir, weights.arrays, bert_config, vocabulary)
+    if labels:
+        write_labels(output_dir, labels)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if "do_lower_case" not in settings:
@@ -139,6 +142,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
 def _convert_to_hf(config: HfConversionConfig) -> None:
     from official_bert.checkpoints import safetensors
     from official_bert.checkpoints.opening import open_checkpoint
+    from official_bert.commands.shared.model_card import model_card
     from official_bert.tokenization import read_tokenizer
     from official_bert.training.model_files import check_fits
 
@@ -151,10 +155,21 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     check_fits(vocabulary, bert_config, config)
     tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_position_embeddings)
 
+    labels, training = _labels(config.init_checkpoint, weights.num_classes), _training(config.init_checkpoint)
+    hf_config = bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels
+    card = model_card(
+        os.path.basename(files.absolute(config.output_dir)),
+        weights.architecture,
+        bert_config,
+        tokenizer,
+        labels=list(labels.get("label2id", ())),
+        training=training,
+    )
     contents = {
         vocabulary.file_name: vocabulary.file_content,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
-        _HF_CONFIG_FILE: _json(bert_config.to_hugging_face(weights.architecture, weights.num_classes)),
+        _HF_CONFIG_FILE: _json(hf_config),
+        _CARD_FILE: card.encode(),
     }
     paths = [os.path.join(config.output_dir, name) for name in (*contents, safetensors.WEIGHTS_FILE)]
     for path in paths:
@@ -174,6 +189,48 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
             os.path.join(config.output_dir, _HF_TOKENIZER_FILE),
         )
     logging.info("wrote %s: a %s with %d tensors", config.output_dir, weights.architecture, len(weights.arrays))
+
+
+def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
+    """Return the keys of a `config.json` that say what the classes of a model are, as far as its folder does.
+
+    Raises:
+      UserError: the folder names more or fewer classes than the model has.
+    """
+    from official_bert.checkpoints.state_file import folders_of
+    from official_bert.training.labels_file import read_labels
+    from official_bert.training.run_folder import read_run_config
+
+    if num_classes is None:
+        return {}
+    folder = folders_of(init_checkpoint)[-1]
+    labels, run = read_labels(folder), read_run_config(folder)
+    if labels and len(labels) != num_classes:
+        raise UserError(
+            f"{init_checkpoint} has {num_classes} classes, but {folder} names {len(labels)}: {listed(labels)}; correct "
+            "its labels.json or config.json"
+        )
+    keys = label_keys(labels) if labels else {}
+    hf_config_file = os.path.join(folder, _HF_CONFIG_FILE)
+    if files.exists(hf_config_file) and not run:
+        keys["problem_type"] = text_files.read_json(hf_config_file, "model config").get("problem_type")
+    elif run and run.task == "classification":
+        several = run.flags.get("multi_label")
+        problem = "regression" if not labels else "multi_label" if several else "single_label"
+        keys["problem_type"] = problem if problem == "regression" else f"{problem}_classification"
+    return keys
+
+
+def _training(init_checkpoint: str) -> dict[str, str]:
+    """Return what the folder of a checkpoint says of its training: the task and the data set, if a run made it."""
+    from official_bert.checkpoints.state_file import folders_of
+    from official_bert.training.run_folder import read_run_config
+
+    run = read_run_config(folders_of(init_checkpoint)[-1])
+    if run is None:
+        return {}
+    found = {"task": run.task, "data set": run.flags.get("task_name")}
+    return {name: value for name, value in found.items() if value}
 
 
 def _json(values: dict[str, Any]) -> bytes:

@@ -226,9 +226,7 @@ class BertConfig:
         made = {"architectures": [architecture], hugging_face.MODEL_TYPE: self.family_name}
         made |= self.family.hugging_face.from_bert_config(values)
         if num_classes is not None:
-            labels = [f"LABEL_{index}" for index in range(num_classes)]
-            made["id2label"] = {str(index): label for index, label in enumerate(labels)}
-            made["label2id"] = {label: index for index, label in enumerate(labels)}
+            made |= hugging_face.label_keys([f"LABEL_{index}" for index in range(num_classes)])
         return made
 
     def check_length(self, max_seq_length: int, config_file: str) -> None:

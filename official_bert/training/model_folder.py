@@ -10,6 +10,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.support import files, writing
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Vocabulary
+from official_bert.training.labels_file import LABELS_FILE
 from official_bert.training.run_folder import BERT_CONFIG_FILE, MODEL_FILES
 
 CHECKPOINT_FILE = "bert_model.ckpt"
@@ -21,7 +22,7 @@ def check_new_model(folder: str) -> None:
     Raises:
       UserError: it holds a file that would be overwritten.
     """
-    for name in (f"{CHECKPOINT_FILE}.index", *MODEL_FILES.values()):
+    for name in (f"{CHECKPOINT_FILE}.index", LABELS_FILE, *MODEL_FILES.values()):
         path = os.path.join(folder, name)
         if files.exists(path):
             raise UserError(f"output_dir={folder}: {path} exists already; give another folder")

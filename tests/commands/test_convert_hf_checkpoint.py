@@ -16,7 +16,7 @@ from official_bert.checkpoints.bundle import CheckpointReader
 from official_bert.commands import convert_hf_checkpoint
 from official_bert.commands.convert_hf_checkpoint import HfConversionConfig
 from official_bert.support.errors import UserError
-from tests.conftest import prints_error
+from tests.conftest import GOLDEN, prints_error
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def convert(**flags):
 
 def test_there_and_back_gives_the_same_files(checkpoint_flags, hf_dir, model_dir, tmp_path, caplog):
     caplog.set_level("INFO", logger="absl")
-    assert sorted(os.listdir(hf_dir)) == ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    written = ["README.md", "config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    assert sorted(os.listdir(hf_dir)) == written
     assert json.loads((hf_dir / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
     out = tmp_path / "new" / "folder"
     convert(hf_dir=str(hf_dir), output_dir=str(out))
@@ -100,6 +101,47 @@ def test_no_model_is_overwritten(checkpoint_flags, hf_dir, model_dir, tmp_path):
     with prints_error(r"--output_dir=.*config\.json exists already; give another folder", HfConversionConfig):
         convert(**flags, output_dir=str(mine))
     assert os.listdir(mine) == ["config.json"]
+
+
+@pytest.mark.parametrize("name", ["bert_labels", "electra_tags"])
+def test_labels_go_along_and_a_card_says_what_the_model_is(name, tmp_path):
+    source = GOLDEN / "families" / "answers" / name
+    here, back = tmp_path / "here", tmp_path / "back"
+    convert(hf_dir=str(source), output_dir=str(here))
+    flags = {"bert_config_file": str(here / "bert_config.json"), "vocab_file": str(here / "vocab.txt")}
+    convert(to_hf=True, init_checkpoint=str(here), **flags, output_dir=str(back))
+    assert (back / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
+    before, after = (json.loads((folder / "config.json").read_text()) for folder in (source, back))
+    assert [after[key] for key in ("id2label", "label2id")] == [before[key] for key in ("id2label", "label2id")]
+    purpose, labels = {
+        "bert_labels": ("text-classification", "`bad, sad`, `soso`, `naïf`"),
+        "electra_tags": ("token-classification", "`O`, `B-PER`, `I-PER`, `B-LOC`"),
+    }[name]
+    card = (back / "README.md").read_text()
+    for line in (
+        f"pipeline_tag: {purpose}",
+        f"| labels | {labels} |",
+        "| layers | 1 |",
+        "# back",
+        "do_lower_case: true",
+    ):
+        assert line in card
+    assert "license:" not in card
+    (here / "labels.json").write_text('["one"]')
+    with pytest.raises(UserError, match="has . classes, but .*here names 1: 'one'; correct its labels.json"):
+        convert(to_hf=True, init_checkpoint=str(here), **flags, output_dir=str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "README.md").write_text("mine")
+    (here / "labels.json").unlink()
+    with pytest.raises(UserError, match=r"README\.md exists already; give another folder"):
+        convert(to_hf=True, init_checkpoint=str(here), **flags, output_dir=str(tmp_path / "other"))
+
+
+def test_the_kind_of_problem_goes_along(tmp_path):
+    source = GOLDEN / "families" / "answers" / "bert_several"
+    flags = {"bert_config_file": str(source / "config.json"), "vocab_file": str(source / "vocab.txt")}
+    convert(to_hf=True, init_checkpoint=str(source), **flags, output_dir=str(tmp_path / "hf"))
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["problem_type"] == "multi_label_classification"
 
 
 def test_a_vocabulary_larger_than_the_model_is_refused(checkpoint_flags, hf_dir, tmp_path):

@@ -23,8 +23,11 @@ SIZES = {
     "initializer_range": 0.7,
 }
 BERT_SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+DISTILBERT_SIZES = {"dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 12}
 FAMILIES = {
-    "bert": ("Bert", BERT_SIZES),
+    "bert": ("Bert", BERT_SIZES, ("labels", "several", "number", "tags", "spans", "masks")),
+    "distilbert": ("DistilBert", DISTILBERT_SIZES, ("labels", "spans")),
+    "electra": ("Electra", {**BERT_SIZES, "embedding_size": 6}, ("tags", "masks")),
 }
 TEXTS = ["The cat goes to Paris!", "zoe keeps bees , walking cats", "Anna"]
 QUESTION, CONTEXT = "who keeps bees ?", "In spring Zoe keeps bees, the cat walks to Rome. "
@@ -84,8 +87,9 @@ def best_spans(folder: str) -> list:
 
 def main() -> None:
     """Write all folders."""
-    for family, (prefix, sizes) in FAMILIES.items():
-        for head, (suffix, keys) in HEADS.items():
+    for family, (prefix, sizes, heads) in FAMILIES.items():
+        for head in heads:
+            suffix, keys = HEADS[head]
             folder = FOLDER / f"{family}_{head}"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")

@@ -1,0 +1,76 @@
+"""The README of a folder for Hugging Face: what a model is, as far as its files say it."""
+
+from collections.abc import Mapping, Sequence
+
+import official_bert
+from official_bert.config.bert_config import BertConfig
+from official_bert.tokenization import Tokenizer
+
+# What a model with a head is for, in the terms of Hugging Face's hub.
+_PURPOSES = {
+    "classifier": "text-classification",
+    "tagger": "token-classification",
+    "span head": "question-answering",
+    "masked-LM head": "fill-mask",
+}
+
+
+def model_card(
+    name: str,
+    architecture: str,
+    bert_config: BertConfig,
+    tokenizer: Tokenizer,
+    *,
+    labels: Sequence[str] = (),
+    training: Mapping[str, str],
+) -> str:
+    """Write the README.
+
+    Args:
+      name: the model's.
+      architecture: its class in `transformers`.
+      bert_config: its architecture.
+      tokenizer: its tokenizer.
+      labels: names of its classes, if it has any.
+      training: what is known of its training: name to value.
+    """
+    heads = bert_config.family.hugging_face.heads_of_class(architecture)
+    purpose = next((_PURPOSES[head] for head in heads if head in _PURPOSES), "feature-extraction")
+    vocabulary = tokenizer.vocabulary
+    rows = {
+        "class in transformers": architecture,
+        "family": bert_config.family_name,
+        "parts": ", ".join(("encoder", *heads)),
+        "layers": bert_config.num_layers,
+        "hidden size": bert_config.hidden_size,
+        "attention heads": bert_config.num_attention_heads,
+        "inner size": bert_config.intermediate_size,
+        "positions": bert_config.max_position_embeddings,
+        "parameters of the encoder": f"{bert_config.num_parameters:,}",
+        "vocabulary": f"{vocabulary.size:,} entries, {vocabulary.file_name}",
+        "text": ", ".join(f"{name}: {str(value).lower()}" for name, value in tokenizer.settings.changed.items()),
+        **({"labels": ", ".join(f"`{label}`" for label in labels)} if labels else {}),
+        **training,
+    }
+    table = "\n".join(f"| {key} | {_cell(value)} |" for key, value in rows.items())
+    return f"""---
+library_name: transformers
+pipeline_tag: {purpose}
+---
+
+# {name}
+
+| | |
+|---|---|
+{table}
+
+Written by official_bert {official_bert.__version__} (`official-bert convert_hf_checkpoint --to_hf`).
+
+This card states what the files say. It says nothing about the license, the training data, the scores, or what the model
+should not be used for: add them before you publish it.
+"""
+
+
+def _cell(value: object) -> str:
+    """Return a value as a cell of a table in Markdown."""
+    return " ".join(str(value).split()).replace("|", r"\|")

@@ -13,7 +13,7 @@
 
 What is here:
     BertConfig             the architecture, as bert_config.json describes it
-    AlbertConfig           that of an ALBERT
+    AlbertConfig, DistilBertConfig, ElectraConfig    that of another family
     BertEncoder            embeddings, transformer layers and pooler: a keras.Model
     ClassificationModel    an encoder and a classifier of texts
     SpanModel              an encoder and the scores of where an answer starts and ends
@@ -59,6 +59,8 @@ _PUBLIC = {
     "ClassificationModel": "official_bert.modeling.classifier",
     "CorpusReader": "official_bert.data.corpus_files",
     "DatasetTokenizer": "official_bert.data.dataset_tokenizer",
+    "DistilBertConfig": "official_bert.families.distilbert",
+    "ElectraConfig": "official_bert.families.electra",
     "FullTokenizer": "official_bert.tokenization",
     "Predictor": "official_bert.inference.predictor",
     "Lamb": "official_bert.optimization",

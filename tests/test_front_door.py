@@ -12,6 +12,8 @@ from tests.conftest import ROOT, run_script, script_environment
 NAMES = {
     "AdamWeightDecay",
     "AlbertConfig",
+    "DistilBertConfig",
+    "ElectraConfig",
     "AttentionReader",
     "BertConfig",
     "BertEncoder",

@@ -144,6 +144,8 @@ class BertConfig:
         """
         values = text_files.read_json(path, "model config")
         is_theirs = hugging_face.is_config(values, path)
+        if is_theirs and hugging_face.MODEL_TYPE not in values:
+            logging.info("%s names no %s; read as %s", path, hugging_face.MODEL_TYPE, family_of_keys(values).title)
         try:
             config = _of_hugging_face(values) if is_theirs else cls.from_dict(values)
         except UserError as error:
@@ -331,7 +333,7 @@ def _made(family: Family, values: Mapping[str, Any]) -> BertConfig:
     if "vocab_size" not in values:
         raise UserError("the key 'vocab_size' is missing")
     values = {name: value for name, value in values.items() if name in known}
-    activation = values.get("hidden_act", "gelu")
+    activation = values.get("hidden_act", family.config_class.hidden_act)
     if activation is None or isinstance(activation, str):
         activation = (activation or "linear").lower()  # null and "" mean linear, as in the reference
     return family.config_class(**{**values, "hidden_act": activation})

@@ -20,7 +20,7 @@ class ElectraConfig(BertConfig):
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
-    Source: Clark et al., 2020, section 3.2; the defaults are those of the small model.
+    Source: Clark et al., 2020, section 3.2, and google-research/electra; the defaults are those of the small model.
     """
 
     family_name: ClassVar[str] = "electra"
@@ -29,6 +29,7 @@ class ElectraConfig(BertConfig):
     hidden_size: int = 256
     num_attention_heads: int = 4
     intermediate_size: int = 1024
+    hidden_act: str = "gelu_erf"
     type_vocab_size: int = 2
 
     embedding_size: int = 128

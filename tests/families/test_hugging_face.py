@@ -56,8 +56,10 @@ def test_the_architecture_is_taken_over(read):
     assert read({**HF, "layer_norm_eps": 1e-5}).to_dict() == {**config.to_dict(), "layer_norm_eps": 1e-5}
 
 
-def test_missing_keys_mean_what_they_mean_there(read):
+def test_missing_keys_mean_what_they_mean_there(read, caplog):
+    caplog.set_level("INFO", "absl")
     assert read({}) == BertConfig(vocab_size=30522, type_vocab_size=2, hidden_act="gelu_erf")
+    assert caplog.messages[-1].endswith("config.json names no model_type; read as a BERT")
 
 
 @pytest.mark.parametrize(

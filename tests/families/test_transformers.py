@@ -22,7 +22,7 @@ from official_bert.modeling.tagging import TaggingModel
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
 RATE = 0.02  # of gradient descent in `make.py`
-CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/config.json"))
+CASES = sorted(path.parent.relative_to(GOLDEN) for path in GOLDEN.glob("*/*/expected.npz"))
 HEADS = {
     "ForMaskedLM": (PretrainingModel, {}),
     "ForSequenceClassification": (ClassificationModel, {"head_dropout": 0.0}),

@@ -14,7 +14,7 @@ from official_bert.options.command import Command
 from official_bert.options.option import option, options, redeclared
 from official_bert.options.text import TextOptions
 from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError, listed
+from official_bert.support.errors import UserError, format_names
 
 # Settings that some flags need.
 _TO_HF = {"to_hf": (True,)}
@@ -158,7 +158,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     labels, training = _labels(config.init_checkpoint, weights.num_classes), _training(config.init_checkpoint)
     hf_config = bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels
     card = model_card(
-        os.path.basename(files.absolute(config.output_dir)),
+        os.path.basename(files.absolute_path(config.output_dir)),
         weights.architecture,
         bert_config,
         tokenizer,
@@ -197,18 +197,18 @@ def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
     Raises:
       UserError: the folder names more or fewer classes than the model has.
     """
-    from official_bert.checkpoints.state_file import folders_of
+    from official_bert.checkpoints.state_file import model_folders
     from official_bert.training.labels_file import read_labels
     from official_bert.training.run_folder import read_run_config
 
     if num_classes is None:
         return {}
-    folder = folders_of(init_checkpoint)[-1]
+    folder = model_folders(init_checkpoint)[-1]
     labels, run = read_labels(folder), read_run_config(folder)
     if labels and len(labels) != num_classes:
         raise UserError(
-            f"{init_checkpoint} has {num_classes} classes, but {folder} names {len(labels)}: {listed(labels)}; correct "
-            "its labels.json or config.json"
+            f"{init_checkpoint} has {num_classes} classes, but {folder} names {len(labels)}: {format_names(labels)}; "
+            "correct its labels.json or config.json"
         )
     keys = label_keys(labels) if labels else {}
     hf_config_file = os.path.join(folder, _HF_CONFIG_FILE)
@@ -223,10 +223,10 @@ def _labels(init_checkpoint: str, num_classes: int | None) -> dict[str, Any]:
 
 def _training(init_checkpoint: str) -> dict[str, str]:
     """Return what the folder of a checkpoint says of its training: the task and the data set, if a run made it."""
-    from official_bert.checkpoints.state_file import folders_of
+    from official_bert.checkpoints.state_file import model_folders
     from official_bert.training.run_folder import read_run_config
 
-    run = read_run_config(folders_of(init_checkpoint)[-1])
+    run = read_run_config(model_folders(init_checkpoint)[-1])
     if run is None:
         return {}
     found = {"task": run.task, "data set": run.flags.get("task_name")}

@@ -101,28 +101,28 @@ class UnpaddedLayout(NamedTuple):
 
     def pack(self, sequences):
         """Remove the padding of sequences: float [B, S, D] to [T, D]."""
-        return self.take(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions)
+        return self.gather_rows(ops.reshape(sequences, (-1, sequences.shape[-1])), self.positions)
 
     def unpack(self, x):
         """Restore the padding: float [T, D] to [B, S, D]."""
-        return self.take(x, self.tokens)
+        return self.gather_rows(x, self.tokens)
 
     def first(self, x) -> tuple[Any, "UnpaddedLayout"]:
         """Select the first token of each sequence: float [T, D] to [B, D]; also return their layout."""
         rows = self.tokens[:, 0]
         numbers = ops.arange(ops.shape(rows)[0], dtype="int32")
-        return self.take(x, rows), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
+        return self.gather_rows(x, rows), self._with_heads(numbers, numbers[:, None], self.split.shape[1])
 
     # Gathering single heads instead of whole vectors also produces the order that attention needs.
 
     def split_heads(self, x, num_heads: int):
         """Split vectors into heads: float [T, D] to [B, N, S, H]."""
-        return self.take(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split)
+        return self.gather_rows(ops.reshape(x, (-1, x.shape[-1] // num_heads)), self.split)
 
     def join_heads(self, heads):
         """Join heads into vectors: float [B, N, S, H] to [T, D]."""
         num_heads, head_width = heads.shape[1], heads.shape[3]
-        joined = self.take(ops.reshape(heads, (-1, head_width)), self.join)  # [T, N, H]
+        joined = self.gather_rows(ops.reshape(heads, (-1, head_width)), self.join)  # [T, N, H]
         return ops.reshape(joined, (-1, num_heads * head_width))
 
 

@@ -146,7 +146,7 @@ class ExportStack:
         """Let the heads of a part attend: float [T, D] to [T, d], or to [B, d] if the first positions alone attend."""
         projected = _linear(x, kernels.projections, projection_bias)  # [T, 3 * d]
         heads = ops.reshape(projected, (-1, projected.shape[-1] // (3 * self.num_heads)))  # [T * 3 * n, H]
-        query, key, value = tf.unstack(layout.take(heads, places_of_heads))  # [B, n, S, H]
+        query, key, value = tf.unstack(layout.gather_rows(heads, places_of_heads))  # [B, n, S, H]
         if not attends_first:
             return layout.join_heads(attend(query, key, value, bias)[0])
         context = attend(query[:, :, :1], key, value, bias)[0]  # [B, n, 1, H]

@@ -107,14 +107,17 @@ class AblationConfig(CorpusOptions, TextOptions):
 
 def check(config: AblationConfig) -> None:
     """Check the files before TensorFlow is imported."""
-    from official_bert.data.corpus_files import corpus_parts
+    from official_bert.data.corpus_files import CorpusReader, corpus_parts
     from official_bert.tasks.classification.datasets.published import named_dataset
 
     for name in ("bert_config_file", "vocab_file"):
         check_file(getattr(config, name), name)
     check_folder(config.data_dir, "data_dir")
     for given in (config.input_file, config.heldout_file):
-        corpus_parts(find_inputs(given), file_format=config.input_format, text_field=config.text_field)
+        paths = find_inputs(given)
+        parts = corpus_parts(paths, file_format=config.input_format, text_field=config.text_field)
+        if not any(line.strip() for part in parts for _, line in CorpusReader(part)):  # reads up to the first text
+            raise UserError(f"there is no text in {files.describe_paths(paths)}")
     dataset = named_dataset(config.task_name)
     for split in ("train", *dataset.eval_splits):
         dataset.find(config.data_dir, split)
@@ -360,7 +363,7 @@ def _records(config: AblationConfig, split: str, has_pairs: bool, seed: int) -> 
 
 def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
     """Make the records that are not there: those to train on with a seed, and the held-out ones of the first seed."""
-    from official_bert.training.trials import advice, run_script
+    from official_bert.training.trials import run_script, unfinished
 
     texts = (("train", config.input_file, seed), ("heldout", config.heldout_file, config.seeds[0]))
     for split, given, file_seed in texts:
@@ -384,7 +387,7 @@ def _make_records(config: AblationConfig, has_pairs: bool, seed: int) -> None:
         logging.info("making %s", path)
         exit_code = run_script("create_pretraining_data", flags)
         if not files.exists(path):
-            raise UserError(f"making {path} ended with exit code {exit_code}; {advice(exit_code)}")
+            raise unfinished(f"the creation of {path}", exit_code)
 
 
 def _architecture_file(config: AblationConfig, name: str) -> str:

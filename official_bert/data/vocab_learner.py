@@ -34,9 +34,15 @@ class CorpusFlags(Protocol):
 
 
 def count_corpus_words(paths: Sequence[str], flags: CorpusFlags) -> Counter[str]:
-    """Count the words of files, with progress; word to number of occurrences."""
+    """Count the words of files, with progress; word to number of occurrences.
+
+    Raises:
+      UserError: there are no words, or a file cannot be read.
+    """
     parts = corpus_parts(paths, file_format=flags.input_format, text_field=flags.text_field)
     word_counts = count_words((line for _, line in read_lines(parts)), flags.text_settings)
+    if not word_counts:
+        raise UserError("the text has no words")
     logging.info("%s distinct words in %d file(s)", f"{len(word_counts):,}", len(paths))
     return word_counts
 

@@ -61,7 +61,7 @@ class Trial(NamedTuple):
         """
         exit_code = run_script(self.script, self.config)
         if self.score is None:
-            raise UserError(f"{name} ended with exit code {exit_code} and without {self.metric}; {advice(exit_code)}")
+            raise unfinished(name, exit_code)
 
 
 def run_script(script: str, config: object) -> int:
@@ -84,9 +84,12 @@ def run_script(script: str, config: object) -> int:
             signal.signal(signal.SIGTERM, previous)
 
 
-def advice(exit_code: int) -> str:
-    """Return the advice about a script that did not reach its end."""
+def unfinished(name: str, exit_code: int) -> UserError:
+    """Return the error about a script that did not reach its end."""
     # Stopped from outside: by SIGTERM, which it answers with 0, by another signal (below 0) or Ctrl-C (130).
     if exit_code <= 0 or exit_code == 130:
-        return "the same command resumes from there"
-    return "fix the error above and run the command again; finished runs are kept"
+        return UserError(f"stopped during {name}; the same command resumes from there")
+    return UserError(
+        f"{name} ended with exit code {exit_code}; fix the error above and run the command again; "
+        "finished runs are kept"
+    )

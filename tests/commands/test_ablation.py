@@ -176,6 +176,9 @@ def test_a_missing_file_is_named(flags, tmp_path):
 
 
 def test_missing_data_is_found_before_pretraining(make_config, tmp_path):
+    (tmp_path / "blank.txt").write_text(" \n")
+    with pytest.raises(UserError, match="there is no text in .*blank.txt"):
+        ablation.check(make_config(heldout_file=str(tmp_path / "blank.txt")))
     with pytest.raises(UserError, match=r"there is no .*/train.tsv; check the path"):
         ablation.check(make_config(data_dir=str(tmp_path)))
 

@@ -191,7 +191,7 @@ def test_data_of_the_users_own_is_ranked_by_its_problem(paper_grid, tmp_path, mo
     monkeypatch.setattr(sys, "executable", "false")  # a command that fails
     columns = {"text_a_column": "text", "train_file": "train.tsv", "eval_file": "dev.tsv"}
     flags = {**paper_grid, "task_name": "custom", **columns, "output_dir": str(tmp_path / "other")}
-    with pytest.raises(UserError, match="seed_7 ended with exit code 1 "):
+    with pytest.raises(UserError, match="seed_7 ended with exit code 1; fix"):
         sweep.run(SweepConfig(**swept(flags, *kind)))
     assert read_table(tmp_path / "other")[0][5].startswith(f"mean_eval_{metric}")
 
@@ -252,8 +252,7 @@ def test_sigterm_ends_the_run_too(flags, tmp_path):
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 1
-    stopped = "seed_1 ended with exit code 0 and without eval_matthews_correlation; the same command resumes from there"
-    assert stopped in errors.splitlines()[-1]
+    assert "stopped during batch_8-rate_0.001-epochs_5000-seed_1; the same command resumes" in errors.splitlines()[-1]
     assert (run / "checkpoint").read_text().splitlines()[0] != 'model_checkpoint_path: "model.ckpt-0"'
 
 

@@ -140,8 +140,8 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
             not self.do_predict or self.do_train or self.use_best_checkpoint or not all(self.ensemble)
         ):
             raise UserError(
-                f"--ensemble_checkpoints={self.ensemble_checkpoints}: needs --do_predict, and cannot be used with "
-                f"--do_train or --use_best_checkpoint"
+                f"--ensemble_checkpoints={self.ensemble_checkpoints}: give comma-separated checkpoints; "
+                "needs --do_predict, and cannot be used with --do_train or --use_best_checkpoint"
             )
 
         if self.ensemble_checkpoints is not None and self.do_export:

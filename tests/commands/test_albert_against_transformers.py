@@ -1,9 +1,4 @@
-"""ALBERT against `transformers` with PyTorch; runs where the `bench` extra is installed.
-
-`write_golden` made `tests/golden/albert`.
-"""
-
-import json
+"""ALBERT against `transformers` with PyTorch; runs where the `bench` extra is installed."""
 
 import numpy as np
 import pytest
@@ -24,7 +19,6 @@ from tests.commands.hf_models import (
     save,
     to_hf,
 )
-from tests.conftest import GOLDEN, golden_arrays
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -55,25 +49,6 @@ def make_model(class_name, **options):
         for parameter in model.parameters():
             parameter.normal_(mean=0.5 if parameter.ndim == 1 else 0.0, std=0.3)
     return model.eval()
-
-
-def write_golden():
-    """Writes a model of `transformers`, and what it computes, for tests that need no PyTorch."""
-    model, batch = make_model("AlbertForPreTraining", num_hidden_groups=2, inner_group_num=2), make_batch(len(PIECES))
-    folder = GOLDEN / "albert"
-    model.save_pretrained(folder)
-    outputs = run_transformers(model, batch)
-    pooled = model.albert(*(torch.tensor(batch[name]).long() for name in BertEncoder.INPUTS)).pooler_output
-    np.savez_compressed(
-        folder / "activations.npz",
-        **{f"in/{name}": array for name, array in batch.items()},
-        **{
-            "out/hidden_states": np.stack([layer.numpy() for layer in outputs.hidden_states]),
-            "out/pooled_output": pooled.detach().numpy(),
-            "out/prediction_logits": outputs.prediction_logits.numpy(),
-            "out/sop_logits": outputs.sop_logits.numpy(),
-        },
-    )
 
 
 @pytest.mark.parametrize("options", CONFIGS.values(), ids=CONFIGS)
@@ -154,11 +129,3 @@ def test_embeddings_as_wide_as_the_layers_get_a_projection_that_changes_nothing(
     again = transformers.AlbertModel.from_pretrained(tmp_path / "back").eval()
     encoder, batch = BertEncoder.from_checkpoint(tmp_path / "ours"), make_batch(len(PIECES))
     assert_same_encoder(run_transformers(again, batch), encoder(**batch))
-
-
-def test_the_golden_files_are_those_of_transformers():
-    golden = golden_arrays("albert/activations.npz")
-    model = transformers.AlbertForPreTraining.from_pretrained(GOLDEN / "albert").eval()
-    outputs = run_transformers(model, {name: golden[f"in/{name}"] for name in BertEncoder.INPUTS})
-    np.testing.assert_allclose(outputs.prediction_logits.numpy(), golden["out/prediction_logits"], atol=1e-6)
-    assert json.loads((GOLDEN / "albert" / "config.json").read_text())["model_type"] == "albert"

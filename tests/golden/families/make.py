@@ -55,6 +55,7 @@ FAMILIES = {
         NARROW | {"classifier_dropout_prob": 0.0},
         {
             "Model": {"num_hidden_groups": 2},
+            "ForPreTraining": {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
             "ForMaskedLM": {"layer_norm_eps": 1e-3},
             "ForSequenceClassification": {"num_hidden_groups": 2, "inner_group_num": 2},
             "ForTokenClassification": {"num_labels": 5},
@@ -111,7 +112,7 @@ def make(model, folder):
         outputs = model(**inputs, output_hidden_states=True)
     found = {name: tensor.numpy() for name, tensor in inputs.items()}
     found["hidden_states"] = torch.stack(outputs.hidden_states[1:]).numpy()
-    for name in ("pooler_output", "logits", "start_logits", "end_logits"):
+    for name in ("pooler_output", "logits", "start_logits", "end_logits", "prediction_logits", "sop_logits"):
         if getattr(outputs, name, None) is not None:
             found[name] = getattr(outputs, name).numpy()
     if labels:

@@ -11,13 +11,13 @@ from official_bert.support.errors import UserError
 
 
 def main() -> None:
-    """Run the script that the first argument names, or say which there are."""
+    """Run the script that the first argument names, or list the scripts."""
     program = os.path.basename(sys.argv[0])
     if program == "__main__.py":
         program = "python -m official_bert"
     name = sys.argv[1] if len(sys.argv) > 1 else None
     if name in NAMES:
-        sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help name the whole command
+        sys.argv[:2] = [f"{program} {name}"]  # one word, so that messages and absl's help show the whole command
         start(name)
     sys.argv[0] = program
     with exiting_with_one_line():

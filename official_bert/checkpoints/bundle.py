@@ -17,15 +17,15 @@ from official_bert.support import files, writing
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.fault_points import fault_point
 
-# What TensorFlow raises for damaged files depends on where the damage is.
+# TensorFlow's errors for damaged files depend on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 GLOBAL_STEP = "global_step"
-LOSS_SCALE = "loss_scale/"  # before the names of what decides how the loss is scaled in float16
-UNLOGGED_STEPS = "unlogged_steps/"  # before the names of the scalars of the steps since the last log line
-NUM_EXAMPLES = "num_examples"  # used so far; only in checkpoints of runs whose batches differ in size
+LOSS_SCALE = "loss_scale/"  # prefix of the names of the loss-scaling state in float16
+UNLOGGED_STEPS = "unlogged_steps/"  # prefix of the names of scalars of the steps since the last log line
+NUM_EXAMPLES = "num_examples"  # examples used so far; only in checkpoints of runs with variable batch sizes
 _SLOTS = ("/adam_m", "/adam_v", "/lamb_m", "/lamb_v")
-_RESUMED = "checkpoint"  # how messages call a checkpoint that no parameter names: a run's own
+_RESUMED = "checkpoint"  # name in messages for a run's own checkpoint
 
 
 class CheckpointReader:
@@ -33,8 +33,8 @@ class CheckpointReader:
 
     Attributes:
       prefix: the checkpoint's name.
-      name: the same, after what named it, for messages.
-      shapes: our name to shape, for every array.
+      name: the prefix, preceded by the parameter that named it, for messages.
+      shapes: variable name to shape, for every array.
     """
 
     def __init__(self, path: str, what: str = _RESUMED):
@@ -42,7 +42,7 @@ class CheckpointReader:
 
         Args:
           path: see `find_checkpoint`.
-          what: the parameter or file that named it, for messages; by default nobody did, a run resumes from it.
+          what: the parameter or file that named it, for messages; by default a run resumes from its own checkpoint.
 
         Raises:
           UserError: there is no such checkpoint, or it cannot be read.
@@ -70,14 +70,14 @@ class CheckpointReader:
 
     @property
     def step(self) -> int:
-        """Steps taken in training; 0 if it was stripped of that."""
+        """Number of training steps; 0 if this was stripped."""
         return int(self.read(GLOBAL_STEP)) if GLOBAL_STEP in self.shapes else 0
 
     def read(self, name: str) -> np.ndarray:
         """Read one array.
 
         Raises:
-          UserError: its bytes are damaged or cut off.
+          UserError: its bytes are damaged or truncated.
         """
         try:
             return self._reader.get_tensor(self._stored_names.get(name, name))
@@ -85,7 +85,7 @@ class CheckpointReader:
             raise UserError(f"{self.prefix}: {name} cannot be read: {plain_message(error)}{self._way_out()}") from error
 
     def _way_out(self) -> str:
-        """Return the advice about the checkpoints before this one, when it is damaged."""
+        """Return advice about earlier checkpoints, if this one is damaged."""
         folder, step = os.path.dirname(self.prefix), step_of(self.prefix)
         if step is None:
             return ""
@@ -101,7 +101,7 @@ class CheckpointReader:
 
 
 def _last_whole(folder: str, before: int) -> str | None:
-    """Find the last checkpoint of a folder from before a step that can be read, by reading all of it."""
+    """Find the last intact checkpoint of a folder before a step, by reading it completely."""
     names = (entry.removesuffix(".index") for entry in files.list_folder(folder or ".") if entry.endswith(".index"))
     steps = [int(match[1]) for name in names if (match := CHECKPOINT_NAME.fullmatch(name))]
     for step in sorted(steps, reverse=True):
@@ -112,7 +112,7 @@ def _last_whole(folder: str, before: int) -> str | None:
 
 
 def is_whole(prefix: str) -> bool:
-    """Return whether all of a checkpoint can be read and fits the checksums that it carries."""
+    """Return True if the whole checkpoint can be read and matches its checksums."""
     try:
         _check_files(prefix)
         reader = tf.train.load_checkpoint(prefix)
@@ -131,14 +131,14 @@ def _check_files(prefix: str) -> None:
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray]) -> None:
-    """Write a checkpoint that exists only when it is whole and on the disk: data first, index last, each by renaming.
+    """Write a checkpoint atomically and durably: data first, index last, each by renaming.
 
     Args:
       prefix: its name, without suffix.
       tensors: name to array.
 
     Raises:
-      UserError: it cannot be written, as on a disk without room for it, or cannot be read back.
+      UserError: it cannot be written, as on a full disk, or cannot be read back.
     """
     check_path(prefix)
     _check_files(prefix)
@@ -154,7 +154,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Tensor | np.ndarray])
                 tensors=[tf.convert_to_tensor(tensor) for tensor in tensors.values()],
             )
         fault_point(f"verify {os.path.basename(prefix)}")
-        if not is_whole(partial):  # as of memory or a file system that lost bytes without a word
+        if not is_whole(partial):  # faulty memory, or a file system that silently lost data
             raise UserError(
                 f"the checkpoint {prefix} was damaged while it was written, as reading it back shows; the one "
                 "before is kept. Check memory and disk"
@@ -171,10 +171,10 @@ def _num_bytes(tensor: tf.Tensor | np.ndarray) -> int:
 
 
 def is_training_state(name: str, names: Container[str]) -> bool:
-    """Tell whether an array only serves to resume training: an optimizer slot, the step, a loss scale, unlogged steps.
+    """Return True if an array only serves to resume training: a slot, the step, a loss scale, unlogged steps.
 
     Args:
-      name: the array's.
+      name: name of the array.
       names: those of all arrays beside it. A slot has its variable's name and one part more: `.../kernel/momentum`.
     """
     variable, _, _ = name.rpartition("/")

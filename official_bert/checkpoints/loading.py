@@ -1,4 +1,4 @@
-"""Brings the arrays of a checkpoint into variables, and says what came and what did not."""
+"""Loads the arrays of a checkpoint into variables, and reports what was loaded."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ class LoadReport:
 
     Attributes:
       source: the checkpoint.
-      matched: names of the variables that it has.
+      matched: names of the variables that the checkpoint has.
       missing: names of variables that the checkpoint lacks; they are newly initialized.
       unused: names of the checkpoint that the model lacks, except optimizer state.
     """
@@ -34,10 +34,10 @@ class LoadReport:
     unused: list[str]
 
     def log(self, *, is_trained_next: bool = True) -> None:
-        """Log the counts and the names that want a look; each variable that was set with `--verbosity=1`.
+        """Log the counts and the names to check; with `--verbosity=1` also each variable that was set.
 
         Args:
-          is_trained_next: training follows; otherwise, what is newly initialized is worth a warning.
+          is_trained_next: whether training follows; otherwise newly initialized variables cause a warning.
         """
         logging.info(
             "%s: %d variables loaded, %d newly initialized, %d unused",
@@ -73,8 +73,8 @@ def check_fits(
 
     Args:
       reader: the checkpoint.
-      *groups: the variables that are to be set.
-      required: tells which names must be there; others, such as a new head, may be missing. None for all.
+      *groups: the variables to set.
+      required: returns True for names that must be present; others, such as a new head, may be missing. None for all.
 
     Returns:
       A report.
@@ -113,7 +113,7 @@ def _by_name(groups: Iterable[Variables]) -> dict[str, keras.Variable | tf.Varia
 
 
 def _advice(missing: Sequence[str], names: Container[str], there: Collection[str]) -> str:
-    """Return the advice about a checkpoint that lacks some of the wanted names; `there` are those that it has."""
+    """Return advice about a checkpoint that lacks some of the wanted names; `there` are the names that it has."""
     if not all(is_training_state(name, names) for name in missing):
         if any(name.startswith("bert/") for name in missing):
             return "it is of another model; use the bert_config.json that belongs to it, or another output_dir"

@@ -1,4 +1,4 @@
-"""Reads columns of Parquet files, in little memory however long the file is. Needs pyarrow, an optional package."""
+"""Reads columns of Parquet files in bounded memory. Needs pyarrow, an optional package."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class ParquetReader:
     """
 
     def __init__(self, path: str, file: Any):
-        """Take an open file; see `open_parquet`."""
+        """Set the open file; see `open_parquet`."""
         self.path = path
         self._file = file
         metadata = file.metadata

@@ -1,4 +1,4 @@
-"""From TFRecord files to batches: `training_batches()` and `evaluation_batches()`.
+"""Input pipelines from TFRecord files: `training_batches()` and `evaluation_batches()`.
 
 No function here has a Python `if` or loop over tensors, so AutoGraph, which would look for them in each for some 20 ms,
 is left out.
@@ -45,12 +45,12 @@ def training_batches(
 
     Args:
       paths: TFRecord files.
-      schema: what a record holds.
+      schema: the fields of a record.
       batch_size: examples in a batch, over all replicas; a batch may span two epochs. A `TokenBudget`, which needs
         `lengths`, makes batches of different sizes.
       num_records: records in all files together.
       seed: seed of the order.
-      start_record: how many records have been used already, over all epochs.
+      start_record: number of records already used, over all epochs.
       lengths: as `padded_lengths` gives them, to make batches of similar lengths, each cut to the shortest of these
         that holds it; None leaves all as long as they are.
 
@@ -261,7 +261,7 @@ def evaluation_batches(
 
     Args:
       paths: TFRecord files.
-      schema: what a record holds.
+      schema: the fields of a record.
       batch_size: examples in a batch, over all replicas.
       max_batches: maximum number of batches; None reads all records.
       lengths: as `padded_lengths` gives them, to make batches of similar lengths: of short texts a multiple of

@@ -16,12 +16,12 @@ from official_bert.support import files
 from official_bert.support.errors import UserError
 from official_bert.tasks.task_registry import TaskRow, task_of_export
 
-# In the order in which exports of earlier versions read them, which do not say it.
+# In the input order of exports of earlier versions, which do not record it.
 _TEXT_NAMES = ("text", "text_a", "text_b", "question", "context")
 
 
 def find_version(path: str) -> str | None:
-    """Return the folder of an exported version, the last one of a folder of versions; None if it is not an export.
+    """Return the folder of an exported version, the highest in a folder of versions; None if it is no export.
 
     Raises:
       UserError: there is no such folder.
@@ -44,10 +44,10 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
     """Load a version of an exported model.
 
     Args:
-      folder: as `find_version` gives it.
+      folder: the result of `find_version`.
 
     Returns:
-      What `tf.saved_model.load` gives, the model's task, and the names of the texts that it reads.
+      The result of `tf.saved_model.load`, the model's task, and the names of its text inputs.
 
     Raises:
       UserError: the version is damaged, or is not a model that reads texts.
@@ -64,13 +64,13 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
 
 
 def load_export(path: str | os.PathLike) -> Any:
-    """Load an exported model with its signatures, as TensorFlow does, and check that its files are whole.
+    """Load an exported model with its signatures, as TensorFlow does, and check that its files are intact.
 
     Args:
-      path: a version of the model, or the folder of its versions, of which the last is taken.
+      path: a version of the model, or the folder of its versions, of which the highest is loaded.
 
     Returns:
-      What `tf.saved_model.load` returns: `load_export(path).signatures["text"](text=...)` answers in tensors.
+      The result of `tf.saved_model.load`; call it as `load_export(path).signatures["text"](text=...)`.
 
     Raises:
       UserError: there is no export that reads texts, or it is damaged.

@@ -27,7 +27,7 @@ from official_bert.tokenization.windows import split_windows
 from official_bert.training.precision import dtype_policy
 from official_bert.training.strategy import create_strategy
 
-POOLER = "pooler"  # as a pooling: the pooled output, whatever the layer
+POOLER = "pooler"  # as a pooling: the encoder's pooled output, for any layer
 
 # Texts are computed in pools, in which those of similar length come together: so many batches' worth of texts, or fewer
 # if their vectors fill so many bytes.

@@ -56,7 +56,7 @@ class ClassificationModel(EncoderModel):
             layer at every position; not with `feature_layers`.
           lstm_units: number of units of the LSTM per direction; None for D.
           head_dropout: fraction of what the last layer reads that training drops, whatever the encoder's is.
-          name: the model's.
+          name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The pretraining model: an encoder with the two heads of pretraining."""
+"""The pretraining model: an encoder with a masked-LM and a next-sentence head."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ class PretrainingModel(EncoderModel):
 
         Args:
           encoder: the encoder.
-          name: the model's.
+          name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
         super().__init__(encoder, name=name, **kwargs)
@@ -182,7 +182,7 @@ class MaskedLmHead(keras.layers.Layer):
         """
         hidden = gather_positions(sequence_output, positions)  # [B, P, D]
         hidden = self.layer_norm(self.dense(hidden))  # [B, P, E]
-        # The product is by far the largest of the head; under a mixed policy it stays in the narrow type.
+        # This product is by far the largest of the head; under a mixed policy it is computed in the lower precision.
         return ops.cast(ops.matmul(hidden, ops.transpose(word_embeddings)), "float32") + self.output_bias  # [B, P, V]
 
 

@@ -29,7 +29,7 @@ class SpanModel(EncoderModel):
           encoder: the encoder.
           head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
           lstm_units: number of units of the LSTM per direction; None for D.
-          name: the model's.
+          name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
         """
         super().__init__(encoder, name=name, **kwargs)

@@ -47,7 +47,7 @@ class TaggingModel(EncoderModel):
           head: "linear" for one layer, "bilstm" for two layers of bidirectional LSTM before it.
           lstm_units: number of units of the LSTM per direction; None for D.
           head_dropout: fraction of what the tagger reads that training drops, whatever the encoder's is.
-          name: the model's.
+          name: name of the model.
           **kwargs: see `keras.Model`: dtype, trainable.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Writes a model for LiteRT (TensorFlow Lite), which runs on phones and small devices: ids in, predictions out."""
+"""Exports a model for LiteRT (TensorFlow Lite), which runs on phones and small devices: ids in, predictions out."""
 
 import os
 
@@ -26,10 +26,10 @@ def write_lite(export_dir: str, servable: Servable, precision: str = "float32") 
         the largest products are computed in integers, too.
 
     Returns:
-      The folder of the version. It appears under that name only when it is whole and on the disk.
+      The folder of the version. It appears under that name only when it is complete and flushed to disk.
 
     Raises:
-      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which can be read only once.
     """
     function, weights = servable.numeric_signature()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function], weights)

@@ -1,6 +1,6 @@
-"""Limits of the size of requests to a server, and answers of one sentence if something is wrong.
+"""Limits on the size of requests to a server, and one-sentence error responses.
 
-An ASGI server would otherwise read whatever a client sends into memory, and log a traceback for a client that leaves.
+Otherwise an ASGI server would read requests of any size into memory, and log a traceback when a client disconnects.
 """
 
 import logging

@@ -45,10 +45,10 @@ def write_export(export_dir: str, servable: Servable) -> str:
       servable: what to save; the file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
 
     Returns:
-      The folder of the version. It appears under that name only when it is whole and on the disk.
+      The folder of the version. It appears under that name only when it is complete and flushed to disk.
 
     Raises:
-      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which can be read only once.
     """
     name = os.path.basename(os.path.realpath(export_dir))
     signatures = servable.signatures()

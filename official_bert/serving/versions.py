@@ -1,4 +1,4 @@
-"""Versions of an exported model: numbered folders, each of which appears when it is whole."""
+"""Versions of an exported model: numbered folders that appear only when complete."""
 
 import contextlib
 import hashlib
@@ -90,7 +90,7 @@ def load_version(folder: str) -> Any:
       folder: of the version.
 
     Returns:
-      What `tf.saved_model.load` gives.
+      The result of `tf.saved_model.load`.
 
     Raises:
       UserError: the version is damaged.
@@ -120,14 +120,14 @@ def write_version(
     Args:
       export_dir: folder of the versions.
       servable: the model; the file of its vocabulary goes along, as `assets/vocab.txt` or `assets/spiece.model`.
-      save: writes the model into a folder; what it writes gets checksums.
-      add: writes what else belongs there.
+      save: writes the model into a folder; its files get checksums.
+      add: writes further files.
 
     Returns:
-      The folder of the version. It appears under that name only when it is whole and on the disk.
+      The folder of the version. It appears under that name only when it is complete and flushed to disk.
 
     Raises:
-      UserError: the folder cannot be written to, or the vocabulary is a pipe, which was read once already.
+      UserError: the folder cannot be written to, or the vocabulary is a pipe, which can be read only once.
     """
     check_export_dir(export_dir)
     vocabulary = servable.vocabulary
@@ -176,7 +176,7 @@ def check_whole(folder: str) -> None:
 
 
 def description(folder: str) -> dict[str, Any]:
-    """Read what a version says of itself; nothing if an earlier version of this package, or another, made it.
+    """Read the description of a version; empty if another program or an earlier version of this package wrote it.
 
     Raises:
       UserError: the file that says it is damaged.
@@ -226,7 +226,7 @@ def path_with_parents(folder: str, *names: str) -> str:
 
 
 def _publish(partial: str, export_dir: str) -> str:
-    """Give a whole version its number, the next one that is free."""
+    """Give a complete version the next free number."""
     while True:
         path = os.path.join(export_dir, str(max(versions(export_dir), default=0) + 1))
         try:
@@ -238,7 +238,7 @@ def _publish(partial: str, export_dir: str) -> str:
 
 @contextlib.contextmanager
 def logging_errors_only() -> Iterator[None]:
-    """Drop what TensorFlow logs while it saves a model."""
+    """Suppress TensorFlow's log lines while saving a model."""
     tensorflow_logger, verbosity = tf.get_logger(), logging.get_verbosity()
     level = tensorflow_logger.level
     tensorflow_logger.setLevel("ERROR")

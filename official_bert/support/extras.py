@@ -1,4 +1,4 @@
-"""Packages that only some parts of the project need, which the extras of `pyproject.toml` install."""
+"""Optional packages, which the extras of `pyproject.toml` install."""
 
 import contextlib
 import importlib
@@ -15,7 +15,7 @@ from official_bert.support.errors import UserError
 
 
 def require(package: str, extra: str) -> None:
-    """Import a package, without the notes that it may log about what it did not find.
+    """Import a package, suppressing its log lines about missing optional parts.
 
     Raises:
       UserError: it is not installed; the message says how to install it.
@@ -48,7 +48,7 @@ def folder_of_tensorflow_text(use: str) -> str:
       use: what needs it, for the message.
 
     Raises:
-      UserError: it is not installed, as on Windows, for which it has no version.
+      UserError: it is not installed, as on Windows, which it does not support.
     """
     package = importlib.util.find_spec("tensorflow_text")
     if package is None:
@@ -58,7 +58,7 @@ def folder_of_tensorflow_text(use: str) -> str:
 
 @contextlib.contextmanager
 def blocked_imports(*packages: str) -> Iterator[None]:
-    """Have imports in the block take packages for not installed, those aside that are imported already."""
+    """Make imports in the block treat packages as not installed, except those that are already imported."""
     absent = [package for package in packages if package not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))
     try:
@@ -73,7 +73,7 @@ def _not_installed(package: str, extra: str) -> UserError:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra from where this package came from: a checkout, a wheel, or an index."""
+    """Return the command that installs an extra from this package's origin: a checkout, a wheel, or an index."""
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").exists():
         return f"pip install -e '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"

@@ -1,4 +1,4 @@
-"""Finds the files that an input stands for: names, globs, folders and lists of these."""
+"""Finds input files from names, globs, folders and lists of these."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -77,18 +77,18 @@ def _found(name: str, given: str | None, is_input: Callable[[str], bool] | None)
 
 
 class InputState:
-    """The sizes and times of input files before they are read, to notice that one changes meanwhile.
+    """The sizes and modification times of input files, to detect changes while they are read.
 
     Attributes:
       states: path to size and time; pipes have none.
     """
 
     def __init__(self, paths: Iterable[str]):
-        """Look at files."""
+        """Record the state of files."""
         self.states = {path: _state(path) for path in paths if not files.is_own_descriptor(path)}
 
     def check_unchanged(self) -> None:
-        """Raise if a file is no longer as it was.
+        """Raise if a file has changed.
 
         Raises:
           UserError: the message names the file and its sizes.

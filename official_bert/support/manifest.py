@@ -1,4 +1,4 @@
-"""`Manifest`: what files were made from, as a file beside them says, so that a later run can use them again."""
+"""`Manifest`: a file that records what other files were made from, so that a later run can reuse them."""
 
 import hashlib
 import json
@@ -18,12 +18,12 @@ def fingerprint(*values: Any) -> str:
 
 
 class Manifest(NamedTuple):
-    """Record of what files were made from, and of their lengths; files that need more have checksums of their own.
+    """Record of what files were made from, and of their lengths, without checksums.
 
     Attributes:
-      provenance: all that decides what is in the files: names, for messages, and values of JSON.
-      num_bytes: their lengths, by their names in the folder of the manifest.
-      num_records: how many records they hold together, should that be known.
+      provenance: everything that determines the contents of the files: names, for messages, and JSON values.
+      num_bytes: file name to length, relative to the folder of the manifest.
+      num_records: total number of records, if known.
     """
 
     provenance: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Manifest(NamedTuple):
     def write(
         cls, path: str, provenance: Mapping[str, Any], names: Iterable[str] = (), num_records: int | None = None
     ) -> None:
-        """Write the manifest of files that are complete.
+        """Write the manifest of complete files.
 
         Args:
           path: a JSON file in their folder.
@@ -77,17 +77,17 @@ class Manifest(NamedTuple):
         try:
             return cls.read(path)
         except UserError as error:
-            logging.warning("%s is damaged (%s); what it tells of is made again", path, error)
+            logging.warning("%s is damaged (%s); the files that it describes are made again", path, error)
             return None
 
     @classmethod
     def read_if_current(cls, path: str, provenance: Mapping[str, Any], what: str) -> "Manifest | None":
-        """Read the manifest of files that can be used again; None if there is none, or if they cannot.
+        """Read the manifest of reusable files; None if there is none or the files are outdated or damaged.
 
         Args:
           path: the manifest.
-          provenance: all that decides what the files must hold.
-          what: what the files are called in the message about why they cannot be used.
+          provenance: everything that determines the contents of the files.
+          what: description of the files for the message about why they cannot be reused.
         """
         known = cls.read_or_none(path)
         if known is None:
@@ -99,12 +99,12 @@ class Manifest(NamedTuple):
         return None if reason else known
 
     def find_differences(self, provenance: Mapping[str, Any]) -> list[str]:
-        """Return the names of what the files were made with and that has another value."""
+        """Return the names of the provenance values that differ."""
         wanted = json.loads(json.dumps(provenance))  # tuples are lists in a file
         return [name for name in {**wanted, **self.provenance} if self.provenance.get(name) != wanted.get(name)]
 
     def find_damage(self, folder: str) -> str | None:
-        """Describe what is wrong with the files in a folder; None if they are as long as they were."""
+        """Describe the damage to the files in a folder; None if their lengths are unchanged."""
         for name, num_bytes in self.num_bytes.items():
             path = os.path.join(folder, name)
             if not files.exists(path) or files.size(path) != num_bytes:

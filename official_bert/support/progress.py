@@ -1,4 +1,4 @@
-"""Shows the progress of a long job: one line that is redrawn on a terminal, log lines at intervals elsewhere."""
+"""Shows the progress of a long job: a line that is redrawn on a terminal, or periodic log lines."""
 
 import os
 import shutil
@@ -36,9 +36,9 @@ class Progress:
 
         Args:
           label: what is being done.
-          total: where the count will end; None if that is not known.
+          total: final count; None if it is not known.
           unit: what is counted.
-          start: where the count begins, if an earlier run did some of the work.
+          start: initial count, if an earlier run did some of the work.
           log_every_seconds: without a terminal, seconds between log lines.
         """
         self._label = label
@@ -61,7 +61,7 @@ class Progress:
             sys.stderr.write("\n")
 
     def restart(self, done: int) -> None:
-        """Restart the clock with `done` units done: the time before says nothing about the speed."""
+        """Restart the clock at `done` units: the time so far does not measure the speed."""
         self._began = time.monotonic()
         self._measured_from = done, self._began
 
@@ -98,13 +98,13 @@ class Progress:
             self._draw()
 
     def clear(self) -> None:
-        """Wipe the terminal's line, so that something else can be printed."""
+        """Clear the line on the terminal, so that something else can be printed."""
         if self._is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
     def _heads(self) -> list[str]:
-        """Possible beginnings of the line, from the longest to the shortest."""
+        """Candidate beginnings of the line, from the longest to the shortest."""
         if self._total is None:
             return [f"{self._label}: {self._done:,} {self._unit}"]
         fraction = self._done / self._total if self._total else 1.0
@@ -121,7 +121,7 @@ class Progress:
         return parts + list(self._details)
 
     def _seconds_left(self) -> float | None:
-        """Return the time that the rest will take; None if that is not known yet."""
+        """Return the estimated remaining time; None if it is not known yet."""
         if self._total is None or self._measured_from is None:
             return None
         done_before, when = self._measured_from

@@ -28,22 +28,22 @@ _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
 def is_whitespace(character: str) -> bool:
-    """Tell whether the tokenizer turns a character into a space."""
+    """Return True if the tokenizer replaces a character by a space."""
     return character in " \t\n\r" or unicodedata.category(character) == "Zs"
 
 
 def is_control(character: str) -> bool:
-    """Tell whether the tokenizer deletes a character as invisible."""
+    """Return True if the tokenizer deletes a character as invisible."""
     return character not in "\t\n\r" and unicodedata.category(character) in ("Cc", "Cf")
 
 
 def is_punctuation(character: str) -> bool:
-    """Tell whether a character is a word of its own: Unicode punctuation and every ASCII symbol (`$`, `+`, `~`)."""
+    """Return True if a character is a word of its own: Unicode punctuation and every ASCII symbol (`$`, `+`, `~`)."""
     return character in _ASCII_PUNCTUATION or unicodedata.category(character).startswith("P")
 
 
 def is_cjk(character: str) -> bool:
-    """Tell whether a character is a CJK ideograph; Hangul, Hiragana and Katakana are not."""
+    """Return True for a CJK ideograph; Hangul, Hiragana and Katakana are not."""
     # Inside a range, an odd number of boundaries lie at or before the character.
     return bisect.bisect(_CJK_BOUNDARIES, ord(character)) % 2 == 1
 

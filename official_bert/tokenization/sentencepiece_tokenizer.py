@@ -80,7 +80,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @property
     def contents(self) -> list:
-        """The bytes that decide on the ids of a text: the whole file, with the scores."""
+        """The bytes that determine the ids of a text: the whole file, including the scores."""
         return [hashlib.sha256(self.model).hexdigest()]
 
     def continues(self, trained: Vocabulary) -> bool:
@@ -105,7 +105,7 @@ class SentencePieceVocabulary(Vocabulary):
         return not begins and set(token.lower()) <= _INSIDE_WORDS
 
     def characters_of(self, token: str) -> str:
-        """Return a token without the mark that says whether it begins a word."""
+        """Return a token without its word-start or continuation marker."""
         return token.removeprefix(SPACE)
 
     def joined(self, tokens: Iterable[str]) -> str:

@@ -113,7 +113,7 @@ class Tokenizer(abc.ABC):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides which ids a text becomes, in a form for JSON."""
+        """Everything that determines the ids of a text, as JSON values."""
         return {"vocabulary": self.vocabulary.fingerprint, **self.settings._asdict()}
 
     @property

@@ -1,20 +1,20 @@
-"""A check that the vocabulary is the right one for the texts of a run."""
+"""A check that the vocabulary fits the texts of a run."""
 
 from absl import logging
 
 from official_bert.tokenization.full_tokenizer import FullTokenizer
 
-_SUSPICIOUS_SHARE = 0.2  # of the wordpieces; published vocabularies leave below 1% of fitting texts unknown
+_SUSPICIOUS_SHARE = 0.2  # of the wordpieces; with published vocabularies, below 1% of suitable texts is unknown
 
 
 def warn_of_unknown(path: str, tokenizer: FullTokenizer, *, num_unknown: int, num_wordpieces: int) -> None:
-    """Warn if too many wordpieces were [UNK] for the vocabulary to be the right one.
+    """Warn if so many wordpieces were [UNK] that the vocabulary is probably wrong.
 
     Args:
-      path: the file that the texts went into.
-      tokenizer: split them.
-      num_unknown: wordpieces that were [UNK].
-      num_wordpieces: wordpieces in all.
+      path: the file that the texts were written to.
+      tokenizer: the tokenizer of the texts.
+      num_unknown: number of [UNK] wordpieces.
+      num_wordpieces: total number of wordpieces.
     """
     if num_unknown > _SUSPICIOUS_SHARE * num_wordpieces:
         logging.warning(

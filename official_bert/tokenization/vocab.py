@@ -1,4 +1,4 @@
-"""The vocabulary: wordpieces and their ids, read from `vocab.txt` and checked."""
+"""The vocabulary: wordpieces and their ids, read from `vocab.txt` and validated."""
 
 import hashlib
 import io
@@ -106,13 +106,13 @@ class Vocabulary:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all tokens and their ids: equal for vocabularies that give every text the same ids."""
+        """A hash of all tokens and their ids, equal for vocabularies that give every text the same ids."""
         return hashlib.sha256(json.dumps(self.contents).encode()).hexdigest()
 
     def continues(self, trained: "Vocabulary") -> bool:
-        """Tell whether a model that was trained with another vocabulary knows what all of this one's ids mean.
+        """Return True if a model trained with another vocabulary can be used with this one.
 
-        Words in the places of `[unused...]` tokens, or behind the last token, are new to the model, and may be there.
+        Words that replace `[unused...]` tokens or follow the last token are new to the model, and are allowed.
         """
         return all(
             self.id_to_token.get(index) == token or (token.startswith(_UNUSED) and index in self.id_to_token)
@@ -121,12 +121,12 @@ class Vocabulary:
 
     @property
     def contents(self) -> list:
-        """The settings that decide on the ids of a text, in a form for JSON."""
+        """The settings that determine the ids of a text, as JSON values."""
         return list(self.token_to_id.items())
 
     @property
     def file_content(self) -> bytes:
-        """The content of a file from which the same vocabulary is read."""
+        """The content of a file that defines the same vocabulary."""
         return "".join(f"{self.id_to_token[index]}\n" for index in range(self.size)).encode()
 
     def name_of(self, special: str) -> str:
@@ -138,7 +138,7 @@ class Vocabulary:
         return token.startswith(CONTINUATION)
 
     def characters_of(self, token: str) -> str:
-        """Return a token without the mark that says whether it begins a word."""
+        """Return a token without its word-start or continuation marker."""
         return token.removeprefix(CONTINUATION)
 
     def joined(self, tokens: Iterable[str]) -> str:

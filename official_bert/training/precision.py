@@ -1,4 +1,4 @@
-"""Number format of the computation: that of the flags, or what pays on the devices that there are."""
+"""Precision of the computation: as in the flags, or the fastest one for the available devices."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
 
     Args:
       mixed_precision: "none", "bfloat16", "float16" or "auto".
-      use_tpu: whether a TPU computes.
+      use_tpu: whether a TPU is used.
 
     Raises:
       UserError: the TPU has no such format, or there is no such choice.
@@ -39,7 +39,7 @@ def dtype_policy(mixed_precision: str, *, use_tpu: bool = False) -> str:
 
 
 def _chosen(use_tpu: bool) -> tuple[str, str]:
-    """Return the number format that pays, and why."""
+    """Return the fastest precision, and the reason."""
     if use_tpu:
         return BFLOAT16, "a TPU computes in it"
     gpus = tf.config.list_physical_devices("GPU")

@@ -10,7 +10,7 @@ from official_bert.data.schema import RecordSchema
 
 
 class WeightedSum(NamedTuple):
-    """A mean not yet divided, so that batches and replicas add up exactly.
+    """The numerator and denominator of a mean, so that batches and replicas add up exactly.
 
     Attributes:
       total: float scalar, sum of loss times weight.
@@ -25,13 +25,13 @@ class Task(Protocol):
     """A model with its records, losses and predictions."""
 
     schema: RecordSchema
-    """Features that lie on disk and enter the step."""
+    """The features of a record that are stored on disk and passed to the step."""
 
     def build_model(self) -> keras.Model:
         """Create the model, variables included; inputs and output are dicts of named tensors."""
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the losses of a batch by name; what is minimized is the sum of their means."""
+        """Return the losses of a batch by name; training minimizes the sum of their means."""
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs that evaluation needs of each example: name to tensor [B, ...]."""
+        """Return the outputs that evaluation needs for each example: name to tensor [B, ...]."""

@@ -27,7 +27,7 @@ def model_card(
     """Write the README.
 
     Args:
-      name: the model's.
+      name: name of the model.
       architecture: its class in `transformers`.
       bert_config: its architecture.
       tokenizer: its tokenizer.

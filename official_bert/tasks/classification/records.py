@@ -1,4 +1,4 @@
-"""The records of sentence tasks: what one holds, and how a text or a pair of texts becomes one."""
+"""The records of sentence tasks: their schema, and their creation from texts or pairs of texts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,14 +44,14 @@ def classification_schema(problem: str) -> RecordSchema:
 
 
 class TextJoiner:
-    """Turns a text or a pair of texts into what the model reads.
+    """Converts a text or a pair of texts to model inputs.
 
     Attributes:
       max_windows: maximum number of windows per example.
       max_length: maximum number of positions per example, over all windows.
       tokenizer: turns texts into ids.
-      num_shortened: examples that were truncated.
-      num_wordpieces: wordpieces of all texts.
+      num_shortened: number of truncated examples.
+      num_wordpieces: number of wordpieces of all texts.
       num_unknown: how many of them were [UNK].
     """
 
@@ -122,14 +122,14 @@ class TextJoiner:
         return concatenated
 
     def padded_lengths(self) -> list[int]:
-        """Return the lengths that batches of similar examples are padded to; with windows, whole windows."""
+        """Return the lengths that batches of similar examples are padded to; with windows, multiples of a window."""
         if self.max_windows > 1:
             return padded_lengths(self.max_length, unit=self._max_seq_length)
         return padded_lengths(self.max_length)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides which ids a text or a pair becomes, in a form for JSON."""
+        """Everything that determines the ids of a text or a pair, as JSON values."""
         return {
             **self.tokenizer.identity,
             "max_seq_length": self._max_seq_length,
@@ -188,7 +188,7 @@ class LabelledTexts(NamedTuple):
         return write_cached(file, self.provenance(file.schema), records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Write what a frozen encoder computes of them, float32 [K, D] each, unless an existing file is up to date."""
+        """Write a frozen encoder's outputs for them, float32 [K, D] each, unless an existing file is up to date."""
 
         def records() -> Iterator[bytes]:
             for row, label in zip(features(), self.labels, strict=True):

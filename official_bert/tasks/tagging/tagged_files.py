@@ -1,4 +1,4 @@
-"""Resolve the files that the flags of `run_ner.py` name, and what is asked of them."""
+"""Resolve and read the files that the flags of `run_ner.py` name."""
 
 import os
 from collections.abc import Collection
@@ -19,7 +19,7 @@ _NAMES = {
 
 
 def configured_file(config: TaggingConfig, name: str) -> str:
-    """Return the file that a flag names or, without it, that of the data set's folder.
+    """Return the file that a flag names or, without the flag, the one in the data folder.
 
     Args:
       config: the flags.
@@ -43,7 +43,7 @@ def configured_file(config: TaggingConfig, name: str) -> str:
 
 
 def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
-    """Read the file that a flag means; only that to predict may be without tags.
+    """Read the file that a flag names; only the file to predict may lack tags.
 
     Raises:
       UserError: the file is missing or wrong.
@@ -61,7 +61,7 @@ def tags_of(file: TaggedFile) -> list[str]:
     """Return the tags of a training file, `O` first.
 
     Raises:
-      UserError: there is only one.
+      UserError: there is only one tag.
     """
     tags = {tag for sentence in file.sentences for tag in sentence.tags}
     if len(tags) == 1:
@@ -72,5 +72,5 @@ def tags_of(file: TaggedFile) -> list[str]:
 
 
 def primary_metric(tags: Collection[str]) -> str:
-    """Return the score that decides which model is best: F1 of the entities or, of tags that mark none, accuracy."""
+    """Return the name of the primary metric: F1 for entities, accuracy for other tags."""
     return "f1" if has_entities(tags) else "accuracy"

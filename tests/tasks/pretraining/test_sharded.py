@@ -223,7 +223,7 @@ def test_a_damaged_note_starts_again(make, corpus, caplog, tmp_path):
     (tmp_path / "out.work" / "provenance.json").write_bytes(b'{"provenance\xff": 1}')
     (tmp_path / "out.work" / "documents-00000").write_bytes(b"old")
     make(corpus, num_processes=1)
-    assert re.search(r"provenance.json is damaged \(.*\); what it tells of is made again", caplog.text)
+    assert re.search(r"provenance.json is damaged \(.*\); the files that it describes are made again", caplog.text)
     assert "documents-00000" not in caplog.text
 
 

@@ -14,7 +14,7 @@ from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.checkpoints.state_file import find_config
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
-from official_bert.support import files, writing
+from official_bert.support import files, hub, writing
 from official_bert.support.errors import UserError
 
 _CONFIG_FILE = "bert_config.json"
@@ -40,7 +40,7 @@ def open_pretrained(
     Raises:
       UserError: either is missing or damaged, or the model is too large for this machine.
     """
-    path = os.fspath(path)
+    path = hub.local_folder(os.fspath(path))
     if path.endswith((".keras", ".h5")):
         raise UserError(f"{path} is not a checkpoint; load it with keras.models.load_model, or with load_weights")
     prefix = open_checkpoint(path, parameter).prefix

@@ -29,8 +29,8 @@ _OTHER_KINDS = {
 }
 
 _NOT_DOWNLOADED = (
-    "; models are not downloaded: give a local folder of a released model, a run or a Hugging Face model (for one of "
-    "its hub, first run hf download NAME --local-dir FOLDER)"
+    "; give the folder of a released model, a run or a Hugging Face model, or a model of the Hugging Face Hub as "
+    "hf://owner/name"
 )
 
 _PATTERN = re.compile(r"[\[\]*?\\]")

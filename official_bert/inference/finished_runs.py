@@ -15,7 +15,7 @@ from official_bert.modeling.encoder_options import EncoderOptions
 from official_bert.options.saved_flags import config_from_saved
 from official_bert.serving.run_export import export_run
 from official_bert.serving.servable import Servable
-from official_bert.support import files, text_files
+from official_bert.support import files, hub, text_files
 from official_bert.support.errors import UserError
 from official_bert.tasks.task_registry import TASKS, TaskRow, task_of_run
 from official_bert.tokenization import FullTokenizer, Tokenizer, load_tokenizer
@@ -89,7 +89,7 @@ def export(
         "export_precision": export_precision,
         "export_parallelism": export_parallelism,
     }
-    task, *trained = _read(os.fspath(path), use_best_checkpoint, changes)
+    task, *trained = _read(hub.local_folder(os.fspath(path)), use_best_checkpoint, changes)
     return export_run(task.servable_of_run, *trained)
 
 

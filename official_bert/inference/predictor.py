@@ -13,6 +13,7 @@ from official_bert.inference import exports, finished_runs
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
+from official_bert.support import hub
 from official_bert.support.errors import UserError, format_names, plain_message
 from official_bert.tasks.task_registry import TASKS
 from official_bert.training.precision import AUTO, NONE, dtype_policy
@@ -52,7 +53,8 @@ class Predictor:
 
         Args:
           path: a version of an exported model, the folder of its versions (the last one is taken), or the output folder
-            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or a Hugging Face folder whose
+            of `run_classifier.py`, `run_squad.py`, `run_ner.py` or `run_pretraining.py`. Or a Hugging Face folder, or
+            `hf://owner/name`, whose
             `config.json` names a class with a head for one of these tasks. Or the folder of an encoder without a task,
             as BERT was released or as Hugging Face keeps it, for `embed`.
           use_best_checkpoint: of an output folder, take the best checkpoint and not the last.
@@ -68,7 +70,7 @@ class Predictor:
         Raises:
           UserError: there is no model at the path, or it cannot be loaded.
         """
-        path = os.fspath(path)
+        path = hub.local_folder(os.fspath(path))
         changes = {
             "vocab_file": vocab_file and os.fspath(vocab_file),
             "bert_config_file": bert_config_file and os.fspath(bert_config_file),

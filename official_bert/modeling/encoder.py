@@ -135,8 +135,8 @@ class BertEncoder(ConfigMixin, TokenModel):
         Args:
           path: a folder as BERT was released in (`bert_config.json` and `bert_model.ckpt.*`) or as ALBERT was
             (`albert_config.json`), the output folder of a run or `best` in it, the prefix of a checkpoint in one of
-            these (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`). Heads
-            that are there, too, are left alone.
+            these (`out/model.ckpt-1000`), or a folder of Hugging Face's (`config.json` and `model.safetensors`), which
+            may lie on its hub: `hf://owner/name`. Heads that are there, too, are left alone.
           bert_config: the architecture, or its file, if it is not the `bert_config.json` beside the checkpoint.
           **options: see the constructor.
 

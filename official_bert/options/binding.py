@@ -13,6 +13,7 @@ from absl import flags
 
 from official_bert.options.option import GROUPS, REQUIRED
 from official_bert.options.unknown_flags import unknown_flag
+from official_bert.support import hub
 from official_bert.support.errors import UserError
 
 flags.disclaim_key_flags()  # `--help` then lists the flags under the script, not under this module
@@ -78,6 +79,9 @@ def from_flags(
     """
     names = [field.name for field in dataclasses.fields(config_class)]
     values = {name: flag_values[name].value for name in names}
+    for field in dataclasses.fields(config_class):
+        if field.metadata["is_path"] and values[field.name]:
+            values[field.name] = ",".join(map(hub.local_folder, values[field.name].split(",")))
     if complete is not None:
         values = complete(config_class, values, [name for name in names if flag_values[name].present])
     return config_class(**values)

@@ -4,6 +4,7 @@ import os
 from typing import Protocol
 
 from official_bert.config.text_settings import TextSettings
+from official_bert.support import hub
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.tokenizer_files import kind_of_file, tokenizer_kinds, try_find_vocabulary
 from official_bert.tokenization.vocab import Vocabulary
@@ -56,8 +57,8 @@ def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
     """Read the tokenizer of a model.
 
     Args:
-      folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder; it contains
-        `vocab.txt`, `tokenizer.json` or `spiece.model`.
+      folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder, also
+        `hf://owner/name`; it contains `vocab.txt`, `tokenizer.json` or `spiece.model`.
       **settings: fields of `TextSettings`, where another value than the folder's is wanted.
 
     Returns:
@@ -66,5 +67,5 @@ def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
     Raises:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
     """
-    folder = os.fspath(folder)
+    folder = hub.local_folder(os.fspath(folder))
     return kind_of_file(try_find_vocabulary(folder) or "").from_folder(folder, **settings)

@@ -10,6 +10,7 @@ import numpy as np
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family
 from official_bert.families.family_registry import all_families, load_class
+from official_bert.support import hub
 from official_bert.support.errors import UserError
 from official_bert.tokenization import tokenizer_files
 from official_bert.tokenization.alignment import EncodingWithOffsets
@@ -60,7 +61,7 @@ class Tokenizer(abc.ABC):
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a vocabulary that
             is cased, or the settings contradict each other.
         """
-        folder = os.fspath(folder)
+        folder = hub.local_folder(os.fspath(folder))
         vocabulary = tokenizer_files.read_vocabulary(folder, cls)
         values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
         given = {name: value for name, value in values if value is not None}

@@ -40,7 +40,7 @@ def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
       UserError: the folder is missing or holds no such vocabulary, or the file is damaged.
     """
     if not files.exists(folder):
-        raise UserError(f"there is no folder {folder}; models are not downloaded: give a local folder")
+        raise UserError(f"there is no folder {folder}; a model of the Hugging Face Hub is hf://owner/name")
     if not files.is_folder(folder):
         raise UserError(f"{folder} is a file; give its folder, or read a vocab.txt with FullTokenizer(vocab_file)")
     path = find_vocabulary(folder)

@@ -113,7 +113,7 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         with pytest.raises(UserError, match=message) as caught:
             BertEncoder.from_checkpoint(tmp_path / path)
         assert "init_checkpoint" not in str(caught.value)
-    with pytest.raises(UserError, match="bert-base-uncased: no such .* models are not downloaded: give a local folder"):
+    with pytest.raises(UserError, match="bert-base-uncased: no such .* give the folder of a released model"):
         BertEncoder.from_checkpoint("bert-base-uncased")
     with pytest.raises(UserError, match="it holds 'bert_model.ckpt', 'trained_model.ckpt-12'; name a checkpoint"):
         BertEncoder.from_checkpoint(model_dir)

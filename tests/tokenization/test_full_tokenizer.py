@@ -304,7 +304,7 @@ def test_folders_without_a_vocabulary_are_refused(tmp_path):
         UserError, match=r"has no vocabulary: neither vocab\.txt nor spiece\.model nor tokenizer\.json exists"
     ):
         FullTokenizer.from_folder(tmp_path)
-    with pytest.raises(UserError, match="there is no folder bert-base-uncased; models are not downloaded"):
+    with pytest.raises(UserError, match="there is no folder bert-base-uncased; a model of the Hugging Face Hub"):
         FullTokenizer.from_folder("bert-base-uncased")
     folder = write_folder(tmp_path / "model", LOWER, run_config={"flags": {"do_lower_case": "yes"}})
     with pytest.raises(

@@ -1,0 +1,60 @@
+"""Downloads models of the Hugging Face Hub, named hf://owner/name, with its own client, which caches them."""
+
+import os
+import re
+
+from official_bert.support.errors import UserError
+
+SCHEME = "hf://"
+_NAME = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?/?")
+_SETTINGS = [
+    *("config.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
+    *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("[0-9]_*/config.json", "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin"),
+]
+# The first that the model has; either may be in several files.
+_WEIGHTS = (
+    ("model*.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model*.bin", "pytorch_model.bin.index.json"),
+)
+
+
+def local_folder(path: str) -> str:
+    """Return the folder in the cache with what is needed of a model of the hub; any other path as it is.
+
+    What the client's environment variables say holds: `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_ENDPOINT`.
+
+    Args:
+      path: `hf://owner/name`, with `@revision` behind it for a branch, a tag or a commit; or a path.
+
+    Raises:
+      UserError: there is no such model or revision, it may not be read or cannot be downloaded, or the client is not
+        installed.
+    """
+    if not path.startswith(SCHEME):
+        return path
+    match = _NAME.fullmatch(path)
+    if match is None:
+        raise UserError(f"{path} is not the name of a model; write hf://owner/name or hf://owner/name@revision")
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise UserError(f"{path} needs the client of the hub: pip install 'official-bert[hub]'") from error
+    name, revision = match.groups()
+    try:
+        for weights in _WEIGHTS:
+            folder = huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=[*_SETTINGS, *weights])
+            if any(entry.startswith(weights[0].partition("*")[0]) for entry in os.listdir(folder)):
+                break
+    except errors.GatedRepoError as error:
+        raise UserError(f"{path}: its owner grants access; ask for it on its page, and set HF_TOKEN") from error
+    except errors.RepositoryNotFoundError as error:
+        raise UserError(f"{path}: there is no such model, or it is private; check the name, or set HF_TOKEN") from error
+    except errors.RevisionNotFoundError as error:
+        raise UserError(f"{path}: there is no revision {revision!r} of this model") from error
+    except (OSError, ValueError, errors.HTTPError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path} cannot be downloaded, and is not in the cache: {reason:.200}") from error
+    return folder

@@ -1,0 +1,120 @@
+"""hf://owner/name: models come from a hub on loopback, through the client that users have."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import official_bert
+from official_bert.checkpoints.safetensors import WEIGHTS_FILE, to_hf, write_file
+from official_bert.config.bert_config import BertConfig
+from official_bert.support.hub import local_folder
+from tests.conftest import ROOT
+from tests.support.hub_server import serving
+
+pytest.importorskip("huggingface_hub")
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "harbour", "slept"]
+CONFIG = BertConfig(
+    vocab_size=len(WORDS), hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4,
+    max_position_embeddings=16, type_vocab_size=2,
+)  # fmt: skip
+
+
+@pytest.fixture
+def hub(tmp_path):
+    encoder = official_bert.BertEncoder(CONFIG)
+    weights = to_hf({name: np.asarray(value) for name, value in encoder.checkpoint_variables().items()}, CONFIG, "it")
+    write_file(str(tmp_path / WEIGHTS_FILE), weights.arrays)
+    model = {
+        "config.json": json.dumps(CONFIG.to_hugging_face(weights.architecture, None)).encode(),
+        "vocab.txt": "\n".join(WORDS).encode(),
+        WEIGHTS_FILE: (tmp_path / WEIGHTS_FILE).read_bytes(),
+        "pytorch_model.bin": b"not wanted",
+        "onnx/model.onnx": b"not wanted",
+    }
+    with serving({"own/model": model, "own/old": {"config.json": b"{}", "pytorch_model.bin": b"all there is"}}) as hub:
+        hub.environment = {
+            **os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+        yield hub
+
+
+def run(hub, *arguments, **changes):
+    """Runs Python with the client set to the hub; its settings are read once, so each needs a process."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env={**hub.environment, **changes}, capture_output=True, text=True, timeout=100)
+
+
+FOLDERS = """
+import os, sys
+from official_bert.support.errors import UserError
+from official_bert.support.hub import local_folder
+for path in sys.argv[1:]:
+    try:
+        print(*sorted(os.listdir(local_folder(path))))
+    except UserError as error:
+        print(error)
+"""
+
+
+def folders(hub, *paths, **changes):
+    """What each of the paths gives: the names in the folder, or the message."""
+    result = run(hub, "-c", FOLDERS, *paths, **changes)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+WAYS_IN = """
+import official_bert
+print(official_bert.BertEncoder.from_checkpoint("hf://own/model").config.hidden_size)
+print(official_bert.load_tokenizer("hf://own/model@main").tokenize("the harbour slept"))
+print(official_bert.Predictor("hf://own/model").embed("harbour").shape)
+"""
+
+
+def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_path):
+    result = run(hub, "-c", WAYS_IN)
+    assert result.stdout.splitlines() == ["4", "['[UNK]', 'harbour', 'slept']", "(4,)"], result.stderr
+    assert any(WEIGHTS_FILE in request for request in hub.requests)
+    assert not any("onnx" in request or ".bin" in request for request in hub.requests)
+    (tmp_path / "texts.txt").write_text("the harbour slept\n")
+    result = run(
+        hub, "-m", "official_bert", "extract_features", "--init_checkpoint=hf://own/model", "--layers=-1",
+        f"--input_file={tmp_path / 'texts.txt'}", f"--output_file={tmp_path / 'out.jsonl'}", HF_HUB_OFFLINE="1",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert json.loads((tmp_path / "out.jsonl").read_text())["features"][1]["token"] == "[UNK]"
+
+
+def test_what_is_needed_is_downloaded_and_what_cannot_be_is_told(hub):
+    paths = {
+        "hf://own/model": f"config.json {WEIGHTS_FILE} vocab.txt",
+        "hf://own/old": "config.json pytorch_model.bin",
+        "hf://own/absent": "hf://own/absent: there is no such model, or it is private; check the name, or set HF_TOKEN",
+        "hf://own/model@v2": "hf://own/model@v2: there is no revision 'v2' of this model",
+        "hf://model": "hf://model is not the name of a model; write hf://owner/name or hf://owner/name@revision",
+        "hf://own/../x": "hf://own/../x is not the name of a model; write hf://owner/name or hf://owner/name@revision",
+    }
+    assert folders(hub, *paths) == list(paths.values())
+    assert local_folder("a/b") == "a/b"
+    (found,) = folders(hub, "hf://own/other", HF_HUB_OFFLINE="1")
+    assert found.startswith("hf://own/other cannot be downloaded, and is not in the cache: ")
+    without = "import sys; sys.modules['huggingface_hub'] = None\n" + FOLDERS
+    result = run(hub, "-c", without, "hf://own/model")
+    assert result.stdout == "hf://own/model needs the client of the hub: pip install 'official-bert[hub]'\n"
+
+
+def test_a_private_model_needs_the_token(hub):
+    hub.private.add("own/model")
+    assert "or it is private" in folders(hub, "hf://own/model")[0]
+    assert folders(hub, "hf://own/model", HF_TOKEN="right") == [f"config.json {WEIGHTS_FILE} vocab.txt"]
+
+
+def test_half_a_download_is_not_taken_for_a_model(hub):
+    hub.broken.add("config.json")
+    assert folders(hub, "hf://own/model")[0].startswith("hf://own/model cannot be downloaded, and is not in the cache")
+    hub.broken.clear()
+    assert folders(hub, "hf://own/model") == [f"config.json {WEIGHTS_FILE} vocab.txt"]

@@ -59,7 +59,7 @@ class _Tensor(NamedTuple):
 
 
 class _Function(NamedTuple):
-    """What a pickle may call; it is a tuple so that nothing of it can be set."""
+    """A function that a pickle may call; it is a tuple so that no attribute of it can be set."""
 
     function: Callable[..., Any]
 

@@ -10,7 +10,7 @@ from official_bert.data.records import RecordFile
 from official_bert.options.finetuning import FinetuningOptions
 from official_bert.tokenization import Tokenizer
 from official_bert.training.distillation import DistillableTask
-from official_bert.training.labels_file import check_same_labels
+from official_bert.training.labels_file import check_label_order, check_same_labels
 from official_bert.training.loop import Trainer
 from official_bert.training.run_folder import RunFolder, checkpoint_folder
 
@@ -56,13 +56,15 @@ class FinetuningJob(abc.ABC):
         self.tokenizer = tokenizer
 
     def check_output_folder(self) -> None:
-        """Raise if the checkpoints of the output folder have other labels; the choreography checks the model's files.
+        """Raise if the checkpoints to use have other labels; the choreography checks the model's files.
 
         Raises:
           UserError: the message names the file.
         """
         if self.labels is not None and latest_checkpoint(checkpoint_folder(self.config)):
             check_same_labels(self.config.output_dir, self.labels, noun=self.label_noun)
+        elif self.labels and self.config.init_checkpoint and not self.config.do_train:
+            check_label_order(self.config.init_checkpoint, self.labels, noun=self.label_noun)
 
     def folder(self, trainer: Trainer) -> RunFolder:
         """Return the output folder of the run, which one of the workers of a trainer writes to."""

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
+from official_bert.checkpoints.state_file import model_folders
 from official_bert.families.hugging_face import label_names
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, format_names
@@ -52,4 +53,40 @@ def check_same_labels(
         raise UserError(
             f"the {noun} are {format_names(labels)}, but the checkpoints in {output_dir} were trained with "
             f"{format_names(trained)} ({LABELS_FILE}); use those, or {other}"
+        )
+
+
+def read_trained_labels(output_dir: str, init_checkpoint: str | None) -> list[str] | None:
+    """Read the labels of the weights that a run without training uses: its own, or those that it is initialized from.
+
+    Args:
+      output_dir: the run's folder.
+      init_checkpoint: the checkpoint that it takes if that folder has none.
+
+    Returns:
+      The names; None if no folder says them.
+
+    Raises:
+      UserError: a file is damaged.
+    """
+    folders = [output_dir, *([model_folders(init_checkpoint)[-1]] if init_checkpoint else [])]
+    return next(filter(None, map(read_labels, folders)), None)
+
+
+def check_label_order(init_checkpoint: str, labels: Sequence[str], *, noun: str = "labels") -> None:
+    """Raise if a checkpoint was trained with the same labels in another order: its outputs would get wrong names.
+
+    Args:
+      init_checkpoint: the checkpoint that is used without training.
+      labels: those of the run, in the order of the model's outputs.
+      noun: what the task calls them.
+
+    Raises:
+      UserError: the order differs, or a file is damaged.
+    """
+    trained = read_labels(model_folders(init_checkpoint)[-1]) or []
+    if trained != list(labels) and sorted(trained) == sorted(labels):
+        raise UserError(
+            f"the {noun} are {format_names(labels)}, but init_checkpoint={init_checkpoint} was trained with them in "
+            f"the order {format_names(trained)}; give them in that order, or train"
         )

@@ -5,7 +5,14 @@ import json
 import pytest
 
 from official_bert.support.errors import UserError
-from official_bert.training.labels_file import LABELS_FILE, check_same_labels, read_labels, write_labels
+from official_bert.training.labels_file import (
+    LABELS_FILE,
+    check_label_order,
+    check_same_labels,
+    read_labels,
+    read_trained_labels,
+    write_labels,
+)
 
 
 def test_labels_come_back_in_order(tmp_path):
@@ -38,3 +45,18 @@ def test_other_labels_than_those_of_the_checkpoints_are_refused(tmp_path):
     for other in (["B-PER", "O"], ["O"]):
         with pytest.raises(UserError, match="the tags are .* checkpoints in .* were trained with 'O', 'B-PER'"):
             check_same_labels(str(tmp_path), other, noun="tags")
+
+
+def test_weights_that_are_not_trained_further_keep_their_labels(tmp_path):
+    output_dir, init_checkpoint = str(tmp_path / "out"), str(tmp_path / "other" / "model.ckpt-3")
+    assert read_trained_labels(output_dir, None) is None
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text('{"id2label": {"1": "b", "0": "a"}}')  # of Hugging Face
+    assert read_trained_labels(output_dir, init_checkpoint) == ["a", "b"]
+    check_label_order(init_checkpoint, ["a", "b"])
+    check_label_order(init_checkpoint, ["yes", "no"])  # other names for the same, or other labels: nobody knows
+    with pytest.raises(UserError, match=r"the labels are 'b', 'a', but .* the order 'a', 'b'; give them in that order"):
+        check_label_order(init_checkpoint, ["b", "a"])
+    (tmp_path / "out").mkdir()
+    write_labels(output_dir, ["c"])
+    assert read_trained_labels(output_dir, init_checkpoint) == ["c"]

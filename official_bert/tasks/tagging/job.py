@@ -85,7 +85,7 @@ class TaggingJob(FinetuningJob):
         super().__init__(config, bert_config, tokenizer)
         read = {flag: read_configured(config, flag) for flag in config.required_files}
         train = read.get("train_file")
-        self.labels = tags_of(train) if train else trained_tags(config.output_dir)
+        self.labels = tags_of(train) if train else trained_tags(config)
         self._has_entities = has_entities(self.labels)
         num_vectors(config.feature_layers, bert_config.num_layers)  # raises if the model has too few layers
         self._train, self._dev, self._test = (

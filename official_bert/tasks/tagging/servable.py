@@ -29,7 +29,7 @@ from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.graph_joining import join_parts
 from official_bert.tokenization.graph_operations import in_groups
 from official_bert.tokenization.graph_windows import SlidingWindows
-from official_bert.training.labels_file import LABELS_FILE, read_labels
+from official_bert.training.labels_file import LABELS_FILE, read_trained_labels
 
 WORDS = "words"  # the signature that reads sentences that are split already
 
@@ -264,23 +264,23 @@ def servable_of_run(
     Raises:
       UserError: the checkpoint cannot be read or is of another model, or the names of the tags are missing.
     """
-    tags = trained_tags(config.output_dir)
+    tags = trained_tags(config)
     model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
     return TaggingServable(model, bert_config, tokenizer, tags=tags, max_seq_length=config.max_seq_length)
 
 
-def trained_tags(output_dir: str) -> list[str]:
-    """Return the names of the tags that the model of an output folder was trained with.
+def trained_tags(config: TaggingConfig) -> list[str]:
+    """Return the names of the tags that the model of a run that does not train was trained with.
 
     Raises:
       UserError: they are missing.
     """
-    tags = read_labels(output_dir)
+    tags = read_trained_labels(config.output_dir, config.init_checkpoint)
     if not tags:
         raise UserError(
-            f"{output_dir} has no {LABELS_FILE}, which names the tags of a trained model; train first, or give the "
-            "output folder of a run that did"
+            f"{config.output_dir} has no {LABELS_FILE}, which names the tags of a trained model; train first, or give "
+            "the output folder of a run that did"
         )
     return tags
 

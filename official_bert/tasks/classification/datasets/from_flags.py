@@ -6,7 +6,7 @@ from official_bert.tasks.classification.datasets.custom import CUSTOM, custom_da
 from official_bert.tasks.classification.datasets.labels import Dataset
 from official_bert.tasks.classification.datasets.published import named_dataset, xnli
 from official_bert.tasks.classification.options import ClassifierConfig
-from official_bert.training.labels_file import read_labels
+from official_bert.training.labels_file import read_trained_labels
 
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:
@@ -25,7 +25,8 @@ def configured_dataset(config: ClassifierConfig) -> Dataset:
 
 def _custom_dataset(config: ClassifierConfig) -> Dataset:
     paths = {flag: os.path.join(config.data_dir, getattr(config, flag)) for flag in config.required_files}
-    labels = config.label_names if config.labels else read_labels(config.output_dir) or None
+    initial = None if config.do_train else config.init_checkpoint
+    labels = config.label_names if config.labels else read_trained_labels(config.output_dir, initial)
     return custom_dataset(
         **paths,
         text_a_column=config.text_a_column,

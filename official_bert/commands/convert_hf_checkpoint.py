@@ -153,7 +153,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
     tokenizer = read_tokenizer(config)
     vocabulary = tokenizer.vocabulary
     check_fits(vocabulary, bert_config, config)
-    tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_position_embeddings)
+    tokenizer_config = tokenizer.to_hugging_face(bert_config.family, bert_config.max_length)
 
     labels, training = _labels(config.init_checkpoint, weights.num_classes), _training(config.init_checkpoint)
     hf_config = bert_config.to_hugging_face(weights.architecture, weights.num_classes) | labels
@@ -166,7 +166,7 @@ def _convert_to_hf(config: HfConversionConfig) -> None:
         training=training,
     )
     contents = {
-        vocabulary.file_name: vocabulary.file_content,
+        vocabulary.their_file_name or vocabulary.file_name: vocabulary.file_content,
         _HF_TOKENIZER_FILE: _json(tokenizer_config),
         _HF_CONFIG_FILE: _json(hf_config),
         _CARD_FILE: card.encode(),

@@ -29,8 +29,8 @@ def run(config: FillMaskConfig) -> None:
     from official_bert.training.model_files import read_model_files
 
     bert_config, tokenizer = read_model_files(config)
-    limit = bert_config.max_position_embeddings
-    parts = config.text.split(vocab.MASK)
+    limit = bert_config.max_length
+    parts = tokenizer.mask_pattern.split(config.text)
     if len(parts) == 1:
         raise UserError(f"the text has no {vocab.MASK}: {config.text!r}")
     num_wordpieces = sum(len(tokenizer.encode(part)) + 1 for part in parts) + 1  # each mask is one; and [CLS], [SEP]

@@ -109,7 +109,7 @@ def run(config: AttentionConfig) -> None:
 
 def _fitting(config: AttentionConfig) -> AttentionConfig:
     """Lower the length to what the model takes; longer texts are truncated."""
-    limit = BertConfig.from_json_file(config.bert_config_file).max_position_embeddings
+    limit = BertConfig.from_json_file(config.bert_config_file).max_length
     return dataclasses.replace(config, max_seq_length=min(config.max_seq_length, limit))
 
 

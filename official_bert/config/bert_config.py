@@ -59,6 +59,7 @@ class BertConfig:
       family_name: the row of `families.family_registry` that it belongs to.
       largest: the counts among the keys, and the largest number for each.
       smallest: the smallest number for those that may be other than 1.
+      first_position: the row of the position embeddings that belongs to the first position of a sequence.
 
     Raises:
       UserError: a value has the wrong type or range, or two values do not fit together.
@@ -71,6 +72,7 @@ class BertConfig:
         "num_hidden_layers": MOST_LAYERS,
     }
     smallest: ClassVar[Mapping[str, int]] = {}
+    first_position: ClassVar[int] = 0
 
     vocab_size: int
     hidden_size: int = 768
@@ -180,6 +182,11 @@ class BertConfig:
         return self.type_vocab_size or 2
 
     @property
+    def max_length(self) -> int:
+        """The longest sequence that the model reads."""
+        return self.max_position_embeddings - self.first_position
+
+    @property
     def num_layers(self) -> int:
         """The number of layers that are computed one after the other, L."""
         return self.num_hidden_layers
@@ -237,10 +244,11 @@ class BertConfig:
         Raises:
           UserError: `max_seq_length` exceeds `max_position_embeddings`; the message holds both.
         """
-        if max_seq_length > self.max_position_embeddings:
+        if max_seq_length > self.max_length:
+            less = f", less {self.first_position}," if self.first_position else ""
             raise UserError(
-                f"max_seq_length={max_seq_length} exceeds max_position_embeddings={self.max_position_embeddings} of "
-                f"{config_file}; lower max_seq_length or use another checkpoint"
+                f"max_seq_length={max_seq_length} exceeds max_position_embeddings={self.max_position_embeddings}{less} "
+                f"of {config_file}; lower max_seq_length or use another checkpoint"
             )
 
     def check_layers(self, layers: Sequence[int], config_file: str) -> None:

@@ -36,6 +36,13 @@ class TextSettings(NamedTuple):
             raise UserError("strip_accents needs do_lower_case")
         return self
 
+    def require_unchanged_text(self, what: str) -> None:
+        """Raise UserError unless text is taken as it is; `what`, for the message, does not change it."""
+        for name, right in (("do_lower_case", False), ("strip_accents", True), ("basic_tokenize", True)):
+            if getattr(self, name) != right:
+                given, right = str(not right).lower(), str(right).lower()
+                raise UserError(f"{name}={given}, but {what} takes text as it is; give {name}={right}")
+
     def updated(self, **values: bool) -> "TextSettings":
         """Give some settings other values, and those that then have no effect the value that says so.
 

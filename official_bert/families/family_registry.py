@@ -1,6 +1,6 @@
-"""The table of encoder families, one row each: the name that Hugging Face has for it, and its module.
+"""The table of encoder families, one row each: the name that Hugging Face has for it, and its `Family`.
 
-The module has a config class and a `FAMILY`, and is imported when it is asked for. No other code asks which family a
+Its module has a config class and the `Family`, and is imported when it is asked for. No other code asks which family a
 model is of.
 """
 
@@ -13,10 +13,13 @@ from official_bert.support.errors import UserError
 
 BERT = "bert"
 FAMILIES = {
-    BERT: "official_bert.families.bert",
-    "albert": "official_bert.families.albert",
-    "distilbert": "official_bert.families.distilbert",
-    "electra": "official_bert.families.electra",
+    BERT: "official_bert.families.bert.FAMILY",
+    "albert": "official_bert.families.albert.FAMILY",
+    "distilbert": "official_bert.families.distilbert.FAMILY",
+    "electra": "official_bert.families.electra.FAMILY",
+    "roberta": "official_bert.families.roberta.ROBERTA",
+    "xlm-roberta": "official_bert.families.roberta.XLM_ROBERTA",
+    "camembert": "official_bert.families.roberta.CAMEMBERT",
 }
 FAMILY_KEY = "family"  # of our config files, where no other key tells the family
 
@@ -36,11 +39,11 @@ def load_family(name: Any, key: str = "model_type") -> Family:
         raise UserError(
             f"{key} is {name!r:.80}, a family of encoders that is not supported; use a model of one of these: {known}"
         )
-    return importlib.import_module(FAMILIES[name]).FAMILY
+    return load_class(FAMILIES[name])
 
 
-def load_class(path: str) -> type:
-    """Import a class, given its dotted path."""
+def load_class(path: str) -> Any:
+    """Import a class, or another object of a module, given its dotted path."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 

@@ -122,9 +122,9 @@ class AttentionReader:
     def _wordpieces(self, text: str) -> list[_Piece]:
         wordpieces: list[_Piece] = []
         offset = 0
-        for number, part in enumerate(text.split(vocab.MASK)):
-            if number:
-                wordpieces.append(_Piece(self._tokenizer.mask_id, offset - len(vocab.MASK), offset, True))
+        masks = [match.span() for match in self._tokenizer.mask_pattern.finditer(text)]
+        for number, (end_of_part, after) in enumerate([*masks, (len(text), len(text))]):
+            part = text[offset:end_of_part]
             encoding = self._tokenizer.encode_with_offsets(part)
             tokens = self._tokenizer.convert_ids_to_tokens(encoding.ids)
             last_end = 0
@@ -134,7 +134,9 @@ class AttentionReader:
                 goes_on = is_part and last_end and not _has_space(part[last_end:start])
                 wordpieces.append(_Piece(identifier, offset + start, offset + end, not goes_on))
                 last_end = end
-            offset += len(part) + len(vocab.MASK)
+            if number < len(masks):
+                wordpieces.append(_Piece(self._tokenizer.mask_id, end_of_part, after, True))
+            offset = after
         return wordpieces
 
     def _predictions(self, inputs: dict[str, np.ndarray]) -> list[list[FilledMask] | None]:

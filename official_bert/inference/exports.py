@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from official_bert.serving.servable import TEXT
+from official_bert.serving.servable import EXAMPLES, TEXT
 from official_bert.serving.versions import (
     LITE_FILE,
     SAVED_MODEL_FILE,
@@ -60,6 +60,11 @@ def load(folder: str) -> tuple[Any, TaskRow, list[str]]:
         task = task_of_export(said.get("task"), predict.structured_outputs)
         if task and set(names) == set(inputs):
             return export, task, names
+    if EXAMPLES in export.signatures and not predict:
+        raise UserError(
+            f"{folder} reads ids and no texts, since its tokenizer has no TensorFlow operations; give the run's "
+            "folder, or call its signatures with the ids of official_bert.load_tokenizer"
+        )
     raise UserError(f"{folder} is not a model that was exported with do_export")
 
 

@@ -178,10 +178,11 @@ def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[
       UserError: one is not there.
     """
     found = {}
-    for flag, name in MODEL_FILES.items():
+    for flag in dict.fromkeys(MODEL_FILES.values()):
         if flag in changes:
             continue
-        place = model_file(path, name) or run.flags.get(flag)
+        copies = (model_file(path, name) for name, of in MODEL_FILES.items() if of == flag)
+        place = next(filter(None, copies), None) or run.flags.get(flag)
         if isinstance(place, str):
             if not files.exists(place):
                 raise UserError(

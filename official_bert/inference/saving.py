@@ -112,7 +112,7 @@ def _config(
     following = {
         **{
             flag: os.path.join(folder, name)
-            for flag, name in MODEL_FILES.items()
+            for name, flag in MODEL_FILES.items()
             if name in (BERT_CONFIG_FILE, file_name)
         },
         **tokenizer.settings._asdict(),

@@ -110,7 +110,7 @@ class BertEncoder(ConfigMixin, TokenModel):
     @property
     def max_length(self) -> int:
         """Maximum number of positions of a sequence."""
-        return self.config.max_position_embeddings
+        return self.config.max_length
 
     @property
     def output_shape(self):
@@ -300,9 +300,13 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         else:
             words = ops.take(self.word_embeddings, input_ids, axis=0)  # [B, S, E]
         segments = self._segments(segment_ids, training)
-        positions = self.position_embeddings[: ops.shape(input_ids)[1]]  # [S, E]
+        positions = self._positions(input_ids)
         embedded = words + positions if segments is None else words + segments + positions
         return self.dropout(self.layer_norm(embedded), training=training)
+
+    def _positions(self, input_ids):
+        """Look up the embeddings of positions, float [S, E]."""
+        return self.position_embeddings[: ops.shape(input_ids)[1]]
 
     def _segments(self, segment_ids, training):
         """Look up the embeddings of segments, float [B, S, E]; None for a model without them."""
@@ -316,11 +320,11 @@ class Embeddings(ConfigMixin, keras.layers.Layer):
         """Raise for ids that the tables do not fit; a length that is not known yet passes."""
         if len(shape) != 2:
             raise UserError(f"input_ids has the shape {tuple(shape)}; it must be [batch, positions]")
-        limit = self.config.max_position_embeddings
+        limit = self.config.max_length
         if shape[1] is not None and shape[1] > limit:
             raise UserError(
-                f"input_ids has {shape[1]} positions, the model has max_position_embeddings={limit}; cut the sequences "
-                "to that length"
+                f"input_ids has {shape[1]} positions, the model has max_position_embeddings="
+                f"{self.config.max_position_embeddings}; cut the sequences to {limit} positions"
             )
 
 

@@ -52,6 +52,10 @@ def write_export(export_dir: str, servable: Servable) -> str:
     """
     name = os.path.basename(os.path.realpath(export_dir))
     signatures = servable.signatures()
+    if not servable.reads_texts:
+        logging.warning(
+            "%s: the export reads ids and no texts, since its byte-level BPE has no TensorFlow operations", export_dir
+        )
 
     def add_warmup(folder: str) -> None:
         records = (
@@ -74,13 +78,14 @@ def warmup_requests(
         for num_examples in _WARMUP_BATCHES:
             sample = [tf.constant([text] * num_examples) for text in servable.sample_texts(length)]
             texts = dict(zip(servable.text_names, sample, strict=True))
-            ids = servable.flat_ids(signatures[TOKENIZE](**texts))
-            yield TEXT, texts
-            yield TOKENIZE, texts
+            ids = servable.flat_ids(servable.tokenize(**texts))
+            if servable.reads_texts:
+                yield TEXT, texts
+                yield TOKENIZE, texts
+                yield from servable.more_warmup_requests(texts)
             yield SERVING_DEFAULT, ids
             yield SERVING_INT64, {name: tf.cast(values, tf.int64) for name, values in ids.items()}
             yield EXAMPLES, {"examples": tf.constant(_examples(servable, ids))}
-            yield from servable.more_warmup_requests(texts)
 
 
 def _examples(servable: Servable, ids: Tensors) -> list[bytes]:

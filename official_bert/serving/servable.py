@@ -82,7 +82,7 @@ class Servable(tf.Module):
     @property
     def _most_positions(self) -> int:
         """Maximum number of positions that `predict` reads."""
-        return self._config.max_position_embeddings
+        return self._config.max_length
 
     def tokenize(self, **texts: tf.Tensor) -> Tensors:
         """Turn texts, string [B], into input_ids, input_mask and segment_ids, int32 [B, ..., S]."""
@@ -163,7 +163,12 @@ class Servable(tf.Module):
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Return all functions to save, by name; what they need is saved with the module."""
         self._variables = self._variables_in_use()
-        return {name: self.signature(name) for name in SIGNATURES}
+        return {name: self.signature(name) for name in SIGNATURES if self.reads_texts or name not in (TEXT, TOKENIZE)}
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether an export of it can read texts, and not ids alone."""
+        return self._graph_tokenizer().is_portable
 
     def _predict_checked(self, **inputs: tf.Tensor) -> Tensors:
         with tf.control_dependencies(self._checks(inputs)):  # before int64 is cut to int32

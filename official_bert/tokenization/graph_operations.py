@@ -176,7 +176,13 @@ def encode_beginnings(
 
 
 class GraphEncoder(tf.Module):
-    """The base of tokenizers in the graph."""
+    """The base of tokenizers in the graph.
+
+    Attributes:
+      is_portable: whether a SavedModel can hold it.
+    """
+
+    is_portable = True
 
     def encode_cut(self, texts: tf.Tensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
         """Split texts, some of which were cut; see `encode` of `encode_beginnings`."""
@@ -194,6 +200,10 @@ class GraphEncoder(tf.Module):
         """
         with tf.device("CPU:0"):  # on a GPU, each of these many small steps would wait for the one before
             return self.encode_cut(texts, tf.zeros_like(texts, tf.bool))
+
+    def encode_words(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Split words, string [B], of texts that are split already, as `Tokenizer.encode_word` does."""
+        return self.encode(words)
 
     @tf.function(input_signature=[TEXTS, NUMBER], autograph=False)
     def encode_beginnings(self, texts: tf.Tensor, num_wordpieces: tf.Tensor) -> tf.RaggedTensor:

@@ -28,6 +28,7 @@ from official_bert.tokenization.sentencepiece_tokenizer import SPACE, PieceParts
 
 # B: texts, C: characters, D: characters of the prepared texts, Q: pieces; all but B count those of the whole batch.
 _SPACE = ord(" ")
+_WHITE_SPACE = [code for code in range(0x10000) if chr(code).isspace()]
 
 
 class _Prepared(NamedTuple):
@@ -55,9 +56,13 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         """
         super().__init__(name="graph_tokenizer")
         with tf.device("CPU:0"):
-            self._text = _TextOps(do_lower_case=tokenizer.settings.do_lower_case)
+            is_prepared = tokenizer.vocabulary.changes_text
+            self._text = _TextOps(do_lower_case=tokenizer.settings.do_lower_case) if is_prepared else _UnchangedText()
             self._op = tensorflow_text.SentencepieceTokenizer(tokenizer.vocabulary.model, out_type=tf.int32)
             self._parts = _PartOps(tokenizer) if tokenizer.parts_of_piece else None
+            num_pieces = tokenizer.vocabulary.processor.get_piece_size()
+            ids = tokenizer.vocabulary.ids_of(range(num_pieces))
+            self._ids = None if ids == list(range(num_pieces)) else tf.constant(ids, tf.int32)
         # Then a space always begins a piece, so that those before it do not depend on what follows.
         self._ends_at_spaces = not any(SPACE in piece[1:] for piece in tokenizer.vocab)
 
@@ -65,8 +70,12 @@ class GraphSentencePieceTokenizer(GraphEncoder):
         """Split texts; see `GraphEncoder`."""
         codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
         codes = tf.cond(tf.reduce_any(is_cut), lambda: self._blanked(codes, is_cut), lambda: codes)
-        ids = self._op.tokenize(_encoded(self._text.prepare(codes).codes))
+        ids = self._renumbered(self._op.tokenize(_encoded(self._text.prepare(codes).codes)))
         return self._parts.split(ids) if self._parts else ids
+
+    def _renumbered(self, pieces: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Give pieces their ids, where these are not their numbers in the model."""
+        return pieces if self._ids is None else pieces.with_flat_values(tf.gather(self._ids, pieces.flat_values))
 
     def _blanked(self, codes: tf.RaggedTensor, is_cut: tf.Tensor) -> tf.RaggedTensor:
         """Make white space of what depends on what was cut off."""
@@ -88,7 +97,8 @@ class GraphSentencePieceTokenizer(GraphEncoder):
             codes = tf.strings.unicode_decode(ended(texts), "UTF-8", errors="ignore")
             prepared = self._text.prepare(codes)
             ids, begins, ends = self._op.tokenize_with_offsets(_encoded(prepared.codes))
-            visible = _Visible(prepared.codes)
+            ids = self._renumbered(ids)
+            visible = _Visible(prepared.codes, self._text.is_blank(prepared.codes.flat_values))
             firsts, afters = visible.number_at(begins), visible.number_at(ends)  # [Q]
             if self._parts:
                 ids, firsts, afters = self._parts.split_with_places(ids, firsts, afters)
@@ -158,6 +168,10 @@ class _TextOps(tf.Module):
         """Tell which characters, int32 [B, (characters)], are white space: bool [C]."""
         return self._is_space(codes.flat_values) > 0
 
+    def is_blank(self, code: tf.Tensor) -> tf.Tensor:
+        """Tell which characters of prepared texts, int32 [D], are white space: bool [D]."""
+        return code == _SPACE
+
     def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
         """Prepare texts, int32 [B, (characters)], that end in white space."""
         code, splits = codes.flat_values, codes.row_splits
@@ -204,6 +218,23 @@ class _TextOps(tf.Module):
         return tf.tensor_scatter_nd_update(lowered, places[:, tf.newaxis], final_sigmas)
 
 
+class _UnchangedText(tf.Module):
+    """In place of `_TextOps` for a model that reads text as it is."""
+
+    def is_space(self, codes: tf.RaggedTensor) -> tf.Tensor:
+        """Tell which characters, int32 [B, (characters)], the model takes for the end of a word in any case."""
+        return codes.flat_values == _SPACE
+
+    def is_blank(self, code: tf.Tensor) -> tf.Tensor:
+        """Tell which characters, int32 [D], are white space: bool [D]."""
+        return tf.reduce_any(code[:, tf.newaxis] == tf.constant(_WHITE_SPACE, tf.int32), axis=1)
+
+    def prepare(self, codes: tf.RaggedTensor) -> _Prepared:
+        """Return texts without the character that ends them."""
+        places = codes.with_flat_values(tf.range(tf.size(codes.flat_values, tf.int64)))[:, :-1].flat_values
+        return _Prepared(codes[:, :-1], places, places + 1)
+
+
 class _Visible:
     """The characters of prepared texts that are no spaces, or all of a text that has no others.
 
@@ -212,9 +243,9 @@ class _Visible:
       row_ends: int64 [B], how many of them stand in each text and those before it.
     """
 
-    def __init__(self, codes: tf.RaggedTensor):
+    def __init__(self, codes: tf.RaggedTensor, is_blank: tf.Tensor):
         code, rows = codes.flat_values, codes.value_rowids()
-        is_visible = tf.cast(code != _SPACE, tf.int32)
+        is_visible = tf.cast(~is_blank, tf.int32)
         any_visible = tf.math.unsorted_segment_max(is_visible, rows, codes.nrows())
         self.characters = tf.where((is_visible > 0) | (tf.gather(any_visible, rows) <= 0))[:, 0]
         self.row_ends = tf.searchsorted(self.characters, codes.row_splits[1:], out_type=tf.int64)

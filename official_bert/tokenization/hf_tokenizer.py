@@ -9,6 +9,9 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
 TOKENIZER_CONFIG_FILE, TOKENIZER_FILE = "tokenizer_config.json", "tokenizer.json"
+PIECES_FILE, MERGES_FILE = "vocab.json", "merges.txt"  # the two that older folders have in place of `tokenizer.json`
+BPE = "BPE"  # the type of a tokenizer of bytes
+BPE_FILE = "bpe.json"  # such a `tokenizer.json` beside one of our models
 
 
 def read_tokenizer_file(tokenizer_file: str) -> list[str]:

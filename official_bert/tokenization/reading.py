@@ -6,7 +6,7 @@ from typing import Protocol
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import hub
 from official_bert.tokenization.tokenizer import Tokenizer
-from official_bert.tokenization.tokenizer_files import kind_of_file, tokenizer_kinds, try_find_vocabulary
+from official_bert.tokenization.tokenizer_files import kind_of_file, try_find_vocabulary
 from official_bert.tokenization.vocab import Vocabulary
 
 
@@ -49,8 +49,9 @@ def read_tokenizer(flags: TokenizerFlags) -> Tokenizer:
 
 def _named(flags: TokenizerFlags) -> tuple[type[Tokenizer], str]:
     """Return the class of tokenizers whose vocabulary flags name, and its file."""
-    named = ((kind, getattr(flags, kind.vocabulary_class.flag)) for kind in tokenizer_kinds().values())
-    return next((kind, path) for kind, path in named if path is not None)
+    given = {flag: getattr(flags, flag) for flag in ("vocab_file", "spm_model_file")}
+    flag, path = next((flag, path) for flag, path in given.items() if path is not None)
+    return kind_of_file(path, flag), path
 
 
 def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
@@ -58,11 +59,12 @@ def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
 
     Args:
       folder: folder of a released checkpoint, output folder of a run, or a Hugging Face folder, also
-        `hf://owner/name`; it contains `vocab.txt`, `tokenizer.json` or `spiece.model`.
+        `hf://owner/name`; it contains `vocab.txt`, `tokenizer.json`, `vocab.json` with `merges.txt`,
+        `spiece.model` or `sentencepiece.bpe.model`.
       **settings: fields of `TextSettings`, where another value than the folder's is wanted.
 
     Returns:
-      A `FullTokenizer` or, if there is only a `spiece.model`, a `SentencePieceTokenizer`.
+      A `FullTokenizer`, a `BpeTokenizer`, or one with a SentencePiece model: the files decide.
 
     Raises:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from official_bert.config.text_settings import TextSettings
@@ -13,7 +13,7 @@ from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.support.extras import folder_of_tensorflow_text, install_command, require
 from official_bert.tokenization.alignment import EncodingWithOffsets
-from official_bert.tokenization.sentencepiece_text import prepare, prepare_traced
+from official_bert.tokenization.sentencepiece_text import TracedText, prepare, prepare_traced
 from official_bert.tokenization.tokenizer import Tokenizer
 from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
 from official_bert.tokenization.wordpiece import to_unicode
@@ -68,7 +68,16 @@ class SentencePieceVocabulary(Vocabulary):
                 f"{source} represents unknown characters by bytes (byte_fallback), which have no place in the text; "
                 "train it without"
             )
-        super().__init__({piece: index for index, piece in enumerate(pieces)}, source)
+        super().__init__(self.numbered(pieces), source)
+
+    @staticmethod
+    def numbered(pieces: Sequence[str]) -> dict[str, int]:
+        """Return the ids of the pieces of a model, whose numbers there are their places."""
+        return {piece: index for index, piece in enumerate(pieces)}
+
+    def ids_of(self, numbers: Sequence[int]) -> list[int]:
+        """Return the ids of pieces, given their numbers in the model."""
+        return list(numbers)
 
     @classmethod
     def from_file(cls, vocab_file: str) -> "SentencePieceVocabulary":
@@ -148,6 +157,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     vocabulary_class = SentencePieceVocabulary
     graph_class = "official_bert.tokenization.graph_sentencepiece.GraphSentencePieceTokenizer"
+    is_of_words = False
     vocabulary: SentencePieceVocabulary
 
     def __init__(self, spm_model_file: str | os.PathLike | SentencePieceVocabulary, do_lower_case: bool = True):
@@ -199,7 +209,7 @@ class SentencePieceTokenizer(Tokenizer):
         return {"model": self.vocabulary.model, "source": self.vocabulary.source, "settings": self.settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vocabulary = SentencePieceVocabulary(state["model"], state["source"])
+        vocabulary = self.vocabulary_class(state["model"], state["source"])
         self.__init__(vocabulary, state["settings"].do_lower_case)
 
     def _split_pieces(self) -> Iterable[tuple[int, PieceParts]]:
@@ -215,10 +225,17 @@ class SentencePieceTokenizer(Tokenizer):
             ends = itertools.accumulate(len(part.replace(SPACE, "")) for part in parts)
             yield index, PieceParts(tuple(map(processor.piece_to_id, parts)), tuple(ends))
 
+    def prepare(self, text: str) -> str:
+        """Return what the model splits."""
+        return prepare(text, do_lower_case=self.settings.do_lower_case)
+
+    def prepare_traced(self, text: str) -> TracedText:
+        """Return the same with the places where its characters came from."""
+        return prepare_traced(text, do_lower_case=self.settings.do_lower_case)
+
     def encode(self, text: str | bytes) -> list[int]:
         """Split a text into pieces and return their ids, without [CLS] and [SEP]; see `Tokenizer.encode`."""
-        prepared = prepare(to_unicode(text), do_lower_case=self.settings.do_lower_case)
-        ids = self.vocabulary.processor.encode(prepared, out_type=int)
+        ids = self.vocabulary.ids_of(self.vocabulary.processor.encode(self.prepare(to_unicode(text)), out_type=int))
         if self.parts_of_piece.keys().isdisjoint(ids):
             return ids
         return [part for index in ids for part in self._parts(index)]
@@ -237,8 +254,8 @@ class SentencePieceTokenizer(Tokenizer):
           spaces around them; an accent that is dropped belongs to the character before it. A piece that is only the
           mark of a word's beginning has the range of the character behind it.
         """
-        traced = prepare_traced(to_unicode(text), do_lower_case=self.settings.do_lower_case)
-        visible = [index for index, character in enumerate(traced.text) if character != " "]
+        traced = self.prepare_traced(to_unicode(text))
+        visible = [index for index, character in enumerate(traced.text) if not character.isspace()]
         visible = visible or list(range(len(traced.text)))
 
         ids: list[int] = []
@@ -257,4 +274,4 @@ class SentencePieceTokenizer(Tokenizer):
                 begin = end
         starts = [traced.starts[visible[first]] for first in firsts]
         ends = [traced.ends[visible[last]] for last in lasts]
-        return EncodingWithOffsets(ids, starts, ends)
+        return EncodingWithOffsets(self.vocabulary.ids_of(ids), starts, ends)

@@ -2,6 +2,7 @@
 
 import abc
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -28,12 +29,16 @@ class Tokenizer(abc.ABC):
     Attributes:
       vocabulary_class: the kind of its vocabulary.
       graph_class: the TensorFlow operations that give every text the same ids, as a dotted path.
+      is_of_words: whether the wordpieces of a word are the same whatever stands around it.
+      mask_pattern: what stands for a hidden wordpiece in a text.
       vocabulary: its wordpieces and their ids.
       settings: what is done to text.
     """
 
     vocabulary_class: ClassVar[type[Vocabulary]] = Vocabulary
     graph_class: ClassVar[str]
+    is_of_words: ClassVar[bool] = True
+    mask_pattern: ClassVar[re.Pattern] = re.compile(re.escape(MASK))
     vocabulary: Vocabulary
     settings: TextSettings
 
@@ -100,6 +105,10 @@ class Tokenizer(abc.ABC):
         Raises:
           TypeError: `text` is a list, say; for several texts call the tokenizer: `tokenizer([...])`.
         """
+
+    def encode_word(self, word: str | bytes) -> list[int]:
+        """Encode a word of a text that is split already."""
+        return self.encode(word)
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:

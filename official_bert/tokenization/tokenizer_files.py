@@ -10,11 +10,19 @@ from typing import Any
 from absl import logging
 
 from official_bert.config.text_settings import TextSettings
-from official_bert.families.family_registry import all_families, load_class
+from official_bert.families.family_registry import FAMILIES, all_families, load_class, load_family
+from official_bert.families.hugging_face import MODEL_TYPE
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 from official_bert.tokenization.casing import is_cased
-from official_bert.tokenization.hf_tokenizer import TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, read_settings
+from official_bert.tokenization.hf_tokenizer import (
+    BPE,
+    BPE_FILE,
+    PIECES_FILE,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    read_settings,
+)
 from official_bert.tokenization.vocab import Vocabulary
 
 _PRETRAINING = "pretraining"  # the task whose runs may know of no vocabulary
@@ -27,10 +35,48 @@ def tokenizer_kinds() -> dict[str, Any]:
     return {kind.vocabulary_class.file_name: kind for kind in kinds}
 
 
-def kind_of_file(vocab_file: str) -> Any:
-    """Return the class of tokenizers that has a vocabulary of this name; a list of wordpieces may have any."""
+def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
+    """Return the class of tokenizers that has a vocabulary in a file, which its name says, or its content.
+
+    Args:
+      vocab_file: the file; a list of wordpieces may have any name.
+      flag: the flag that names it, `vocab_file` or `spm_model_file`, if one does: then a model may have any name, too.
+
+    Raises:
+      UserError: it is of no kind that can be used, or damaged.
+    """
     kinds = tokenizer_kinds()
-    return kinds.get(os.path.basename(vocab_file), kinds[Vocabulary.file_name])
+    if vocab_file.endswith(".json") and files.exists(vocab_file):
+        return kinds[_kind_of_json(vocab_file)]
+    named = next((kind for name, kind in kinds.items() if vocab_file.endswith(name)), None)
+    if named is not None and flag in (None, named.vocabulary_class.flag):
+        # Of the kinds whose file has this name in a Hugging Face folder, the model's class decides.
+        theirs = [
+            kind for kind in kinds.values() if kind.vocabulary_class.their_file_name == os.path.basename(vocab_file)
+        ]
+        family = _family_beside(vocab_file) if theirs else None
+        return family if family in theirs else named
+    of_flag = (kind for kind in kinds.values() if kind.vocabulary_class.flag == flag)
+    return next(of_flag, kinds[Vocabulary.file_name])
+
+
+def _kind_of_json(vocab_file: str) -> str:
+    """Return the name of the kind of a `tokenizer.json` or a `vocab.json`."""
+    model = text_files.read_json(vocab_file, "tokenizer", max_bytes=text_files.MAX_VOCAB_BYTES).get("model", {})
+    kind = model.get("type", BPE) if isinstance(model, dict) else None
+    if kind == "Unigram":
+        raise UserError(
+            f"{vocab_file} is a tokenizer of the type Unigram; put the SentencePiece model that it was made of beside "
+            "it: spiece.model or sentencepiece.bpe.model"
+        )
+    return BPE_FILE if kind == BPE else Vocabulary.file_name
+
+
+def _family_beside(vocab_file: str) -> Any:
+    """Return the class of tokenizers of the family that the `config.json` beside a file names; None if none."""
+    path = os.path.join(os.path.dirname(vocab_file), "config.json")
+    name = text_files.read_json(path, "model config").get(MODEL_TYPE) if files.exists(path) else None
+    return load_class(load_family(name).tokenizer) if name in FAMILIES else None
 
 
 def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
@@ -69,7 +115,7 @@ def try_find_vocabulary(folder: str) -> str | None:
 
 def _vocabulary_files() -> list[str]:
     """Return the names that a vocabulary may have; the first that is there counts."""
-    return [*tokenizer_kinds(), TOKENIZER_FILE]
+    return [*tokenizer_kinds(), TOKENIZER_FILE, PIECES_FILE]
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
@@ -86,6 +132,8 @@ def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]
     if len(given) == len(TextSettings._fields):
         return TextSettings(**given).check()
     found, sources = recorded_settings(folder)
+    if not vocabulary.changes_text:
+        return TextSettings(**{"do_lower_case": False, **given})
     if "do_lower_case" not in found:
         is_lower = found["do_lower_case"] = not is_cased(vocabulary)
         sources["do_lower_case"] = (

@@ -83,11 +83,15 @@ class Vocabulary:
       id_to_token: dict.
       source: the file, for messages.
       file_name: its name beside a model.
+      their_file_name: its name in a Hugging Face folder, where it is another one.
       flag: that names such a file.
+      changes_text: whether its tokenizers may change text, as by lowercasing it.
     """
 
     file_name: ClassVar[str] = "vocab.txt"
+    their_file_name: ClassVar[str | None] = None
     flag: ClassVar[str] = "vocab_file"
+    changes_text: ClassVar[bool] = True
 
     def __init__(self, token_to_id: dict[str, int], source: str = "the vocabulary"):
         self.token_to_id = token_to_id

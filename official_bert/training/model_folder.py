@@ -22,7 +22,7 @@ def check_new_model(folder: str) -> None:
     Raises:
       UserError: it holds a file that would be overwritten.
     """
-    for name in (f"{CHECKPOINT_FILE}.index", LABELS_FILE, *MODEL_FILES.values()):
+    for name in (f"{CHECKPOINT_FILE}.index", LABELS_FILE, *MODEL_FILES):
         path = os.path.join(folder, name)
         if files.exists(path):
             raise UserError(f"output_dir={folder}: {path} exists already; give another folder")

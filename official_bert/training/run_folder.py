@@ -24,16 +24,16 @@ from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import TOKENIZER_FILE
+from official_bert.tokenization.hf_tokenizer import PIECES_FILE, TOKENIZER_FILE
 from official_bert.tokenization.tokenizer_files import kind_of_file, tokenizer_kinds, try_find_vocabulary
 from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
 BERT_CONFIG_FILE = "bert_config.json"
-# The flags that name the files of a model, and the names of their copies in an output folder.
+# The names of the copies of a model's files in an output folder, and the flags that name the files.
 MODEL_FILES = {
-    "bert_config_file": BERT_CONFIG_FILE,
-    **{kind.vocabulary_class.flag: name for name, kind in tokenizer_kinds().items()},
+    BERT_CONFIG_FILE: "bert_config_file",
+    **{name: kind.vocabulary_class.flag for name, kind in tokenizer_kinds().items()},
 }
 
 
@@ -187,8 +187,13 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
 
 def _sources(flags: ModelFileFlags) -> dict[str, str]:
     """Return the names of copies and their sources, of the files that there are."""
-    sources = {name: getattr(flags, flag) for flag, name in MODEL_FILES.items()}
-    return {name: source for name, source in sources.items() if source is not None}
+    sources = {flag: getattr(flags, flag) for flag in dict.fromkeys(MODEL_FILES.values())}
+    return {_name_of_copy(flag, source): source for flag, source in sources.items() if source is not None}
+
+
+def _name_of_copy(flag: str, source: str) -> str:
+    """Return the name that a file of a model has in an output folder."""
+    return BERT_CONFIG_FILE if flag == "bert_config_file" else kind_of_file(source, flag).vocabulary_class.file_name
 
 
 def check_model_files_replaceable(folder: str, flags: ModelFileFlags) -> None:
@@ -294,9 +299,9 @@ def _differences(config: Mapping[str, Any], trained: Mapping[str, Any], folder: 
 
 
 def _content(path: str) -> bytes:
-    """Return the content of a file's copy: the same, or the `vocab.txt` of a Hugging Face tokenizer."""
-    if os.path.basename(path) == TOKENIZER_FILE:
-        return Vocabulary.from_file(path).file_content
+    """Return the content of a file's copy: the same, or what we keep of a Hugging Face tokenizer."""
+    if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE):
+        return kind_of_file(path).vocabulary_class.from_file(path).file_content
     with files.open_file(path, "rb") as source:
         return source.read()
 

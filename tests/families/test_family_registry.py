@@ -73,7 +73,7 @@ IDS = np.array([[2, 5, 6, 3]])
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch):
-    monkeypatch.setitem(family_registry.FAMILIES, "toy", __name__)
+    monkeypatch.setitem(family_registry.FAMILIES, "toy", f"{__name__}.FAMILY")
 
 
 def assert_same(encoder, loaded):

@@ -1,5 +1,6 @@
 """Pretrained models that read texts: predict the most likely words for each [MASK]."""
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -79,6 +80,9 @@ class PretrainingServable(Servable):
           input_ids, input_mask and segment_ids, int32 [B, S].
         """
         max_tokens = self.max_seq_length - 2
+        pattern = self.tokenizer.mask_pattern.pattern
+        if pattern != re.escape(vocab.MASK):
+            text = tf.strings.regex_replace(text, pattern, vocab.MASK)
         # A mask takes one position, so later masks than the maximum length cannot fit; what follows is ignored.
         parts = tf.strings.split(text, vocab.MASK, maxsplit=max_tokens)  # [B, (masks + 1)]
         ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, max_tokens)  # [parts, (wordpieces)]

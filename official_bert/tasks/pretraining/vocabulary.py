@@ -34,8 +34,8 @@ def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> Pretrain
     if config.vocab_file or config.spm_model_file:
         return config
     run = read_run_config(config.output_dir)
-    for flag in MODEL_FILES:
-        path = model_file(config.output_dir, MODEL_FILES[flag])
+    for name, flag in MODEL_FILES.items():
+        path = model_file(config.output_dir, name)
         if run and path and flag != "bert_config_file":
             settings = {name: run.flags[name] for name in TextSettings._fields if name in run.flags}
             return dataclasses.replace(config, **{flag: path, **settings})

@@ -72,7 +72,7 @@ class QuestionAnsweringJob(FinetuningJob):
           UserError: a file is wrong, the lengths do not fit each other, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
-        self._options = WindowOptions.from_config(config)
+        self._options = WindowOptions.from_config(config, tokenizer)
         self._version_2 = config.version_2_with_negative
         self._train, self._dev = self._read_sets()
         if config.do_export:

@@ -42,13 +42,13 @@ class WindowOptions:
     drop_out_of_window: bool = False
 
     @classmethod
-    def from_config(cls, config: SquadConfig) -> "WindowOptions":
-        """Gather the flags of a run."""
+    def from_config(cls, config: SquadConfig, tokenizer: Tokenizer | None = None) -> "WindowOptions":
+        """Gather the flags of a run; a tokenizer that looks across words needs "offsets"."""
         return cls(
             max_seq_length=config.max_seq_length,
             doc_stride=config.doc_stride,
             max_query_length=config.max_query_length,
-            answer_alignment="offsets" if config.spm_model_file else config.answer_alignment,
+            answer_alignment="offsets" if tokenizer and not tokenizer.is_of_words else config.answer_alignment,
             drop_out_of_window=config.drop_out_of_window,
         )
 

@@ -111,6 +111,8 @@ class TaggingServable(WindowedServable):
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
         """Return the signatures of every model, and `words`, for sentences that are split already."""
+        if not self.reads_texts:
+            return super().signatures()
         table = tf.TensorSpec([None, None], tf.string)
 
         def checked(words: tf.Tensor) -> Tensors:
@@ -230,7 +232,7 @@ class TaggingServable(WindowedServable):
           The sentence of each window, int64 [R]; what the model reads of it, int32 [R, S]; and the window and the
           position where each word is tagged, int64 [W, 2].
         """
-        wordpieces = self._graph_tokenizer().encode(words.texts)  # [W, (wordpieces)]
+        wordpieces = self._graph_tokenizer().encode_words(words.texts)  # [W, (wordpieces)]
         nothing_left = wordpieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.math.count_nonzero(nothing_left)], self._unk_id),

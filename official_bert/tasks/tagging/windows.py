@@ -85,7 +85,7 @@ def _split(words: Sequence[str], tokenizer: Tokenizer) -> _Pieces:
     firsts: list[int] = []
     for word in words:
         firsts.append(len(ids))
-        ids += tokenizer.encode(word) or [tokenizer.unk_id]
+        ids += tokenizer.encode_word(word) or [tokenizer.unk_id]
     return _Pieces(ids, firsts)
 
 

@@ -6,10 +6,13 @@
 states at every position, the logits, and the losses of ten steps of gradient descent. A family is a row of `FAMILIES`.
 """
 
+import json
 import pathlib
+import random
 import sys
 
 import numpy as np
+import tokenizers
 import torch
 import transformers
 
@@ -86,6 +89,20 @@ FAMILIES = {
         },
     ),
 }
+ROBERTA = SIZES | {"max_position_embeddings": 18, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+ROBERTA_HEADS = {
+    "Model": {"type_vocab_size": 2},
+    "ForMaskedLM": {"hidden_act": "relu"},
+    "ForSequenceClassification": {"num_labels": 3},
+    "ForTokenClassification": {"num_labels": 5},
+    "ForQuestionAnswering": {"num_hidden_layers": 3},
+}
+FEW_HEADS = {head: ROBERTA_HEADS[head] for head in ("ForMaskedLM", "ForSequenceClassification")}
+FAMILIES |= {
+    "roberta": ("Roberta", ROBERTA, ROBERTA_HEADS),
+    "xlm-roberta": ("XLMRoberta", ROBERTA, FEW_HEADS | {"Model": {"num_attention_heads": 2}}),
+    "camembert": ("Camembert", ROBERTA, FEW_HEADS | {"ForTokenClassification": {"num_labels": 5}}),
+}
 LENGTHS = (9, 5, 7, 2)
 RATE, NUM_STEPS = 0.02, 10
 
@@ -97,6 +114,8 @@ def main(families):
             torch.manual_seed(len(head))
             config = getattr(transformers, f"{name}Config")(**sizes | special, attn_implementation="eager")
             make(getattr(transformers, name + head)(config), HERE / family / head)
+        if family == "roberta":
+            make_tokenizer(HERE / family / "tokenizer")
 
 
 def make(model, folder):
@@ -105,7 +124,9 @@ def make(model, folder):
             torch.randn_like(parameter) * 0.2
         )
     model.tie_weights()
-    model.get_input_embeddings().padding_idx = None  # here the embedding of padding learns as any other
+    for module in model.modules():  # here the embeddings of padding learn as any others
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
     model.save_pretrained(folder)
     inputs, labels = make_inputs(model)
     with torch.no_grad():
@@ -148,6 +169,35 @@ def losses(model, inputs, labels):
         loss.backward()
         optimizer.step()
         yield loss.item()
+
+
+def make_tokenizer(folder):
+    """A small byte-level BPE, and the ids and places of texts with characters of all kinds."""
+    lines = (HERE.parents[2] / "data" / "demo" / "train.txt").read_text().splitlines()[:600]
+    trained = tokenizers.ByteLevelBPETokenizer()
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trained.train_from_iterator(lines, vocab_size=420, special_tokens=specials, show_progress=False)
+    folder.mkdir(exist_ok=True)
+    trained.save_model(str(folder))
+    mask = tokenizers.AddedToken("<mask>", lstrip=True, special=True)  # as in the released tokenizers
+    tokenizer = transformers.RobertaTokenizer.from_pretrained(str(folder), mask_token=mask)
+    rng, texts = random.Random(5), ["", " ", "The  smith\u00a0said: it's 2,000 \u20ac\n\tand caf\u00e9s."]
+    for _ in range(160):
+        ranges = ((32, 127), (9, 14), (0x80, 0x370), (0x370, 0xD800), (0xE000, 0x1FBFF))
+        ranges = rng.choices(ranges, (9, 2, 2, 2, 1), k=9)
+        texts.append("".join(chr(rng.randrange(*each)) for each in ranges) + rng.choice(lines)[: rng.randrange(20)])
+    encoded = [tokenizer(text, add_special_tokens=False, return_offsets_mapping=True) for text in texts]
+    pair, masked = ("the smith", " and the sheep"), "The <mask> keeps<mask> lantern."
+    expected = {
+        "texts": texts,
+        "ids": [encoding["input_ids"] for encoding in encoded],
+        "offsets": [encoding["offset_mapping"] for encoding in encoded],
+        "pair": pair,
+        "pair_ids": tokenizer(*pair)["input_ids"],
+        "masked": masked,
+        "masked_ids": tokenizer(masked)["input_ids"],
+    }
+    (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 
 if __name__ == "__main__":

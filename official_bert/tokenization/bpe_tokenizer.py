@@ -1,0 +1,241 @@
+"""`BpeTokenizer`: from text to the ids of a byte-level BPE vocabulary, as RoBERTa reads it, and back."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+from official_bert.support.extras import require
+from official_bert.tokenization.alignment import EncodingWithOffsets
+from official_bert.tokenization.hf_tokenizer import BPE_FILE, MERGES_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE
+from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
+from official_bert.tokenization.tokenizer import Tokenizer
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK, Vocabulary
+from official_bert.tokenization.wordpiece import to_unicode
+
+_PREFIX_KEY = "add_prefix_space"
+_SPACE = "\u0120"  # what a space is written as in a token
+
+
+def _bytes_of_characters() -> dict[str, int]:
+    """Return what each character of a token stands for: visible ones for themselves, and others for the bytes left."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(visible)]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _bytes_of_characters()
+
+
+class BpeVocabulary(Vocabulary):
+    """Tokens of a byte-level BPE, and the merges by which bytes become tokens.
+
+    Attributes:
+      merges: pairs of tokens that become one, the first pair first.
+      adds_prefix_space: whether a text is read as if a space stood before it.
+    """
+
+    file_name: ClassVar[str] = BPE_FILE
+    their_file_name: ClassVar[str] = TOKENIZER_FILE
+    changes_text: ClassVar[bool] = False
+
+    def __init__(
+        self, token_to_id: dict[str, int], merges: Sequence[tuple[str, str]], source: str, *, adds_prefix_space: bool
+    ):
+        super().__init__(token_to_id, source)
+        self.merges, self.adds_prefix_space = [*map(tuple, merges)], adds_prefix_space
+
+    @classmethod
+    def from_file(cls, vocab_file: str) -> "BpeVocabulary":
+        """Read a `tokenizer.json`, or a `vocab.json` with the `merges.txt` beside it.
+
+        Raises:
+          UserError: a file is missing or malformed.
+        """
+        limit = {"max_bytes": text_files.MAX_VOCAB_BYTES}
+        values = text_files.read_json(vocab_file, "vocabulary", **limit)
+        folder = os.path.dirname(vocab_file)
+        if "model" in values:
+            model, before = values["model"], values.get("pre_tokenizer") or {}
+            model = model if isinstance(model, dict) else {}
+            merges, pieces = model.get("merges"), dict(model.get("vocab") or {})
+            parts = before.get("pretokenizers", [before])
+            adds_prefix_space = any(part.get(_PREFIX_KEY, False) for part in parts if part.get("type") == "ByteLevel")
+            is_plain = not (values.get("normalizer") or model.get("continuing_subword_prefix"))
+            if not (is_plain and [part.get("type") for part in parts] == ["ByteLevel"] and isinstance(merges, list)):
+                raise UserError(f"{vocab_file} is not a byte-level BPE of RoBERTa's kind, so it cannot be used")
+            merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+            pieces |= {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
+        else:
+            path = os.path.join(folder, MERGES_FILE)
+            if not files.exists(path):
+                raise UserError(f"{vocab_file} needs {path}, which is missing; it is in the same folder as published")
+            content = text_files.read_limited(path, "list of merges", text_files.MAX_VOCAB_BYTES).decode()
+            merges = [line.split(" ") for line in content.split("\n") if line and not line.startswith("#version")]
+            config = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+            said = text_files.read_json(config, "tokenizer config") if files.exists(config) else {}
+            pieces, adds_prefix_space = values, bool(said.get(_PREFIX_KEY, False))
+        _check(vocab_file, pieces, merges)
+        return cls(pieces, merges, vocab_file, adds_prefix_space=adds_prefix_space)
+
+    @property
+    def contents(self) -> list:
+        """The settings that decide on the ids of a text."""
+        return [*self.token_to_id.items(), *self.merges, self.adds_prefix_space]
+
+    def continues(self, trained: Vocabulary) -> bool:
+        """Tell whether the two are the same: other merges split texts in other ways."""
+        return self.fingerprint == trained.fingerprint
+
+    @property
+    def file_content(self) -> bytes:
+        """The content of a `tokenizer.json`, which `transformers` reads as well."""
+        pair = {name: [self.name_of(name), self.token_to_id[self.name_of(name)]] for name in (SEP, CLS)}
+        space = {_PREFIX_KEY: self.adds_prefix_space, "trim_offsets": True}
+        values = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [
+                {"id": self.token_to_id[name], "content": name, "single_word": False, "lstrip": special == MASK}
+                | {"rstrip": False, "normalized": False, "special": True}
+                for special, name in NAMES.items()
+                if name in self.token_to_id
+            ],
+            "normalizer": None,
+            "pre_tokenizer": {"type": "ByteLevel", **space, "use_regex": True},
+            "post_processor": {"type": "RobertaProcessing", "sep": pair[SEP], "cls": pair[CLS], **space},
+            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": None,
+                "continuing_subword_prefix": "",
+                "end_of_word_suffix": "",
+                "fuse_unk": False,
+                "byte_fallback": False,
+                "vocab": self.token_to_id,
+                "merges": self.merges,
+            },
+        }
+        return (json.dumps(values, indent=1, ensure_ascii=False) + "\n").encode()
+
+    def name_of(self, special: str) -> str:
+        """Return the name of a special token in this vocabulary."""
+        return NAMES.get(special, special)
+
+    def continues_word(self, token: str) -> bool:
+        """Return whether a token belongs to the word of the token before it: no space begins it."""
+        return not token.startswith((_SPACE, "<")) or token == "<"
+
+    def characters_of(self, token: str) -> str:
+        """Return a token without the mark that says whether it begins a word."""
+        return token.removeprefix(_SPACE)
+
+    def joined(self, tokens: Iterable[str]) -> str:
+        """Return the text of tokens; special tokens stand between spaces."""
+        specials = set(NAMES.values())
+        parts = (
+            f" {token} ".encode() if token in specials else bytes(_BYTES.get(character, 0x3F) for character in token)
+            for token in tokens
+        )
+        return b"".join(parts).decode("utf-8", "replace").strip(" ")
+
+    def _advice_on(self, missing: str) -> str:
+        return "is this the vocabulary of a RoBERTa?"
+
+
+class BpeTokenizer(RobertaSequences, Tokenizer):
+    """The whole way from text to the tokens of a byte-level BPE, their ids, and batches that a model reads.
+
+    Text is taken as it is, and split into words by GPT-2's rules, into bytes and from these into tokens, by the package
+    `tokenizers`. A space belongs to the word behind it. Special tokens that the text spells out are text.
+    """
+
+    vocabulary_class = BpeVocabulary
+    graph_class = "official_bert.tokenization.graph_python.PythonTokenizer"
+    is_of_words = False
+    vocabulary: BpeVocabulary
+
+    def __init__(self, vocab_file: str | os.PathLike | BpeVocabulary):
+        """Read the vocabulary.
+
+        Args:
+          vocab_file: a `tokenizer.json`, or a `vocab.json` beside a `merges.txt`; or what has been read already.
+
+        Raises:
+          UserError: a file is missing or malformed, lacks a special token, or the package is not installed.
+        """
+        require("tokenizers", "bpe")
+        from tokenizers import Tokenizer as Splitter
+        from tokenizers import models, pre_tokenizers
+
+        if not isinstance(vocab_file, BpeVocabulary):
+            vocab_file = BpeVocabulary.from_file(os.fspath(vocab_file))
+        self.vocabulary = vocab_file
+        self.vocabulary.require(UNK, CLS, SEP, PAD)
+        self.settings = TextSettings(do_lower_case=False)
+        try:
+            self._splitter = Splitter(models.BPE(self.vocabulary.token_to_id, self.vocabulary.merges))
+        except Exception as error:  # the package raises no other class
+            raise UserError(f"{self.vocabulary.source} is not a byte-level BPE: {error}") from error
+        adds_space = self.vocabulary.adds_prefix_space
+        self._splitter.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space, trim_offsets=False)
+
+    @classmethod
+    def with_settings(cls, vocabulary: str | BpeVocabulary, settings: TextSettings) -> "BpeTokenizer":
+        """Make a tokenizer; UserError for settings that change the text."""
+        settings.require_unchanged_text("a byte-level BPE")
+        return cls(vocabulary)
+
+    def _their_settings(self) -> dict[str, Any]:
+        return {_PREFIX_KEY: self.vocabulary.adds_prefix_space}
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """Split a text into tokens and return their ids, without those of the sequence; see `Tokenizer.encode`."""
+        return self._splitter.encode(_encodable(text), add_special_tokens=False).ids
+
+    def encode_word(self, word: str | bytes) -> list[int]:
+        """Encode a word of a text that is split already: a space stands before it."""
+        return self.encode(" " + to_unicode(word))
+
+    def encode_with_offsets(self, text: str | bytes) -> EncodingWithOffsets:
+        """Split a text into tokens with their offsets in the text.
+
+        Args:
+          text: a string, or UTF-8 bytes, whose undecodable bytes are dropped; offsets count characters.
+
+        Returns:
+          `ids` are those of `encode`. The range of a token holds the characters whose bytes it has, without white space
+          around them; that of one that is white space alone holds it all.
+        """
+        text = to_unicode(text)
+        places = [place for place, character in enumerate(text) if not "\ud800" <= character <= "\udfff"]
+        kept = text if len(places) == len(text) else "".join(text[place] for place in places)
+        found = self._splitter.encode(kept, add_special_tokens=False)
+        starts, ends, last = [], [], 0
+        for start, end in found.offsets:
+            part = kept[start:end]
+            if part.strip():
+                start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+            last = max(last, start)
+            starts.append(places[last])
+            ends.append(max(places[end - 1] + 1, ends[-1] if ends else 0))
+        return EncodingWithOffsets(found.ids, starts, ends)
+
+
+def _encodable(text: str | bytes) -> str:
+    """Drop lone surrogates, which no text in UTF-8 has."""
+    text = to_unicode(text)
+    return text if text.isascii() else text.encode("utf-8", "ignore").decode()
+
+
+def _check(path: str, pieces: dict, merges: Sequence) -> None:
+    if not all(type(index) is int for index in pieces.values()) or len(set(pieces.values())) != len(pieces):
+        raise UserError(f"{path}: the ids of the tokens are not whole numbers, each of one token")
+    for pair in merges:
+        if len(pair) != 2 or "".join(pair) not in pieces:
+            raise UserError(f"{path}: {' '.join(map(str, pair))!r:.80} is no merge of two tokens to another one")

@@ -1,0 +1,21 @@
+"""What the tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT share: names of special tokens, pairs, and masks."""
+
+import re
+from typing import ClassVar
+
+from official_bert.tokenization.joining import Specials
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
+
+NAMES = {PAD: "<pad>", UNK: "<unk>", CLS: "<s>", SEP: "</s>", MASK: "<mask>"}
+
+
+class RobertaSequences:
+    """A part of a tokenizer: sequences are `<s> first </s></s> second </s>`, all of one segment."""
+
+    # The space before a mask belongs to it.
+    mask_pattern: ClassVar[re.Pattern] = re.compile(rf"[ \t\r\n]*(?:{re.escape(MASK)}|{re.escape(NAMES[MASK])})")
+
+    @property
+    def specials(self) -> Specials:
+        """The special tokens of its sequences."""
+        return Specials(self.cls_id, self.sep_id, num_between=2, second_segment=0, pad_id=self.pad_id)

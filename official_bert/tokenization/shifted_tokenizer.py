@@ -1,0 +1,103 @@
+"""The SentencePiece tokenizers of XLM-RoBERTa and CamemBERT, whose ids are not the numbers of the model's pieces.
+
+fairseq, with which these models were trained, begins with special tokens of its own, and numbers the pieces after them.
+Text is taken as it is: the model's own rules, in its file, normalize it.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from official_bert.config.text_settings import TextSettings
+from official_bert.tokenization.roberta_sequences import NAMES, RobertaSequences
+from official_bert.tokenization.sentencepiece_text import TracedText
+from official_bert.tokenization.sentencepiece_tokenizer import SPACE, SentencePieceTokenizer, SentencePieceVocabulary
+from official_bert.tokenization.vocab import CLS, MASK, PAD, SEP, UNK
+
+
+class XlmRobertaVocabulary(SentencePieceVocabulary):
+    """The pieces of XLM-RoBERTa's model, after four special tokens and before `<mask>`.
+
+    Attributes:
+      specials_first: the tokens with the first ids.
+      own_pieces: how many of the model's first pieces, its special tokens, have their ids from there.
+    Source: transformers 4, `XLMRobertaTokenizer`.
+    """
+
+    file_name: ClassVar[str] = "sentencepiece.bpe.model"
+    changes_text: ClassVar[bool] = False
+    specials_first: ClassVar[tuple[str, ...]] = (NAMES[CLS], NAMES[PAD], NAMES[SEP], NAMES[UNK])
+    own_pieces: ClassVar[int] = 3
+
+    def numbered(self, pieces: Sequence[str]) -> dict[str, int]:
+        """Return the ids of the pieces, given those of the model in order."""
+        following = pieces[self.own_pieces :]
+        return {piece: index for index, piece in enumerate((*self.specials_first, *following, NAMES[MASK]))}
+
+    def ids_of(self, numbers: Sequence[int]) -> list[int]:
+        """Return the ids of pieces, given their numbers in the model."""
+        unknown, shift = self.specials_first.index(NAMES[UNK]), len(self.specials_first) - self.own_pieces
+        return [number + shift if number else unknown for number in numbers]
+
+    def name_of(self, special: str) -> str:
+        """Return the name of a special token in this vocabulary."""
+        return NAMES.get(special, special)
+
+    def continues_word(self, token: str) -> bool:
+        """Return whether a token continues the word of the token before it: no space begins it."""
+        return not token.startswith(SPACE) and token not in NAMES.values()
+
+    def _advice_on(self, missing: str) -> str:
+        return "is this the SentencePiece model of an XLM-RoBERTa or a CamemBERT?"
+
+
+class CamembertVocabulary(XlmRobertaVocabulary):
+    """The pieces of CamemBERT's model, after four special tokens, of which two are not used, and before `<mask>`.
+
+    Source: transformers 4, `CamembertTokenizer`.
+    """
+
+    file_name: ClassVar[str] = "camembert.bpe.model"
+    their_file_name: ClassVar[str] = XlmRobertaVocabulary.file_name
+    specials_first: ClassVar[tuple[str, ...]] = ("<s>NOTUSED", NAMES[PAD], "</s>NOTUSED", NAMES[UNK], "<unk>NOTUSED")
+    own_pieces: ClassVar[int] = 1
+
+
+class XlmRobertaTokenizer(RobertaSequences, SentencePieceTokenizer):
+    """The whole way from text to XLM-RoBERTa's pieces, their ids, and batches that a model reads."""
+
+    vocabulary_class = XlmRobertaVocabulary
+
+    def __init__(self, spm_model_file, do_lower_case: bool = False):
+        """Read the model; for arguments and errors see `SentencePieceTokenizer`, but for lowercasing, which is none."""
+        if isinstance(spm_model_file, SentencePieceVocabulary):
+            vocabulary = spm_model_file
+        else:
+            vocabulary = self.vocabulary_class.from_file(spm_model_file)
+        super().__init__(vocabulary, do_lower_case)
+
+    @classmethod
+    def with_settings(cls, vocabulary: Any, settings: TextSettings) -> "XlmRobertaTokenizer":
+        """Make a tokenizer; UserError for settings that change the text."""
+        settings.require_unchanged_text("this SentencePiece model")
+        return cls(vocabulary)
+
+    def _their_settings(self) -> dict[str, Any]:
+        return {}
+
+    def _split_pieces(self) -> list:
+        return []
+
+    def prepare(self, text: str) -> str:
+        """Return the text without lone surrogates, which no text in UTF-8 has."""
+        return text if text.isascii() else text.encode("utf-8", "ignore").decode()
+
+    def prepare_traced(self, text: str) -> TracedText:
+        """Return the same with the places where its characters came from."""
+        places = [place for place, character in enumerate(text) if not "\ud800" <= character <= "\udfff"]
+        return TracedText("".join(text[place] for place in places), places, [place + 1 for place in places])
+
+
+class CamembertTokenizer(XlmRobertaTokenizer):
+    """The same with CamemBERT's ids."""
+
+    vocabulary_class = CamembertVocabulary

@@ -1,0 +1,143 @@
+"""The tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT, held to `transformers`; what it made lies in the goldens."""
+
+import json
+import pathlib
+import pickle
+import random
+import shutil
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from official_bert.support.errors import UserError
+from official_bert.tokenization import FullTokenizer, load_tokenizer, read_vocabulary_file
+from official_bert.tokenization.shifted_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
+from official_bert.tokenization.tokenizer_files import kind_of_file
+from tests.tokenization.sentencepiece_models import random_texts, write_model
+
+BPE = pathlib.Path(__file__).parents[1] / "golden" / "families" / "roberta" / "tokenizer"
+# fairseq's model has its special tokens at other places than ALBERT's.
+FAIRSEQ = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2, "control_symbols": []}
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    pytest.importorskip("tokenizers")
+    return load_tokenizer(BPE)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return json.loads((BPE / "expected.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def shifted(tmp_path_factory):
+    """Class to tokenizer, of one SentencePiece model with normalization rules of its own."""
+    folder = tmp_path_factory.mktemp("camembert")
+    path = write_model(folder / "sentencepiece.bpe.model", **FAIRSEQ)
+    xlm_roberta = load_tokenizer(folder)
+    (folder / "config.json").write_text('{"model_type": "camembert"}')
+    return path, {XlmRobertaTokenizer: xlm_roberta, CamembertTokenizer: load_tokenizer(folder)}
+
+
+def assert_graph_is_the_same(tokenizer, texts):
+    graph, batch = tokenizer.in_graph(), tf.constant([text.encode() for text in texts])
+    ids, places = graph.encode(batch).to_list(), graph.encode_with_offsets(batch)
+    beginnings = graph.encode_beginnings(tf.strings.join([batch] * 3, " "), 2).to_list()
+    for number, text in enumerate(texts):
+        encoding = tokenizer.encode_with_offsets(text)
+        assert ids[number] == encoding.ids, text
+        for found, column in zip(places, encoding, strict=True):
+            assert found[number].numpy().tolist() == column, text
+        whole = tokenizer.encode(" ".join([text] * 3))
+        assert beginnings[number] == whole[: len(beginnings[number])] and len(beginnings[number]) >= min(2, len(whole))
+
+
+def test_bpe_gives_the_ids_and_places_of_transformers(bpe, expected):
+    for text, ids, offsets in zip(expected["texts"], expected["ids"], expected["offsets"], strict=True):
+        encoding = bpe.encode_with_offsets(text)
+        assert bpe.encode(text) == encoding.ids == ids, text
+        assert bpe.encode(text.encode()) == ids
+        for start, end, place in zip(encoding.starts, encoding.ends, offsets, strict=True):
+            assert [start, end] == place or not text[start:end].strip(), text  # an empty place there, for white space
+            assert 0 <= start < end <= len(text)
+        assert encoding.starts == sorted(encoding.starts) and encoding.ends == sorted(encoding.ends)
+    first, second = expected["pair"]
+    batch = bpe([(first, second), first], max_seq_length=64)
+    ids = expected["pair_ids"]
+    assert batch["input_ids"][0].tolist() == ids and not batch["segment_ids"].any()
+    assert batch["input_ids"][1].tolist() == (ids[: ids.index(bpe.sep_id) + 1] + [bpe.pad_id] * 64)[: len(ids)]
+    assert bpe.decode(ids) == first + second and "<s>" in bpe.decode(ids, skip_special_tokens=False)
+    assert bpe.encode("a\ud800b") == bpe.encode("ab") and bpe.encode_with_offsets("a\ud800b").ends[-1] == 3
+    assert_graph_is_the_same(bpe, expected["texts"][:60])
+
+
+def test_bpe_finds_masks_as_transformers_does(bpe, expected):
+    text, ids = expected["masked"], expected["masked_ids"]
+    parts = [bpe.encode(part) for part in bpe.mask_pattern.split(text.replace("<mask>", "[MASK]", 1))]
+    assert [bpe.cls_id, *parts[0], bpe.mask_id, *parts[1], bpe.mask_id, *parts[2], bpe.sep_id] == ids
+
+
+def test_a_bpe_is_the_same_from_either_file_and_in_another_process(bpe, expected, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(bpe.vocabulary.file_content)
+    copies = load_tokenizer(tmp_path), pickle.loads(pickle.dumps(bpe))
+    for copy in copies:
+        assert copy.identity == bpe.identity and copy.encode(expected["texts"][-1]) == expected["ids"][-1]
+    assert copies[0].vocabulary.file_content == bpe.vocabulary.file_content
+    from tokenizers import Tokenizer
+
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert theirs.encode(*expected["pair"]).ids == expected["pair_ids"]
+    assert theirs.encode(expected["masked"]).ids == expected["masked_ids"]
+    assert not bpe.vocabulary.continues_word("\u0120the") and bpe.vocabulary.continues_word("ing")
+
+
+def test_bad_bpe_files_are_named(bpe, tmp_path):
+    shutil.copy(BPE / "vocab.json", tmp_path)
+    values = json.loads(bpe.vocabulary.file_content)
+    values["model"]["merges"][0] = ["a", "nothing"]
+    cases = (
+        ("vocab.json", None, "merges.txt, which is missing"),
+        ("bpe.json", values, "'a nothing' is no merge"),
+        ("tokenizer.json", {"model": {"type": "Unigram"}}, "put the SentencePiece model"),
+        ("other.json", {**values, "normalizer": {"type": "NFC"}}, "not a byte-level BPE of RoBERTa's kind"),
+    )
+    for name, content, message in cases:
+        if content is not None:
+            (tmp_path / name).write_text(json.dumps(content))
+        with pytest.raises(UserError, match=message) as caught:
+            read_vocabulary_file(str(tmp_path / name))
+        assert name in str(caught.value)
+    with pytest.raises(UserError, match="basic_tokenize=false, but .* takes text as it is; give basic_tokenize=true"):
+        load_tokenizer(BPE, basic_tokenize=False)
+    assert kind_of_file(str(tmp_path / "vocab.txt")) is FullTokenizer
+
+
+@pytest.mark.parametrize("kind", [XlmRobertaTokenizer, CamembertTokenizer])
+def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifted, kind):
+    path, tokenizers = shifted
+    tokenizer = tokenizers[kind]
+    assert type(tokenizer) is kind
+    processor = sentencepiece.SentencePieceProcessor(model_file=path)
+    size = processor.get_piece_size()
+    # What the tokenizers of transformers 4 do.
+    shift, specials = {XlmRobertaTokenizer: (1, [0, 2, 1, 3]), CamembertTokenizer: (4, [5, 6, 1, 3])}[kind]
+    assert [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.unk_id] == specials
+    assert tokenizer.mask_id == size + shift == len(tokenizer) - 1
+    texts = list(random_texts(random.Random(4), 200))
+    for text in texts:
+        numbers = map(processor.piece_to_id, processor.encode(text, out_type=str))
+        expected = [number + shift if number else tokenizer.unk_id for number in numbers]
+        encoding = tokenizer.encode_with_offsets(text)
+        assert tokenizer.encode(text) == encoding.ids == expected, text
+        assert all(0 <= start < end <= len(text) for start, end in zip(encoding.starts, encoding.ends, strict=True))
+    assert_graph_is_the_same(tokenizer, texts)
+    pair = tokenizer([("the smith", "iron")])["input_ids"][0].tolist()
+    first, second = tokenizer.encode("the smith"), tokenizer.encode("iron")
+    cls_id, sep_id = specials[:2]
+    assert pair == [cls_id, *first, sep_id, sep_id, *second, sep_id]
+    assert tokenizer.decode(pair) == "the smith iron"
+    assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
+    assert pickle.loads(pickle.dumps(tokenizer)).encode("the smith") == first

@@ -205,7 +205,9 @@ def _renamed(
 
 
 def _rules_of_layers(patterns: Sequence[Rule], config: BertConfig) -> list[Rule]:
-    return [rule for pattern in patterns for rule in pattern.expand_layers(config.layer_numbers)]
+    projects = config.embedding_width != config.hidden_size
+    needed = [pattern for pattern in patterns if projects or not pattern.is_projection]
+    return [rule for pattern in needed for rule in pattern.expand_layers(config.layer_numbers)]
 
 
 def _sizes(config: BertConfig) -> dict[str, int]:

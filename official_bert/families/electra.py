@@ -54,8 +54,10 @@ FAMILY = Family(
         tokenizer_class="ElectraTokenizer",
         prefix="electra.",
         parts={
-            "encoder": encoder_rules("electra"),
-            "projection of the embeddings": dense(_PROJECTION, "electra.embeddings_project", "ED"),
+            "encoder": (
+                *encoder_rules("electra"),
+                *(rule._replace(is_projection=True) for rule in dense(_PROJECTION, "electra.embeddings_project", "ED")),
+            ),
             "masked-LM head": (
                 *dense("cls/predictions/transform/dense", "generator_predictions.dense", "DE"),
                 *layer_norm("cls/predictions/transform/LayerNorm", "generator_predictions.LayerNorm", "E"),

@@ -37,17 +37,19 @@ class Rule(NamedTuple):
       shape: under the first name, a letter for each dimension: V, T, S rows of the embeddings of words, segments and
         positions, E their width, D that of the layers, I the inner one, C classes; or a digit.
       is_transposed: whether the two layouts are transposes of each other; PyTorch's linear layers keep [output, input].
+      is_projection: whether it is there only where the embeddings are not as wide as the layers.
     """
 
     source: str
     target: str
     shape: str
     is_transposed: bool = False
+    is_projection: bool = False
 
     def mirrored(self) -> "Rule":
         """Return the same rule from the other side."""
         shape = self.shape[::-1] if self.is_transposed else self.shape
-        return Rule(self.target, self.source, shape, self.is_transposed)
+        return self._replace(source=self.target, target=self.source, shape=shape)
 
     def expand_layers(self, layers: Iterable[tuple[int, ...]]) -> list["Rule"]:
         """Return the rule for each layer of these numbers; the rule itself if it is of no layer."""

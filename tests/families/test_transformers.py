@@ -19,6 +19,7 @@ from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.modeling.span import SpanModel
 from official_bert.modeling.tagging import TaggingModel
+from official_bert.support.errors import UserError
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "families"
 RATE = 0.02  # of gradient descent in `make.py`
@@ -138,6 +139,34 @@ def test_a_folder_that_names_no_class_has_a_sequence_classifier(tmp_path):
                 {name: array.astype(np.float32) for name, array in arrays.items()}, path.parent / "model.safetensors"
             )
         assert read_model(str(path.parent), config).parts[-2:].count(head) == 1
+
+
+@pytest.mark.parametrize(
+    ("case", "changes", "message"),
+    [
+        ("electra/Model", {"embedding_size": 12}, r"holds electra\.embeddings_project.* an ELECTRA with num_hidden"),
+        ("electra/ForPreTraining", {"embedding_size": 8}, r"lacks electra\.embeddings_project\.\w+ of the encoder"),
+        ("distilbert/Model", {"n_layers": 2}, r"lacks distilbert\.transformer\.layer\.1\."),
+        (
+            "distilbert/Model",
+            {"dim": 15},
+            r"LayerNorm.* the model config requires|word_embeddings.* requires \[33, 15\]",
+        ),
+        (
+            "distilbert/Model",
+            {"model_type": "bert"},
+            "holds transformer.layer.0.* which a BERT with num_hidden_layers=12 does",
+        ),
+        ("distilbert/Model", {"activation": "silu"}, "activation is 'silu'; only gelu"),
+        ("bert/Model", {"model_type": "electra"}, "holds pooler.dense.bias .* which an ELECTRA"),
+    ],
+)
+def test_a_config_that_contradicts_the_weights_is_refused(tmp_path, case, changes, message):
+    shutil.copytree(GOLDEN / case, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UserError, match=message):
+        read_model(str(tmp_path), BertConfig.from_json_file(str(path)))
 
 
 def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path):

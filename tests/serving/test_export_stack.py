@@ -13,6 +13,7 @@ from official_bert.support.errors import UserError
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=24, num_hidden_layers=3, num_attention_heads=6, intermediate_size=48,
     max_position_embeddings=20, type_vocab_size=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    layer_norm_eps=1e-3,
 )  # fmt: skip
 MASK = np.array([[1] * 12, [1] * 3 + [0] * 9, [1] + [0] * 11])
 IDS = np.random.default_rng(2).integers(0, 50, MASK.shape)

@@ -252,18 +252,23 @@ def read_folder(folder: str, config: BertConfig) -> dict[str, np.ndarray]:
     """
     theirs = config.family.hugging_face
     arrays: dict[str, np.ndarray] = {}
-    for path in _weight_files(folder):
-        for stored_name, array in _read_file(path):
-            name = _todays_name(stored_name, theirs)
-            if name in arrays:
-                raise UserError(f"{path}: {stored_name} occurs twice, also in another file or under another name")
-            arrays[name] = array
+    for stored_name, array in read_tensors(folder):
+        name = _todays_name(stored_name, theirs)
+        if name in arrays:
+            raise UserError(f"{folder}: {stored_name} occurs twice, also in another file or under another name")
+        arrays[name] = array
     for copy, original in theirs.tied.items():
         if copy in arrays:
             array = arrays.pop(copy)
             if not np.array_equal(arrays.setdefault(original, array), array):
                 raise UserError(f"{folder}: {copy} differs from {original}; here they are one variable")
     return arrays
+
+
+def read_tensors(folder: str) -> Iterator[tuple[str, np.ndarray]]:
+    """Read the weights of a folder as they are, name and float32 array; the files and errors are `read_folder`'s."""
+    for path in _weight_files(folder):
+        yield from _read_file(path)
 
 
 def architecture_of(folder: str) -> str | None:

@@ -9,6 +9,7 @@ from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.checkpoints.state_file import hugging_face_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.text_settings import TextSettings
+from official_bert.inference.sentence_modules import read_sentence_modules
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
@@ -154,6 +155,9 @@ def load_text_encoder(
     Raises:
       UserError: the folder holds no model, or its files do not fit each other.
     """
+    modules = read_sentence_modules(path)
+    if modules is not None:
+        path = modules.encoder_folder
     if not any(files.exists(os.path.join(path, name)) for name in (BERT_CONFIG_FILE, _HF_CONFIG_FILE)):
         raise UserError(
             f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
@@ -168,7 +172,7 @@ def load_text_encoder(
     else:
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
-    return TextEncoder(encoder, tokenizer)
+    return TextEncoder(encoder, tokenizer, modules=modules)
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:

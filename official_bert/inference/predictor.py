@@ -188,7 +188,7 @@ class Predictor:
         self,
         texts: str | tuple[str, str] | Sequence[str | tuple[str, str]],
         *,
-        pooling: str = "mean",
+        pooling: str | None = None,
         max_seq_length: int | None = None,
         batch_size: int = _BATCH_SIZE,
     ) -> np.ndarray:
@@ -198,7 +198,8 @@ class Predictor:
           texts: one text, or a tuple for a pair of texts; or a list of them.
           pooling: how the vectors of a text's wordpieces become one: "mean" (of the last layer), "cls" (the last layer
             at [CLS]), "pooler" (the pooled output, made for pairs of sentences), or the means of other layers,
-            "second_to_last", "sum_last_four", "concat_last_four".
+            "second_to_last", "sum_last_four", "concat_last_four". By default "mean"; of a folder of
+            sentence-transformers what its modules say: poolings, dense layers, normalization and maximum length.
           max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
           batch_size: number of texts of 64 wordpieces to compute together; more shorter texts, and fewer longer ones.
 

@@ -13,6 +13,7 @@ from official_bert.config.bert_config import BertConfig
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import BM25, Bm25Weights
+from official_bert.inference.sentence_modules import SentenceModules
 from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
@@ -118,6 +119,7 @@ class TextEncoder:
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
         bm25: Bm25Weights | None = None,
+        modules: SentenceModules | None = None,
     ):
         """Prepare; nothing is computed.
 
@@ -129,7 +131,9 @@ class TextEncoder:
           strategy: see `SequenceFunction`.
           fixed_shape: see `SequenceFunction`.
           bm25: the weights, if "bm25" is among the poolings.
+          modules: what `embed` does if it is given no pooling; by default the mean of the last layer.
         """
+        self._modules = modules
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
@@ -148,23 +152,34 @@ class TextEncoder:
         return other
 
     def embed(
-        self, texts: Iterable[Text | tuple[Text, Text]], *, pooling: str, max_seq_length: int | None, batch_size: int
+        self,
+        texts: Iterable[Text | tuple[Text, Text]],
+        *,
+        pooling: str | None,
+        max_seq_length: int | None,
+        batch_size: int,
     ) -> np.ndarray:
         """Make one vector for each text, whatever the settings; see `Predictor.embed`."""
+        modules = self._modules if pooling is None else None
+        pooling = pooling or "mean"
         if pooling not in _EMBEDDINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
         layer_pooling.num_vectors(pooling, self.encoder.config.num_layers, parameter="pooling")
         limit = self.encoder.max_length
         if max_seq_length is None:
-            max_seq_length = limit
+            max_seq_length = min(limit, (modules and modules.max_seq_length) or limit)
         elif max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         check_max_seq_length(max_seq_length)
-        encoder = self.with_settings(VectorSettings(*_EMBEDDINGS[pooling], max_seq_length), batch_size=batch_size)
+        layers, poolings = ((-1,), modules.poolings) if modules else _EMBEDDINGS[pooling]
+        encoder = self.with_settings(VectorSettings(layers, poolings, max_seq_length), batch_size=batch_size)
         pairs = (TextOrPair(*pair) for pair in paired_texts(texts, None))
-        shape = (-1, len(encoder.settings.layers), self.encoder.config.hidden_size)  # [N, K, D]
+        shape = (-1, encoder.settings.num_vectors, self.encoder.config.hidden_size)  # [N, P * K, D]
         vectors = np.array([text.vectors for text in encoder.features(pairs)], np.float32).reshape(shape)
-        return vectors.sum(axis=1) if pooling == layer_pooling.SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
+        if pooling == layer_pooling.SUM_LAST_FOUR:
+            return vectors.sum(axis=1)
+        joined = vectors.reshape(len(vectors), shape[1] * shape[2])
+        return modules.finish(joined) if modules else joined
 
     def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
         """Compute the vectors of texts; a pool is read before the first of its texts is given.

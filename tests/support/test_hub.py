@@ -82,8 +82,9 @@ def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_pat
     assert not any("onnx" in request or ".bin" in request for request in hub.requests)
     (tmp_path / "texts.txt").write_text("the harbour slept\n")
     result = run(
-        hub, "-m", "official_bert", "extract_features", "--init_checkpoint=hf://own/model", "--layers=-1", "--max_seq_length=16",
-        f"--input_file={tmp_path / 'texts.txt'}", f"--output_file={tmp_path / 'out.jsonl'}", HF_HUB_OFFLINE="1",
+        hub, "-m", "official_bert", "extract_features", "--init_checkpoint=hf://own/model", "--layers=-1",
+        "--max_seq_length=16", f"--input_file={tmp_path / 'texts.txt'}", f"--output_file={tmp_path / 'out.jsonl'}",
+        HF_HUB_OFFLINE="1",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert json.loads((tmp_path / "out.jsonl").read_text())["features"][1]["token"] == "[UNK]"

@@ -27,6 +27,7 @@ from official_bert.support.errors import UserError
 WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants, never learned
+_LFS_POINTER = b"version https://git-lfs"  # the beginning of a file that stands for one that was not fetched
 _POOLER_SEED = 0
 _NEED_POOLER = frozenset({"classifier", "next-sentence head"})
 
@@ -190,7 +191,10 @@ def _renamed(
         if len(missing) == len(part_rules) and part != "encoder":
             continue
         if missing:
-            raise UserError(f"{source} lacks {missing[0]} of the {part} ({len(missing)} missing in all)")
+            raise UserError(
+                f"{source} lacks {missing[0]} of the {part} ({len(missing)} missing in all); is it whole, and does the "
+                "model config belong to it?"
+            )
         weights.parts.append(part)
         for rule in part_rules:
             array = arrays[rule.source]
@@ -283,7 +287,14 @@ def _weight_files(folder: str) -> list[str]:
         if files.exists(path := os.path.join(folder, whole)):
             return [path]
         if files.exists(path := os.path.join(folder, index)):
-            return [os.path.join(folder, name) for name in _shard_names(path)]
+            shards = [os.path.join(folder, name) for name in _shard_names(path)]
+            missing = [shard for shard in shards if not files.exists(shard)]
+            if missing:
+                raise UserError(
+                    f"{missing[0]} is not there ({len(missing)} of {len(shards)} files that {path} names); fetch the "
+                    "folder again"
+                )
+            return shards
     raise UserError(f"{folder} has no {WEIGHTS_FILE}, nor a {_PICKLE_FILE}")
 
 
@@ -324,7 +335,9 @@ def _of_safetensors(data: bytes, path: str) -> Iterator[tuple[str, str, np.ndarr
     try:
         tensors = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
-        raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}") from error
+        if data.startswith(_LFS_POINTER):
+            raise UserError(f"{path} only says where Git LFS keeps the weights; run git lfs pull there") from error
+        raise UserError(f"{path} is damaged, truncated or not a safetensors file: {error}; fetch it again") from error
     for name, tensor in tensors:
         dtype = _DTYPES.get(tensor["dtype"])
         array = dtype and np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"])

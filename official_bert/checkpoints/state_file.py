@@ -20,6 +20,7 @@ DATA_SUFFIX = ".data-00000-of-00001"
 
 # The weights of a Hugging Face folder: one file or several with an index, and the same as pickles, which are not read.
 HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+_HF_CONFIG = "config.json"
 # Files by which folders are known that hold weights of other kinds.
 _OTHER_KINDS = {
     "model.weights.h5": "a KerasHub preset or another model of Keras",
@@ -191,6 +192,11 @@ def _only_or_latest(folder: str, what: str) -> str:
                 f"{what} {folder} holds {name} and is {kind}, which is not read; give the folder of the same model as "
                 f"it was first released (bert_model.ckpt.index) or of Hugging Face ({HF_WEIGHTS[0]})"
             )
+    if _HF_CONFIG in entries and not names:
+        raise UserError(
+            f"{what} {folder} has a {_HF_CONFIG}, but neither weights ({HF_WEIGHTS[0]} or {HF_WEIGHTS[2]}) nor a "
+            "checkpoint (*.index); fetch it again, all files"
+        )
     found = f"; it holds {format_names(names)}" if names else " and without a checkpoint (files of the name *.index)"
     raise UserError(
         f"{what} {folder} is a folder without a readable `checkpoint` file{found}; name a checkpoint, as in "

@@ -161,7 +161,7 @@ def load_text_encoder(
     if not any(files.exists(os.path.join(path, name)) for name in (BERT_CONFIG_FILE, _HF_CONFIG_FILE)):
         raise UserError(
             f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
-            f"{BERT_CONFIG_FILE}; check the path"
+            f"{BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}; check the path"
         )
     folder = os.path.join(path, BEST_FOLDER) if use_best_checkpoint else path
     encoder = BertEncoder.from_checkpoint(folder, bert_config=changes.get("bert_config_file"), **vars(encoder_options))

@@ -104,10 +104,13 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
         "model.keras": "not a checkpoint; load it with keras.models.load_model",
         "preset": "path .*preset holds model.weights.h5 and is a KerasHub preset .* give the folder of the same model",
+        "half": "path .*half has a config.json, but neither weights .model.safetensors or .* fetch it again, all files",
         "garden": "path .*garden.* is an object checkpoint of TensorFlow 2, as the Model Garden .* Give the same model",
     }
     (tmp_path / "preset").mkdir()
     (tmp_path / "preset" / "model.weights.h5").touch()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "config.json").touch()
     tf.train.Checkpoint(model=tf.Variable([1.0])).write(str(tmp_path / "garden" / "ckpt"))
     for path, message in tf_messages.items():
         with pytest.raises(UserError, match=message) as caught:

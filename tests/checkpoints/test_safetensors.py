@@ -336,7 +336,7 @@ class TestFiles:
 
     def test_a_shard_that_is_missing_is_named(self, tmp_path):
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "b.safetensors"}}))
-        with pytest.raises(UserError, match=r"cannot read .*b\.safetensors: No such file"):
+        with pytest.raises(UserError, match=r"b\.safetensors is not there .1 of 1 files that .*json names.; fetch"):
             read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
@@ -379,6 +379,11 @@ class TestFiles:
         path = tmp_path / "model.safetensors"
         path.write_bytes(path.read_bytes()[:length])
         with pytest.raises(UserError, match=r"model\.safetensors is damaged, truncated or not a safetensors file"):
+            read_folder(str(tmp_path), CONFIG)
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n")
+        with pytest.raises(
+            UserError, match=r"model\.safetensors only says where Git LFS keeps the weights; run git lfs"
+        ):
             read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize(

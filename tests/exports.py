@@ -1,5 +1,6 @@
 """What the tests of exports share: asking them, and what the scripts said."""
 
+import functools
 import json
 import os
 import pathlib
@@ -14,6 +15,12 @@ from official_bert.serving.servable import IDS_SCHEMA
 ASK_EXPORT = pathlib.Path(__file__).parent / "ask_export.py"
 TOLERANCE = 1e-5
 LABELS = ("bad", "good", "mixed")
+
+
+def traced_once(servable):
+    """Makes a servable keep the signatures that it has traced, for all tests that ask it; gives it back."""
+    servable.signature = functools.cache(servable.signature)
+    return servable
 
 
 def ask(export, requests, folder):

@@ -8,6 +8,7 @@ import pytest
 from official_bert.checkpoints.bundle import CheckpointReader, write_checkpoint
 from official_bert.commands import answer
 from official_bert.commands.answer import AnswerConfig
+from official_bert.inference.predictor import Predictor
 from official_bert.support.errors import UserError
 from official_bert.tasks.question_answering import servable
 from tests.conftest import GOLDEN, ROOT, prints_error
@@ -38,22 +39,16 @@ def give_input(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-def test_the_model_is_loaded_once_for_all_questions(flags, monkeypatch, capsys):
+def test_the_model_is_loaded_once_and_answers_stand_on_one_line_with_their_place(flags, monkeypatch, capsys):
     loads = []
     load = servable.load
     monkeypatch.setattr(servable, "load", lambda *given: loads.append(load(*given)))
     give_input(monkeypatch, "who?\n\n \nwhen\u2028was it?\r\nwhere?".encode())
-    run(**flags, top_k=2)
+    run(**flags, top_k=20)
     lines = capsys.readouterr().out.split("\n")
-    assert lines[::3] == ["who?", "when\u2028was it?", "where?", ""]
+    assert lines[::21] == ["who?", "when\u2028was it?", "where?", ""]
     assert len(loads) == 1
-
-
-def test_answers_stand_on_one_line_with_their_place(flags, capsys):
-    run(**flags, question="who?", top_k=20)
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "who?"
-    rows = [line.split(maxsplit=3) for line in lines]
+    rows = [line.split(maxsplit=3) for line in lines[1:21]]
     assert [int(row[0]) for row in rows] == list(range(1, 21))
     texts = [CONTEXT[slice(*map(int, row[2].split("-")))] for row in rows]
     assert [row[3] for row in rows] == [" ".join(text.split()) for text in texts]
@@ -72,15 +67,22 @@ def test_the_checkpoint_may_be_the_folder_of_a_run(flags, tmp_path, capsys):
     assert lines[:6] == lines[6:]
 
 
-def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, capsys, caplog):
+def test_windows_too_short_for_the_default_stride_get_a_shorter_one(flags, monkeypatch, capsys, caplog):
     del flags["doc_stride"]
+    strides = []
+    monkeypatch.setattr(servable, "load_servable", lambda config, *given, **settings: strides.append(config.doc_stride))
+    monkeypatch.setattr(
+        Predictor, "from_servable", lambda model: lambda pair: [servable.Answer("bridge", 0.75, 4, 10)] * len(pair)
+    )
     caplog.set_level("INFO", logger="absl")
-    run(**flags, question="who?")
-    chosen = capsys.readouterr().out
-    assert "windows of 64 wordpieces are too short for the default --doc_stride=128; using 22, half" in caplog.text
-    caplog.clear()
-    run(**flags, question="who?", doc_stride=22)
-    assert (capsys.readouterr().out, caplog.text) == (chosen, "")
+    for given, is_told in (({}, True), ({"doc_stride": 21}, False)):
+        caplog.clear()
+        run(**{**flags, "question": "who?", **given})
+        row = "0.7500           4-10  bridge\n"
+        assert capsys.readouterr().out == f"who?\n    1  {row}    2  {row}"
+        note = "windows of 64 wordpieces are too short for the default --doc_stride=128; using 22, half"
+        assert (note in caplog.text) == is_told and (is_told or not caplog.text)
+    assert strides == [22, 21]
 
 
 @pytest.mark.parametrize(

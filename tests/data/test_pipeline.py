@@ -56,15 +56,10 @@ def test_files_come_in_another_order_each_epoch(paths, monkeypatch):
     assert len({stream[start] for start in range(0, 5 * NUM_RECORDS, NUM_RECORDS)}) > 1
 
 
-@pytest.mark.parametrize("steps", [1, 4, 5, 9, 14])
-def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(paths, steps):
+def test_batches_of_a_resumed_run_are_those_of_the_uninterrupted_one(paths):
     whole = numbers(batches_from(paths), 20)
-    assert numbers(batches_from(paths, start_record=steps * 5), 20 - steps) == whole[steps:]
-
-
-def test_the_seed_decides_the_order(paths):
-    assert numbers(batches_from(paths), 4) == numbers(batches_from(paths), 4)
-    assert numbers(batches_from(paths), 4) != numbers(batches_from(paths, seed=8), 4)
+    for steps in (1, 4, 5, 9, 14):
+        assert numbers(batches_from(paths, start_record=steps * 5), 20 - steps) == whole[steps:]
 
 
 @pytest.mark.parametrize("seed", [0, 2**31 - 1, 2**32 - 1])
@@ -161,11 +156,11 @@ def test_batches_of_similar_lengths_hold_each_record_once_an_epoch(text_paths, m
     assert sum(widths) < 0.8 * 16 * len(widths)
 
 
-@pytest.mark.parametrize("steps", [1, 4, 5, 9, 14])
-def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkeypatch, steps):
+def test_batches_of_similar_lengths_go_on_where_a_run_stopped(text_paths, monkeypatch):
     monkeypatch.setattr(pipeline, "_POOLED_BATCHES", 4)
     whole = numbers(text_batches(text_paths), 20)
-    assert numbers(text_batches(text_paths, start_record=steps * 4), 20 - steps) == whole[steps:]
+    for steps in (1, 4, 5, 9, 14):
+        assert numbers(text_batches(text_paths, start_record=steps * 4), 20 - steps) == whole[steps:]
     assert numbers(text_batches(text_paths, seed=8), 20) != whole
 
 

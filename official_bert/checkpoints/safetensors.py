@@ -22,7 +22,7 @@ from official_bert.checkpoints.state_file import HF_WEIGHTS
 from official_bert.config.bert_config import BertConfig
 from official_bert.families.hugging_face import HuggingFace, Rule
 from official_bert.support import files, text_files, writing
-from official_bert.support.errors import UserError
+from official_bert.support.errors import UserError, format_names
 
 WEIGHTS_FILE, _INDEX_FILE, _PICKLE_FILE, _PICKLE_INDEX_FILE = HF_WEIGHTS
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": tf.bfloat16.as_numpy_dtype}
@@ -167,7 +167,7 @@ def _without_homeless(
     named = {rule.source for rules in theirs.parts_with(heads).values() for rule in _rules_of_layers(rules, config)}
     homeless = [name for name in arrays if name.startswith(theirs.left_out) and name not in named]
     if homeless:
-        logging.info("%s: transformers has no place for %s; left out", source, ", ".join(sorted(homeless)))
+        logging.info("%s: transformers has no place for %s; left out", source, format_names(sorted(homeless)))
     pooler = _new_pooler(config)
     if not _NEED_POOLER.intersection(heads) and all(np.array_equal(arrays.get(name), pooler[name]) for name in pooler):
         homeless += pooler

@@ -325,7 +325,8 @@ def load_text_encoder(
                 dtype=dtype_policy(options.mixed_precision, use_tpu=options.use_tpu),
             ),
         )
-    load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed).log()
+    report = load(open_checkpoint(options.init_checkpoint, "init_checkpoint"), encoder.weights, required=is_needed)
+    report.log(is_trained_next=settings.pooling != POOLER)  # which it may lack
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
         encoder, tokenizer, settings, batch_size=options.batch_size, strategy=strategy, fixed_shape=fixed_shape

@@ -169,10 +169,13 @@ def test_a_config_that_contradicts_the_weights_is_refused(tmp_path, case, change
         read_model(str(tmp_path), BertConfig.from_json_file(str(path)))
 
 
-def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path):
+def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path, caplog):
     """Its variables under the names that google-research/electra gives them, beside those of a generator."""
     config = BertConfig.from_json_file(str(GOLDEN / "electra" / "Model" / "config.json"))
     arrays = read_model(str(GOLDEN / "electra" / "Model"), config).arrays
+    folder = GOLDEN / "electra" / "ForPreTraining"
+    trained = read_model(str(folder), BertConfig.from_json_file(str(folder / "config.json"))).arrays
+    arrays |= {name: array for name, array in trained.items() if name.startswith("discriminator_predictions/")}
     released = {
         name.replace("bert/encoder/embedding_hidden_mapping_in", "electra/embeddings_project").replace(
             "bert/", "electra/"
@@ -180,6 +183,7 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
         for name, array in arrays.items()
         if "pooler" not in name
     }
+    assert "discriminator_predictions/dense_1/kernel" in released
     generator = {"generator/encoder/layer_0/output/dense/bias": np.ones(4, np.float32)}
     generator["generator_predictions/output_bias"] = np.ones(33, np.float32)
     write_checkpoint(str(tmp_path / "bert_model.ckpt"), released | generator)
@@ -188,11 +192,13 @@ def test_a_checkpoint_of_the_electra_repository_gives_its_discriminator(tmp_path
     (tmp_path / "bert_config.json").write_text(json.dumps(values))
     assert BertConfig.from_json_file(str(tmp_path / "bert_config.json")) == config
     loaded = BertEncoder.from_checkpoint(str(tmp_path)).checkpoint_variables()
-    assert len(released) == len(loaded) - 2  # the pooler
+    assert len(released) - 4 == len(loaded) - 2  # the discriminator's head, and the pooler
+    assert "lacks bert/pooler/dense/kernel, bert/pooler/dense/bias: newly initialized" in caplog.text
     for name, variable in loaded.items():
         if "pooler" not in name:
             np.testing.assert_array_equal(variable.numpy(), arrays[name])
     theirs = to_hf(
         {canonical_name(name): array for name, array in (released | generator).items()}, config, "checkpoint"
     )
-    assert theirs.architecture == "ElectraModel"
+    assert theirs.architecture == "ElectraForPreTraining"
+    assert len(theirs.arrays) == len(released)

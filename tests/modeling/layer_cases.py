@@ -158,7 +158,7 @@ def check_outputs(case: Case, policy: str | None = None) -> None:
         assert keras.backend.standardize_dtype(output.dtype) == ("float32" if is_float32 else compute_dtype), place
         assert np.isfinite(keras.ops.convert_to_numpy(keras.ops.cast(output, "float32"))).all()
     assert {variable.dtype for variable in layer.weights} == {"float32"}
-    for known in (True, False):
+    for known in (True, False) if policy is None else (False,):
         symbolic = [keras.KerasTensor(_shape(array, known), array.dtype) for array in inputs]
         expected = keras.tree.flatten(layer(*symbolic))
         for output, spec in zip(found, expected, strict=True):
@@ -189,7 +189,9 @@ def check_training_and_saving(case: Case, folder: pathlib.Path) -> None:
     model = keras.Model(arguments, outputs)
     before = {variable.path: np.array(variable) for variable in layer.trainable_variables}
     assert before
-    model.compile(keras.optimizers.SGD(10.0), ["mse"] * len(outputs), jit_compile=keras.backend.backend() == "jax")
+    is_jax = keras.backend.backend() == "jax"  # which compiles; TensorFlow takes longer to trace a graph than to run it
+    losses = ["mse"] * len(outputs)
+    model.compile(keras.optimizers.SGD(10.0), losses, jit_compile=is_jax, run_eagerly=not is_jax)
     model.train_on_batch(inputs, [np.ones(output.shape) for output in outputs])
     after = {variable.path: np.array(variable) for variable in layer.trainable_variables}
     unchanged = [path for path in before if np.array_equal(before[path], after[path])]

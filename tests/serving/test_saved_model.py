@@ -290,11 +290,24 @@ def test_an_export_in_bfloat16(reviews, version, signatures, tmp_path):
     assert size(narrow) < 0.6 * size(version)
 
 
-def test_layers_are_in_two_parts_unless_one_is_asked_for(reviews, version, signatures, tmp_path):
-    exported(reviews, export_dir=str(tmp_path / "models"), export_parallelism=1)
+def test_another_export_has_its_own_length_and_parts_and_leaves_the_output_folder_as_it_is(
+    reviews, version, signatures, tmp_path, caplog
+):
+    shutil.copytree(reviews["output_dir"], tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "eval", ignore_errors=True)
+    before = sorted(path.name for path in (tmp_path / "out").rglob("*"))
+    changes = {"output_dir": str(tmp_path / "out"), "export_dir": str(tmp_path / "models")}
+    exported(reviews, **changes, max_seq_length=16, export_parallelism=1)
+    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == before
+    assert "trained with max_seq_length=32; the export reads 16 wordpieces per text" in caplog.text
+    loaded = tf.saved_model.load(str(tmp_path / "models" / "1"))
+    long = {"text_a": tf.constant(["bright town " * 20]), "text_b": tf.constant(["the"])}
+    assert loaded.signatures["tokenize"](**long)["input_ids"].shape == (1, 16)
+
     texts = dict(zip(("text_a", "text_b"), map(tf.constant, zip(*predicted_pairs(reviews), strict=True)), strict=True))
-    answer = tf.saved_model.load(str(tmp_path / "models" / "1")).signatures["text"](**texts)
-    np.testing.assert_allclose(answer["probabilities"], signatures["text"](**texts)["probabilities"], atol=TOLERANCE)
+    ids = signatures["tokenize"](**texts)
+    answer, expected = (model["serving_default"](**ids) for model in (loaded.signatures, signatures))
+    np.testing.assert_allclose(answer["probabilities"], expected["probabilities"], atol=TOLERANCE)
     config = BertConfig.from_json_file(reviews["bert_config_file"])
     for folder, num_parts in ((version, 2), (tmp_path / "models" / "1", 1)):
         shapes = [tuple(shape) for _, shape in tf.train.list_variables(os.path.join(folder, "variables", "variables"))]
@@ -339,22 +352,6 @@ def test_a_failed_write_is_told_without_names_of_operations(reviews, tmp_path, m
     message = str(caught.value)
     assert message.startswith(f"cannot write to export_dir={tmp_path}/models: ") and "No such file" in message
     assert "{{" not in message and "[Op:" not in message
-
-
-def test_another_length_than_in_training_is_told(reviews, tmp_path, caplog):
-    exported(reviews, max_seq_length=16, export_dir=str(tmp_path / "models"))
-    assert "trained with max_seq_length=32; the export reads 16 wordpieces per text" in caplog.text
-    pair = ("bright town " * 20, "the")
-    tokenize = tf.saved_model.load(str(tmp_path / "models" / "1")).signatures["tokenize"]
-    assert tokenize(text_a=tf.constant([pair[0]]), text_b=tf.constant([pair[1]]))["input_ids"].shape == (1, 16)
-
-
-def test_an_export_alone_leaves_the_output_folder_as_it_is(reviews, tmp_path):
-    shutil.copytree(reviews["output_dir"], tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "eval", ignore_errors=True)
-    before = sorted(path.name for path in (tmp_path / "out").rglob("*"))
-    exported(reviews, output_dir=str(tmp_path / "out"), export_dir=str(tmp_path / "models"))
-    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == before
 
 
 def test_names_are_quoted_in_the_settings(tmp_path):

@@ -142,7 +142,7 @@ def _run_of_hugging_face(path: str) -> RunConfig | None:
         "do_export": True,  # nothing else is done with it
         "export_dir": path,
         "data_dir": path,
-        **task.hf_flags(values, bert_config.max_position_embeddings),
+        **task.hf_flags(values, bert_config.max_length),
     }
     return RunConfig(config_file, task.name, flags, vocabulary=None, num_devices=None)
 

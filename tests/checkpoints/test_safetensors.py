@@ -312,7 +312,7 @@ class TestFiles:
         (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
         assert_equal_arrays(read_folder(str(tmp_path), CONFIG), arrays)
         safetensors.numpy.save_file(arrays, str(tmp_path / "model-00002-of-00002.safetensors"))
-        with pytest.raises(UserError, match=r"00002-of-00002\.safetensors: .* occurs twice, also in another file or"):
+        with pytest.raises(UserError, match="occurs twice, also in another file or under"):
             read_folder(str(tmp_path), CONFIG)
 
     @pytest.mark.parametrize(

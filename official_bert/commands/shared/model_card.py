@@ -45,7 +45,7 @@ def model_card(
         "hidden size": bert_config.hidden_size,
         "attention heads": bert_config.num_attention_heads,
         "inner size": bert_config.intermediate_size,
-        "positions": bert_config.max_position_embeddings,
+        "positions": bert_config.max_length,
         "parameters of the encoder": f"{bert_config.num_parameters:,}",
         "vocabulary": f"{vocabulary.size:,} entries, {vocabulary.file_name}",
         "text": ", ".join(f"{name}: {str(value).lower()}" for name, value in tokenizer.settings.changed.items()),

@@ -7,6 +7,7 @@ Needs transformers 5 and PyTorch. The tests read only what it writes: the folder
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import torch
@@ -28,6 +29,11 @@ FAMILIES = {
     "bert": ("Bert", BERT_SIZES, ("labels", "several", "number", "tags", "spans", "masks")),
     "distilbert": ("DistilBert", DISTILBERT_SIZES, ("labels", "spans")),
     "electra": ("Electra", {**BERT_SIZES, "embedding_size": 6}, ("tags", "masks")),
+    "roberta": (
+        "Roberta",
+        {**BERT_SIZES, "vocab_size": 420, "max_position_embeddings": 42, "pad_token_id": 1, "layer_norm_eps": 1e-5},
+        ("labels", "masks"),
+    ),
 }
 TEXTS = ["The cat goes to Paris!", "zoe keeps bees , walking cats", "Anna"]
 QUESTION, CONTEXT = "who keeps bees ?", "In spring Zoe keeps bees, the cat walks to Rome. "
@@ -48,6 +54,7 @@ def answers(folder: str, head: str) -> list:
     if head == "masks":
         fill = pipeline("fill-mask", model=folder, top_k=5)
         texts = ["the [MASK] goes to paris .", "[MASK] keeps [MASK]"]
+        texts = [text.replace("[MASK]", fill.tokenizer.mask_token) for text in texts]
         found = [fill(text) for text in texts]
         return [
             [text, [[[word["token_str"], word["score"]] for word in mask] for mask in masks]]
@@ -85,6 +92,19 @@ def best_spans(folder: str) -> list:
     ]
 
 
+def write_tokenizer(folder: pathlib.Path, family: str) -> None:
+    """Write the files of the family's tokenizer."""
+    settings = {"model_max_length": 40}
+    if family == "roberta":
+        settings |= {"tokenizer_class": "RobertaTokenizer"}
+        for name in ("vocab.json", "merges.txt"):
+            shutil.copy(FOLDER.parent / "roberta" / "tokenizer" / name, folder)
+    else:
+        settings |= {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+        (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
+
+
 def main() -> None:
     """Write all folders."""
     for family, (prefix, sizes, heads) in FAMILIES.items():
@@ -92,19 +112,17 @@ def main() -> None:
             suffix, keys = HEADS[head]
             folder = FOLDER / f"{family}_{head}"
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
             if "id2label" in keys:
                 keys = {**keys, "label2id": {label: number for number, label in keys["id2label"].items()}}
             torch.manual_seed(5)
-            config = getattr(transformers, f"{prefix}Config")(**SIZES, **sizes, **keys)
+            config = getattr(transformers, f"{prefix}Config")(**{**SIZES, **sizes, **keys})
             model = getattr(transformers, prefix + suffix)(config)
             for name, parameter in model.named_parameters():  # the initial ones would be all zero and one
                 if parameter.dim() == 1:
                     torch.nn.init.normal_(parameter, float(name.endswith("LayerNorm.weight")), 0.3)
             model.save_pretrained(folder)
             (folder / "model.safetensors").chmod(0o644)
-            settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 40}
-            (folder / "tokenizer_config.json").write_text(json.dumps(settings) + "\n")
+            write_tokenizer(folder, family)
             found = json.dumps(answers(str(folder), head), indent=1, ensure_ascii=False)
             (folder / "answers.json").write_text(found + "\n")
 

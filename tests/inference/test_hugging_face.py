@@ -32,8 +32,7 @@ def comparable(text, result):
         return [list(row) for row in zip(result.tags, result.probabilities, starts, strict=True)]
     if hasattr(result[0], "text"):
         return [[answer.text, answer.probability, answer.start] for answer in result]
-    # RoBERTa's vocabulary writes a blank before a wordpiece as Ġ.
-    return [[[candidate.word.replace("Ġ", " "), candidate.probability] for candidate in mask] for mask in result]
+    return [[[candidate.word, candidate.probability] for candidate in mask] for mask in result]
 
 
 def expected(text, answer, head):

@@ -55,9 +55,9 @@ def answers(folder: str, head: str) -> list:
         fill = pipeline("fill-mask", model=folder, top_k=5)
         texts = ["the [MASK] goes to paris .", "[MASK] keeps [MASK]"]
         texts = [text.replace("[MASK]", fill.tokenizer.mask_token) for text in texts]
-        found = [fill(text) for text in texts]
+        found, name = [fill(text) for text in texts], fill.tokenizer.convert_ids_to_tokens
         return [
-            [text, [[[word["token_str"], word["score"]] for word in mask] for mask in masks]]
+            [text, [[[name(word["token"]), word["score"]] for word in mask] for mask in masks]]
             for text, masks in zip(texts, [[found[0]], found[1]], strict=True)
         ]
     if head == "tags":
@@ -96,7 +96,8 @@ def write_tokenizer(folder: pathlib.Path, family: str) -> None:
     """Write the files of the family's tokenizer."""
     settings = {"model_max_length": 40}
     if family == "roberta":
-        settings |= {"tokenizer_class": "RobertaTokenizer"}
+        mask = {"__type": "AddedToken", "content": "<mask>", "lstrip": True}  # as in the released models
+        settings |= {"tokenizer_class": "RobertaTokenizer", "mask_token": mask}
         for name in ("vocab.json", "merges.txt"):
             shutil.copy(FOLDER.parent / "roberta" / "tokenizer" / name, folder)
     else:

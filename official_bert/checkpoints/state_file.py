@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 from official_bert.checkpoints.checkpoint_files import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
+from official_bert.config.sentence_modules import encoder_folder
 from official_bert.families.family_registry import all_families
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError, format_names
@@ -154,18 +155,22 @@ def find_checkpoint(path: str, what: str) -> str:
 
 def hugging_face_folder(path: str) -> str | None:
     """Return the folder of a Hugging Face model, given it or its file with weights; None if a path is neither."""
-    folder = path if files.is_folder(path) else os.path.dirname(path)
-    names = HF_WEIGHTS if folder == path else [name for name in HF_WEIGHTS if name == os.path.basename(path)]
+    is_folder = files.is_folder(path)
+    folder = encoder_folder(path) if is_folder else os.path.dirname(path)
+    names = HF_WEIGHTS if is_folder else [name for name in HF_WEIGHTS if name == os.path.basename(path)]
     return folder or "." if any(files.exists(os.path.join(folder, name)) for name in names) else None
 
 
-def model_folders(path: str) -> list[str]:
+def model_folders(path: str, *, of_encoder: bool = True) -> list[str]:
     """Return the folders of a model's other files: that of its checkpoint, and the run's if that is `best` in it.
 
     Args:
       path: as of `find_checkpoint`, which need not be there.
+      of_encoder: within a sentence-transformers folder, give that of its encoder.
     """
     folder = path if files.is_folder(path) else os.path.dirname(path)
+    if of_encoder:
+        folder = encoder_folder(folder)
     is_best = os.path.basename(files.absolute_path(folder)) == BEST_FOLDER
     return [folder, os.path.dirname(files.absolute_path(folder))] if is_best else [folder]
 

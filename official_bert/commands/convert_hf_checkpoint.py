@@ -8,6 +8,7 @@ from absl import logging
 
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
+from official_bert.config.sentence_modules import encoder_folder, has_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.hugging_face import label_keys
 from official_bert.options.command import Command
@@ -81,7 +82,7 @@ def check(config: HfConversionConfig) -> None:
         check_fits(read_tokenizer(config).vocabulary, BertConfig.from_json_file(config.bert_config_file), config)
         find_checkpoint(config.init_checkpoint, "init_checkpoint")
     else:
-        BertConfig.from_json_file(os.path.join(config.hf_dir, _HF_CONFIG_FILE))
+        BertConfig.from_json_file(os.path.join(encoder_folder(config.hf_dir), _HF_CONFIG_FILE))
 
 
 _HF_CONFIG_FILE, _HF_TOKENIZER_FILE, _CARD_FILE = "config.json", "tokenizer_config.json", "README.md"
@@ -108,7 +109,7 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     from official_bert.training.model_folder import CHECKPOINT_FILE, check_new_model, write_model
     from official_bert.training.run_folder import BERT_CONFIG_FILE
 
-    hf_dir, output_dir = config.hf_dir, config.output_dir
+    hf_dir, output_dir = encoder_folder(config.hf_dir), config.output_dir
     check_new_model(output_dir)
     hf_config_file = os.path.join(hf_dir, _HF_CONFIG_FILE)
     bert_config = BertConfig.from_json_file(hf_config_file)
@@ -128,6 +129,8 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
         write_labels(output_dir, labels)
     logging.info("wrote %s: %s; %d arrays", prefix, ", ".join(weights.parts), len(weights.arrays))
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
+    if has_modules(config.hf_dir):
+        logging.warning("the modules of %s after its encoder, such as its pooling, are not converted", config.hf_dir)
     if "do_lower_case" not in settings:
         logging.warning(
             "%s does not say whether the model is uncased; find out, and pass --do_lower_case or --nodo_lower_case to "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
+from official_bert.config.sentence_modules import MODEL
 from official_bert.data.tables import FORMATS
 from official_bert.options.command import Command
 from official_bert.options.devices import DeviceOptions
@@ -36,11 +37,17 @@ class FeatureConfig(DeviceOptions, ModelOptions):
     output_file: str | None = option(
         None, "File to write; - for standard output, with --output_format=jsonl.", required=True, is_path=True
     )
-    layers: str = option("-1,-2,-3,-4", "Comma-separated list of layers: 0 is the first, -1 the last.", group="output")
+    layers: str = option(
+        "-1,-2,-3,-4",
+        "Comma-separated list of layers: 0 is the first, -1 the last.",
+        group="output",
+        from_checkpoint=True,
+    )
     max_seq_length: int = option(
         128,
         "Maximum number of wordpieces per sequence, including [CLS] and [SEP].",
         group="text",
+        from_checkpoint=True,
         minimum=4,
         maximum=MAX_AXIS,
         sizes_run_with="always",
@@ -67,9 +74,11 @@ class FeatureConfig(DeviceOptions, ModelOptions):
     pooling: str = option(
         "none",
         "none: vectors of all wordpieces; otherwise one vector per text and layer: that of [CLS], or the mean or "
-        "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these.",
+        "maximum over the wordpieces, including [CLS] and [SEP]; mean_no_special and max_no_special exclude these. "
+        "model: one vector per text, as the modules of a sentence-transformers folder say; its default.",
         group="output",
-        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special"),
+        choices=("none", "cls", "mean", "max", "mean_no_special", "max_no_special", MODEL),
+        from_checkpoint=True,
     )
     dtype: str = option(
         "float32",
@@ -160,7 +169,7 @@ def run(config: FeatureConfig) -> None:
     encoder = load_text_encoder(
         config, bert_config, tokenizer, settings, use_one_hot_embeddings=config.use_one_hot_embeddings
     )
-    layout = FeatureLayout(config.layer_indices, bert_config.hidden_size, config.pooling != "none", config.dtype)
+    layout = FeatureLayout(config.layer_indices, encoder.width, config.pooling != "none", config.dtype)
     open_writer = functools.partial(
         feature_writer, output_format=config.output_format, layout=layout, tokens_of=tokenizer.convert_ids_to_tokens
     )
@@ -234,6 +243,7 @@ def _provenance(config: FeatureConfig, encoder: "TextEncoder") -> dict[str, Any]
     return {
         **{name: getattr(config, name) for name in names},
         **encoder.tokenizer.identity,
+        **encoder.provenance,
         "weights of the model": model_fingerprint(encoder.encoder),
     }
 

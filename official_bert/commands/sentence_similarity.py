@@ -10,6 +10,7 @@ from absl import logging
 
 from official_bert.commands.shared.file_checks import check_model
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import MODEL
 from official_bert.options.command import Command
 from official_bert.options.option import MAX_AXIS, layer_numbers, option, options
 from official_bert.options.sentences import SentenceOptions
@@ -42,9 +43,11 @@ class SimilarityConfig(SentenceOptions):
         "mean",
         "The vector of a sentence: that of [CLS], or the mean or maximum over the wordpieces, including [CLS] and "
         "[SEP]; mean_no_special and max_no_special exclude these, and so does bm25, a mean in which rare wordpieces "
-        "weigh more, by their frequency in the candidates.",
+        "weigh more, by their frequency in the candidates. model: as a sentence-transformers folder says; "
+        "its default.",
         group="model",
-        choices=POOLINGS,
+        choices=(*POOLINGS, MODEL),
+        from_checkpoint=("candidates_file",),
     )
     index_dir: str | None = option(
         None,

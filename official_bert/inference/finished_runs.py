@@ -8,8 +8,9 @@ from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.checkpoints.safetensors import architecture_of
 from official_bert.checkpoints.state_file import hugging_face_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
-from official_bert.inference.sentence_modules import read_sentence_modules
+from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.modeling.encoder_options import EncoderOptions
@@ -127,12 +128,13 @@ def _run_of_hugging_face(path: str) -> RunConfig | None:
     Raises:
       UserError: its config is damaged or not supported.
     """
-    config_file = os.path.join(path, _HF_CONFIG_FILE)
-    if hugging_face_folder(path) is None or not files.exists(config_file):
+    folder = hugging_face_folder(path)
+    config_file = os.path.join(folder or path, _HF_CONFIG_FILE)
+    if folder is None or not files.exists(config_file):
         return None
     values = text_files.read_json(config_file, "model config")
     bert_config = BertConfig.from_json_file(config_file)
-    heads = bert_config.family.hugging_face.heads_of_class(architecture_of(path))
+    heads = bert_config.family.hugging_face.heads_of_class(architecture_of(folder))
     task = next((row for row in TASKS.values() if row.hf_head in heads), None)
     if task is None:
         return None
@@ -155,10 +157,7 @@ def load_text_encoder(
     Raises:
       UserError: the folder holds no model, or its files do not fit each other.
     """
-    modules = read_sentence_modules(path)
-    if modules is not None:
-        path = modules.encoder_folder
-    if not any(files.exists(os.path.join(path, name)) for name in (BERT_CONFIG_FILE, _HF_CONFIG_FILE)):
+    if not any(files.exists(os.path.join(encoder_folder(path), name)) for name in (BERT_CONFIG_FILE, _HF_CONFIG_FILE)):
         raise UserError(
             f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
             f"{BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}; check the path"
@@ -172,7 +171,7 @@ def load_text_encoder(
     else:
         tokenizer = FullTokenizer(vocab_file, **TextSettings().updated(**given)._asdict())
     encoder.config.check_vocab_size(tokenizer.vocabulary.size, tokenizer.vocabulary.source, f"the model in {path}")
-    return TextEncoder(encoder, tokenizer, modules=modules)
+    return TextEncoder(encoder, tokenizer, head=find_head(path, encoder.config.hidden_size))
 
 
 def _model_files(path: str, run: RunConfig, changes: Mapping[str, Any]) -> dict[str, str]:

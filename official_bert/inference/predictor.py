@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_bert.inference import exports, finished_runs
+from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
 from official_bert.modeling.encoder_options import UNPADDED
 from official_bert.serving.servable import EXAMPLES, TEXT, Servable
@@ -93,7 +94,7 @@ class Predictor:
             "encoder_options": dataclasses.replace(UNPADDED, dtype=dtype_policy(mixed_precision)),
         }
         if finished_runs.is_run(path):
-            self._use(finished_runs.load(path, changes=changes, **choices))
+            self._use(finished_runs.load(path, changes=changes, **choices), path)
         else:
             self._text_encoder = finished_runs.load_text_encoder(path, changes=changes, **choices)
 
@@ -115,12 +116,13 @@ class Predictor:
         """The names of the texts that an example has; none of an encoder without a task."""
         return list(self._names)
 
-    def _use(self, servable: Servable) -> None:
+    def _use(self, servable: Servable, path: str | None = None) -> None:
         self._source = servable  # holds the weights and tables
         self._task = TASKS[servable.task]
         self._predict = servable.signature(TEXT)
         self._names, self._takes_one_text = servable.text_names, servable.takes_one_text
-        self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer)
+        head = find_head(path, servable.encoder.config.hidden_size)
+        self._text_encoder = TextEncoder(servable.encoder, servable.tokenizer, head=head)
 
     def __call__(self, texts: str | tuple[str, str] | Sequence[str | tuple[str, str]]) -> Any:
         """Answer.
@@ -197,15 +199,16 @@ class Predictor:
         Args:
           texts: one text, or a tuple for a pair of texts; or a list of them.
           pooling: how the vectors of a text's wordpieces become one: "mean" (of the last layer), "cls" (the last layer
-            at [CLS]), "pooler" (the pooled output, made for pairs of sentences), or the means of other layers,
-            "second_to_last", "sum_last_four", "concat_last_four". By default "mean"; of a folder of
-            sentence-transformers what its modules say: poolings, dense layers, normalization and maximum length.
+            at [CLS]), "pooler" (the pooled output, made for pairs of sentences), the means of other layers,
+            "second_to_last", "sum_last_four", "concat_last_four", or "model" (what the modules of a
+            sentence-transformers folder say, with their normalization and dense layers). By default "model" where the
+            folder has modules, otherwise "mean".
           max_seq_length: maximum number of wordpieces per text, by default the model's; longer texts are truncated.
           batch_size: number of texts of 64 wordpieces to compute together; more shorter texts, and fewer longer ones.
 
         Returns:
           float32 [N, D] for a list, in its order; [D] for one text. D is the encoder's hidden size, four times that for
-          "concat_last_four".
+          "concat_last_four", and what the modules say for "model".
 
         Raises:
           UserError: an argument is wrong, or this is an export, which only gives the predictions of its task.

@@ -180,7 +180,7 @@ class SentenceSearch:
         self.lines: dict[TextOrPair, list[int]] = {}
         for line, text in sentences:
             self.lines.setdefault(text, []).append(line)
-        size, width = len(self.lines), encoder.encoder.config.hidden_size
+        size, width = len(self.lines), encoder.width
         index = SentenceIndex(index_dir, self._provenance(encoder)) if index_dir is not None else None
         vectors = index and index.open(size, width)
         weights = None
@@ -219,6 +219,7 @@ class SentenceSearch:
             "weights of the model": model_fingerprint(encoder.encoder),
             "model configuration": config.to_json_string(),
             **encoder.tokenizer.identity,
+            **encoder.provenance,
             "layers": sorted(layer % config.num_layers for layer in settings.layers),
             "pooling": [settings.pooling, K1, B] if settings.pooling == BM25 else [settings.pooling],
             "max_seq_length": settings.max_seq_length,

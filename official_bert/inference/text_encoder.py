@@ -10,10 +10,11 @@ import tensorflow as tf
 from official_bert.checkpoints.loading import load
 from official_bert.checkpoints.opening import open_checkpoint
 from official_bert.config.bert_config import BertConfig
+from official_bert.config.sentence_modules import MODEL, MODULES_FILE
 from official_bert.data.feature_files import TextFeatures
 from official_bert.data.text_inputs import TextOrPair
 from official_bert.inference.bm25 import BM25, Bm25Weights
-from official_bert.inference.sentence_modules import SentenceModules
+from official_bert.inference.sentence_head import SentenceHead, find_head
 from official_bert.inference.sequence_batches import SequenceFunction
 from official_bert.modeling import pooling as layer_pooling
 from official_bert.modeling.encoder import BertEncoder, create_encoder, is_needed
@@ -40,6 +41,7 @@ _EMBEDDINGS = {
     "mean": ((-1,), "mean"),
     "cls": ((-1,), "cls"),
     POOLER: ((-1,), POOLER),
+    MODEL: ((-1,), MODEL),
     layer_pooling.SECOND_TO_LAST: ((-2,), "mean"),
     layer_pooling.SUM_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
     layer_pooling.CONCAT_LAST_FOUR: ((-4, -3, -2, -1), "mean"),
@@ -57,7 +59,8 @@ class VectorSettings(NamedTuple):
       pooling: "none" for the vectors of all wordpieces; for one vector a layer "cls", "mean", "max", or without [CLS]
         and [SEP] (zeros for an empty text) "mean_no_special", "max_no_special" and "bm25", a mean weighted by
         `Bm25Weights`. Several of those that give one vector: the K vectors of the first, then those of the next,
-        [P * K, D]. "pooler" is alone, with one layer, of which it takes nothing: the encoder's pooled output.
+        [P * K, D]. "pooler" is alone, with one layer, of which it takes nothing: the encoder's pooled output. "model"
+        is alone, with the last layer: what a sentence-transformers model says.
       max_seq_length: maximum number of positions of a sequence.
       use_windows: read longer texts in overlapping windows and average, or with "max" take the largest of, what these
         give; otherwise truncate them.
@@ -119,7 +122,7 @@ class TextEncoder:
         strategy: tf.distribute.Strategy | None = None,
         fixed_shape: tuple[int, int] | None = None,
         bm25: Bm25Weights | None = None,
-        modules: SentenceModules | None = None,
+        head: SentenceHead | None = None,
     ):
         """Prepare; nothing is computed.
 
@@ -131,10 +134,21 @@ class TextEncoder:
           strategy: see `SequenceFunction`.
           fixed_shape: see `SequenceFunction`.
           bm25: the weights, if "bm25" is among the poolings.
-          modules: what `embed` does if it is given no pooling; by default the mean of the last layer.
+          head: what the pooling "model" means; None if the model does not say.
+
+        Raises:
+          UserError: the pooling is "model", and there is no head, it is not supported, or other layers are chosen.
         """
-        self._modules = modules
         self.encoder, self.tokenizer, self.settings = encoder, tokenizer, settings or VectorSettings()
+        self.head, self._computed = head, self.settings
+        if self.settings.pooling == MODEL:
+            if head is None:
+                raise UserError(
+                    f"pooling={MODEL} needs the folder of a sentence-transformers model, with {MODULES_FILE}"
+                )
+            if [layer % encoder.config.num_layers for layer in self.settings.layers] != [encoder.config.num_layers - 1]:
+                raise UserError(f"pooling={MODEL} takes the last layer; leave layers out, or choose another pooling")
+            self._computed = self.settings._replace(pooling=head.poolings, dtype="float32")
         self._batch_size, self._bm25 = batch_size, bm25
         self._devices = {"strategy": strategy, "fixed_shape": fixed_shape}
         self._specials = tokenizer.specials
@@ -146,10 +160,22 @@ class TextEncoder:
     ) -> "TextEncoder":
         """Return the same encoder on the same devices with other settings; it counts anew."""
         batch_size = batch_size or self._batch_size
-        other = TextEncoder(self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, **self._devices)
+        other = TextEncoder(
+            self.encoder, self.tokenizer, settings, batch_size=batch_size, bm25=bm25, head=self.head, **self._devices
+        )
         if bm25 is None:  # what is compiled once serves both
             other._functions = self._functions
         return other
+
+    @property
+    def width(self) -> int:
+        """D of the vectors."""
+        return self.head.width if self.settings.pooling == MODEL else self.encoder.config.hidden_size
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Everything that decides on the vectors, and is neither in the encoder, the tokenizer nor the settings."""
+        return {MODULES_FILE: self.head.fingerprint} if self.settings.pooling == MODEL else {}
 
     def embed(
         self,
@@ -160,26 +186,21 @@ class TextEncoder:
         batch_size: int,
     ) -> np.ndarray:
         """Make one vector for each text, whatever the settings; see `Predictor.embed`."""
-        modules = self._modules if pooling is None else None
-        pooling = pooling or "mean"
+        pooling = pooling or (MODEL if self.head else "mean")
         if pooling not in _EMBEDDINGS:
             raise UserError(f"pooling={pooling!r} is unknown; choose one of {', '.join(_EMBEDDINGS)}")
         layer_pooling.num_vectors(pooling, self.encoder.config.num_layers, parameter="pooling")
         limit = self.encoder.max_length
         if max_seq_length is None:
-            max_seq_length = min(limit, (modules and modules.max_seq_length) or limit)
+            max_seq_length = min(limit, (self.head and self.head.max_seq_length) or limit)
         elif max_seq_length > limit:
             raise UserError(f"max_seq_length={max_seq_length} exceeds the {limit} positions of the model")
         check_max_seq_length(max_seq_length)
-        layers, poolings = ((-1,), modules.poolings) if modules else _EMBEDDINGS[pooling]
-        encoder = self.with_settings(VectorSettings(layers, poolings, max_seq_length), batch_size=batch_size)
+        encoder = self.with_settings(VectorSettings(*_EMBEDDINGS[pooling], max_seq_length), batch_size=batch_size)
         pairs = (TextOrPair(*pair) for pair in paired_texts(texts, None))
-        shape = (-1, encoder.settings.num_vectors, self.encoder.config.hidden_size)  # [N, P * K, D]
+        shape = (-1, len(encoder.settings.layers), encoder.width)  # [N, K, D]
         vectors = np.array([text.vectors for text in encoder.features(pairs)], np.float32).reshape(shape)
-        if pooling == layer_pooling.SUM_LAST_FOUR:
-            return vectors.sum(axis=1)
-        joined = vectors.reshape(len(vectors), shape[1] * shape[2])
-        return modules.finish(joined) if modules else joined
+        return vectors.sum(axis=1) if pooling == layer_pooling.SUM_LAST_FOUR else np.hstack([*vectors.swapaxes(0, 1)])
 
     def features(self, texts: Iterable[TextOrPair], first_index: int = 0) -> Iterator[TextFeatures]:
         """Compute the vectors of texts; a pool is read before the first of its texts is given.
@@ -189,7 +210,7 @@ class TextEncoder:
           first_index: the number of the first text.
 
         Yields:
-          For each text its features: vectors float [S, K, D], or pooled [P * K, D].
+          For each text its features: vectors float [S, K, D], or pooled [P * K, D]; D is `width`.
         """
         indices = itertools.count(first_index)
         for pool in self._pools(texts):
@@ -199,25 +220,28 @@ class TextEncoder:
                 self.num_texts += 1
                 self.num_wordpieces += len(text.input_ids)
                 of_windows = list(itertools.islice(vectors, len(text.windows)))
-                yield TextFeatures(next(indices), text.input_ids, self._joined(text, of_windows))
+                of_text = self._joined(text, of_windows)
+                if self.settings.pooling == MODEL:
+                    of_text = self.head(of_text)[np.newaxis].astype(self.settings.dtype)
+                yield TextFeatures(next(indices), text.input_ids, of_text)
 
     def _function(self) -> SequenceFunction:
-        key = tuple(self.settings.layers), tuple(self.settings.poolings), self.settings.dtype
+        key = tuple(self._computed.layers), tuple(self._computed.poolings), self._computed.dtype
         if key not in self._functions:
             self._functions[key] = SequenceFunction(self._compute, **self._devices)
         return self._functions[key]
 
     def _compute(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
         """Return float [B, P * K, D], or for each position [B, S, K, D]."""
-        if self.settings.pooling == POOLER:
-            return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self.settings.dtype)
+        if self._computed.pooling == POOLER:
+            return tf.cast(self.encoder.pool(**batch)[:, tf.newaxis], self._computed.dtype)
         encoder_layers = self.encoder(batch)["encoder_layers"]
-        layers = [encoder_layers[index] for index in self.settings.layers]
+        layers = [encoder_layers[index] for index in self._computed.layers]
         input_ids, is_real = batch["input_ids"], batch["input_mask"]
         is_word = is_real
         for special in (self._specials.cls_id, self._specials.sep_id):
             is_word *= tf.cast(input_ids != special, tf.int32)
-        weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self.settings.poolings else None
+        weights = self._bm25.of_positions(input_ids, is_word) if BM25 in self._computed.poolings else None
         pools = {
             "none": lambda layer: layer,
             "cls": lambda layer: layer[:, 0],
@@ -227,15 +251,15 @@ class TextEncoder:
             "max_no_special": lambda layer: layer_pooling.max_over_positions(layer, is_word),
             BM25: lambda layer: layer_pooling.weighted_mean_over_positions(layer, weights),
         }
-        vectors = [pools[pooling](layer) for pooling in self.settings.poolings or ("none",) for layer in layers]
-        return tf.stack([tf.cast(vector, self.settings.dtype) for vector in vectors], axis=-2)
+        vectors = [pools[pooling](layer) for pooling in self._computed.poolings or ("none",) for layer in layers]
+        return tf.stack([tf.cast(vector, self._computed.dtype) for vector in vectors], axis=-2)
 
     def _pools(self, texts: Iterable[TextOrPair]) -> Iterator[list[_EncodedText]]:
-        bytes_of_vector = self.settings.num_vectors * self.encoder.config.hidden_size * 4
+        bytes_of_vector = self._computed.num_vectors * self.encoder.config.hidden_size * 4
         pool, num_vectors = [], 0
         for text in texts:
             pool.append(self._encoded(text))
-            num_vectors += sum(1 if self.settings.poolings else len(window.input_ids) for window in pool[-1].windows)
+            num_vectors += sum(1 if self._computed.poolings else len(window.input_ids) for window in pool[-1].windows)
             if len(pool) == _POOLED_BATCHES * self._batch_size or num_vectors * bytes_of_vector >= _POOLED_BYTES:
                 yield pool
                 pool, num_vectors = [], 0
@@ -245,10 +269,10 @@ class TextEncoder:
     def _encoded(self, text: TextOrPair) -> _EncodedText:
         first = self.tokenizer.encode(text.text_a)
         second = self.tokenizer.encode(text.text_b) if text.text_b else []
-        max_tokens = self._specials.room(self.settings.max_seq_length, is_pair=bool(second))
+        max_tokens = self._specials.room(self._computed.max_seq_length, is_pair=bool(second))
         if len(first) + len(second) > max_tokens:
             self.num_long += 1
-            if self.settings.use_windows:
+            if self._computed.use_windows:
                 return self._windowed(first, second, max_tokens)
             first, second = truncate_pair(first, second, max_tokens)
         whole = join_texts(first, second, self._specials)
@@ -271,27 +295,27 @@ class TextEncoder:
 
     def _joined(self, text: _EncodedText, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Bring together what the windows of a text gave, and leave out padding."""
-        if self.settings.pooling == "none":
+        if self._computed.pooling == "none":
             vectors = [rows[: len(places)] for rows, places in zip(vectors, text.positions, strict=True)]
         if len(vectors) == 1:
             return vectors[0]
-        if self.settings.poolings:
-            parts = np.split(np.stack(vectors), len(self.settings.poolings), axis=1)  # P of [windows, K, D]
+        if self._computed.poolings:
+            parts = np.split(np.stack(vectors), len(self._computed.poolings), axis=1)  # P of [windows, K, D]
             return np.concatenate(
-                [self._over_windows(*each) for each in zip(self.settings.poolings, parts, strict=True)]
+                [self._over_windows(*each) for each in zip(self._computed.poolings, parts, strict=True)]
             )
         total = np.zeros((len(text.input_ids), *vectors[0].shape[1:]), np.float32)
         count = np.zeros((len(text.input_ids), 1, 1), np.float32)
         for rows, places in zip(vectors, text.positions, strict=True):
             total[places] += rows
             count[places] += 1
-        return (total / count).astype(self.settings.dtype)
+        return (total / count).astype(self._computed.dtype)
 
     def _over_windows(self, pooling: str, vectors: np.ndarray) -> np.ndarray:
         """Make [K, D] of what the windows gave, [windows, K, D]."""
         if pooling.startswith("max"):
             return np.max(vectors, axis=0)
-        return np.mean(vectors, axis=0, dtype=np.float32).astype(self.settings.dtype)
+        return np.mean(vectors, axis=0, dtype=np.float32).astype(self._computed.dtype)
 
 
 def load_text_encoder(
@@ -329,5 +353,11 @@ def load_text_encoder(
     report.log(is_trained_next=settings.pooling != POOLER)  # which it may lack
     fixed_shape = (options.batch_size, options.max_seq_length) if options.use_tpu else None
     return TextEncoder(
-        encoder, tokenizer, settings, batch_size=options.batch_size, strategy=strategy, fixed_shape=fixed_shape
+        encoder,
+        tokenizer,
+        settings,
+        batch_size=options.batch_size,
+        strategy=strategy,
+        fixed_shape=fixed_shape,
+        head=find_head(options.init_checkpoint, bert_config.hidden_size),
     )

@@ -25,6 +25,7 @@ class SentenceOptions(DeviceOptions, ModelOptions):
         128,
         "Maximum number of wordpieces per sentence, including [CLS] and [SEP]; longer ones are truncated.",
         group="text",
+        from_checkpoint=True,
         minimum=4,
         maximum=MAX_AXIS,
         sizes_run_with="always",

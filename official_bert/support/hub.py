@@ -11,7 +11,8 @@ _SETTINGS = [
     *("config.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("vocab.txt", "tokenizer.json", "vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
     *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
-    *("[0-9]_*/config.json", "[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin"),
+    *("[0-9]_*/*.json", "[0-9]_*/vocab.txt", "[0-9]_*/*.model"),
+    *("[0-9]_*/model.safetensors", "[0-9]_*/pytorch_model.bin"),
 ]
 # The first that the model has; either may be in several files.
 _WEIGHTS = (

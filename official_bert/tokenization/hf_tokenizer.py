@@ -5,6 +5,7 @@ import re
 
 from absl import logging
 
+from official_bert.config.sentence_modules import read_encoder_settings
 from official_bert.support import files, text_files
 from official_bert.support.errors import UserError
 
@@ -64,6 +65,8 @@ def read_settings(folder: str) -> dict[str, bool]:
     if settings.get("do_basic_tokenize") is False:  # then the other keys have no effect
         return {"do_lower_case": False, "basic_tokenize": False}
     do_lower_case, strip_accents = settings.get("do_lower_case"), settings.get("strip_accents")
+    if do_lower_case is False and read_encoder_settings(folder).get("do_lower_case") is True:
+        return {"do_lower_case": True, "strip_accents": bool(strip_accents)}
     if strip_accents and do_lower_case is False:
         logging.warning(
             "%s: strip_accents is true without do_lower_case; here only lowercasing strips accents, so ids may differ",

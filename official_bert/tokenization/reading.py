@@ -3,6 +3,7 @@
 import os
 from typing import Protocol
 
+from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.support import hub
 from official_bert.tokenization.tokenizer import Tokenizer
@@ -69,5 +70,5 @@ def load_tokenizer(folder: str | os.PathLike, **settings: bool) -> Tokenizer:
     Raises:
       UserError: the folder or its vocabulary is missing or damaged, or the settings do not fit them.
     """
-    folder = hub.local_folder(os.fspath(folder))
+    folder = encoder_folder(hub.local_folder(os.fspath(folder)))
     return kind_of_file(try_find_vocabulary(folder) or "").from_folder(folder, **settings)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family import Family
 from official_bert.families.family_registry import all_families, load_class
@@ -66,7 +67,7 @@ class Tokenizer(abc.ABC):
           UserError: the folder or its vocabulary is missing or damaged, text would be lowercased for a vocabulary that
             is cased, or the settings contradict each other.
         """
-        folder = hub.local_folder(os.fspath(folder))
+        folder = encoder_folder(hub.local_folder(os.fspath(folder)))
         vocabulary = tokenizer_files.read_vocabulary(folder, cls)
         values = zip(TextSettings._fields, (do_lower_case, strip_accents, basic_tokenize), strict=True)
         given = {name: value for name, value in values if value is not None}

@@ -10,6 +10,7 @@ from absl import logging
 from official_bert.checkpoints.state_file import find_checkpoint, find_config, model_folders
 from official_bert.config.bert_config import BertConfig
 from official_bert.config.machine import check_memory
+from official_bert.config.sentence_modules import MODEL, MODULES_FILE, has_modules, longest_text, read_modules
 from official_bert.config.text_settings import TextSettings
 from official_bert.support.errors import UserError
 from official_bert.tokenization import Tokenizer, Vocabulary, read_tokenizer, read_vocabulary, read_vocabulary_file
@@ -154,7 +155,26 @@ def complete_model_flags(config_class: type, values: Mapping[str, Any], given: C
                 source = os.path.join(folder, sources.get(name, ""))
                 logging.info("%s=%s according to %s", name, str(value).lower(), source)
                 found[name] = value
+    found |= _find_sentence_flags(
+        model_folders(checkpoint, of_encoder=False)[0],
+        {name for name, limits in fields.items() if _is_supplied(limits, values) and name not in given},
+        supplies_pooling="layers" not in given,
+    )
     return values | {name: value for name, value in found.items() if name in fields}
+
+
+def _find_sentence_flags(folder: str, wanted: Collection[str], *, supplies_pooling: bool) -> dict[str, Any]:
+    """Return those flags that a sentence-transformers folder supplies: the vector of a text, and where texts end."""
+    if wanted.isdisjoint(("pooling", "max_seq_length")) or not has_modules(folder):
+        return {}
+    found = {"max_seq_length": longest_text(folder)}
+    if supplies_pooling and "pooling" in wanted:
+        read_modules(folder)  # raises if they are not supported
+        found |= {"pooling": MODEL, "layers": "-1"}
+    found = {name: value for name, value in found.items() if name in wanted and value is not None}
+    for name, value in found.items():
+        logging.info("%s=%s according to %s", name, value, os.path.join(folder, MODULES_FILE))
+    return found
 
 
 def _is_supplied(limits: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:

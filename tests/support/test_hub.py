@@ -35,7 +35,12 @@ def hub(tmp_path):
         "pytorch_model.bin": b"not wanted",
         "onnx/model.onnx": b"not wanted",
     }
-    with serving({"own/model": model, "own/old": {"config.json": b"{}", "pytorch_model.bin": b"all there is"}}) as hub:
+    with serving(
+        {
+            "own/model": model,
+            "own/old": {"config.json": b"{}", "0_Transformer/vocab.txt": b"the", "pytorch_model.bin": b"all there is"},
+        }
+    ) as hub:
         hub.environment = {
             **os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT),
         }  # fmt: skip
@@ -93,7 +98,7 @@ def test_a_model_is_read_by_every_way_in_and_then_without_a_network(hub, tmp_pat
 def test_what_is_needed_is_downloaded_and_what_cannot_be_is_told(hub):
     paths = {
         "hf://own/model": f"config.json {WEIGHTS_FILE} vocab.txt",
-        "hf://own/old": "config.json pytorch_model.bin",
+        "hf://own/old": "0_Transformer config.json pytorch_model.bin",
         "hf://own/absent": "hf://own/absent: there is no such model, or it is private; check the name, or set HF_TOKEN",
         "hf://own/model@v2": "hf://own/model@v2: there is no revision 'v2' of this model",
         "hf://model": "hf://model is not the name of a model; write hf://owner/name or hf://owner/name@revision",

@@ -1,4 +1,4 @@
-"""Writes two small random sentence encoders and their vectors: python make.py, with sentence-transformers 6.2."""
+"""Writes small random sentence encoders and their vectors: python make.py, with sentence-transformers 6.2."""
 
 import json
 import pathlib
@@ -6,31 +6,67 @@ import shutil
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, models
 
 FOLDER = pathlib.Path(__file__).parent
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "harbour", "slept", "the", "quiet", "woke"]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*SPECIAL, "harbour", "slept", "the", "quiet", "woke"]
+ACCENTED = [*SPECIAL, "the", "harbour", "slept", "##s", "café", "cafe", "and", "woke", ".", ","]
 TEXTS = ["the harbour slept", "", "the quiet harbour woke " * 5, "slept"]
+ACCENTED_TEXTS = ["the harbour slept .", "The Café woke , and the harbours", "", "cafe", "the " * 30]
+
+
+def transformer(words, **settings):
+    base = FOLDER / "base"
+    base.mkdir()
+    (base / "vocab.txt").write_text("\n".join(words))
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
+        max_position_embeddings=16, initializer_range=0.5,
+    )  # fmt: skip
+    transformers.BertModel(config).save_pretrained(base)
+    transformers.BertTokenizer(str(base / "vocab.txt"), **settings).save_pretrained(base)
+    module = models.Transformer(str(base), max_seq_length=10)
+    shutil.rmtree(base)
+    return module
+
+
+def save(name, modules):
+    SentenceTransformer(modules=modules, device="cpu").save(str(FOLDER / name))
+    (FOLDER / name / "README.md").unlink()
+
+
+def make_older(folder):
+    """Turn a saved model into one of early versions: other names, another place of the encoder, pickles."""
+    inner = folder / "0_Transformer"
+    inner.mkdir()
+    for file in [path for path in folder.iterdir() if path.is_file() and "modules" not in path.name]:
+        file.rename(inner / file.name)
+    (inner / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9, "do_lower_case": True}))
+    modules = [
+        {"idx": number, "name": str(number), "path": f"{number}_{kind}", "type": f"sentence_transformers.models.{kind}"}
+        for number, kind in enumerate(("Transformer", "Pooling", "Dense"))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    for place in (inner, folder / "2_Dense"):
+        torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")
+        (place / "model.safetensors").unlink()
+
+
+def write_vectors(name, texts):
+    vectors = SentenceTransformer(str(FOLDER / name), device="cpu").encode(texts).tolist()
+    (FOLDER / name / "expected.json").write_text(json.dumps({"texts": texts, "vectors": vectors}))
+
 
 torch.manual_seed(0)
-base = FOLDER / "base"
-base.mkdir(exist_ok=True)
-(base / "vocab.txt").write_text("\n".join(WORDS))
-config = transformers.BertConfig(
-    vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
-    max_position_embeddings=16, initializer_range=0.5,
-)  # fmt: skip
-transformers.BertModel(config).save_pretrained(base)
-transformers.BertTokenizer(str(base / "vocab.txt")).save_pretrained(base)
-transformer = models.Transformer(str(base), max_seq_length=10)
+encoder = transformer(WORDS)
 dense = models.Dense(8, 5, activation_function=torch.nn.Tanh())
-for name, modules in {
-    "dense": [models.Pooling(8, pooling_mode="mean"), dense, models.Normalize()],
-    "poolings": [models.Pooling(8, pooling_mode=("cls", "max", "mean"))],
-}.items():
-    encoder = SentenceTransformer(modules=[transformer, *modules], device="cpu")
-    encoder.save(str(FOLDER / name))
-    vectors = encoder.encode(TEXTS).tolist()
-    (FOLDER / name / "expected.json").write_text(json.dumps({"texts": TEXTS, "vectors": vectors}))
-    (FOLDER / name / "README.md").unlink()
-shutil.rmtree(base)
+save("dense", [encoder, models.Pooling(8, pooling_mode="mean"), dense, models.Normalize()])
+save("poolings", [encoder, models.Pooling(8, pooling_mode=("cls", "max", "mean"))])
+shutil.rmtree(FOLDER / "older", ignore_errors=True)
+poolings = models.Pooling(8, pooling_mode=("mean", "cls", "max"))
+save("older", [transformer(ACCENTED, do_lower_case=False), poolings, models.Dense(24, 7)])
+make_older(FOLDER / "older")
+for name, texts in {"dense": TEXTS, "poolings": TEXTS, "older": ACCENTED_TEXTS}.items():
+    write_vectors(name, texts)

@@ -1,0 +1,113 @@
+"""The modules of a sentence-transformers folder: where its encoder lies, and how its outputs become a text's vector."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from official_bert.support import files, text_files
+from official_bert.support.errors import UserError
+
+MODEL = "model"  # as a pooling: what the modules say
+MODULES_FILE = "modules.json"
+_POOLINGS = ("cls", "max", "mean")  # in the order in which the older keys put several together
+_OLDER_KEYS = {f"pooling_mode_{name}{'_token' if name == 'cls' else '_tokens'}": name for name in _POOLINGS} | {
+    f"pooling_mode_{name}": name for name in ("mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+}
+_ENCODERS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
+_NO_LENGTH = 10**6  # `model_max_length` of tokenizers that know none is astronomical
+
+
+class SentenceModules(NamedTuple):
+    """What becomes of the encoder's outputs for a text.
+
+    Attributes:
+      poolings: "cls", "max" and "mean" of the last layer, put together in this order.
+      after: of each further module its folder, if it is a dense layer, and None if it makes the length 1.
+    """
+
+    poolings: tuple[str, ...]
+    after: tuple[str | None, ...]
+
+
+def has_modules(folder: str) -> bool:
+    """Return whether a folder is one of sentence-transformers."""
+    return files.exists(os.path.join(folder, MODULES_FILE))
+
+
+def encoder_folder(folder: str) -> str:
+    """Return the folder in a model's folder that holds the encoder and its tokenizer; for most models the same.
+
+    Raises:
+      UserError: the file that says it is damaged.
+    """
+    named = (path for kind, path in _modules(folder) if kind == "Transformer") if has_modules(folder) else ()
+    return next(iter(named), folder)
+
+
+def read_modules(folder: str) -> SentenceModules:
+    """Read what becomes of the encoder's outputs.
+
+    Raises:
+      UserError: a file is missing or damaged, or a module is of a kind that is not supported.
+    """
+    (first, *_), *others = _modules(folder)
+    if first != "Transformer" or not others or others[0][0] != "Pooling":
+        raise _unsupported(folder, "does not begin with a Transformer and a Pooling")
+    after = []
+    for kind, path in others[1:]:
+        if kind not in ("Dense", "Normalize"):
+            raise _unsupported(folder, f"has a {kind:.80}")
+        after.append(path if kind == "Dense" else None)
+    return SentenceModules(_poolings(others[0][1]), tuple(after))
+
+
+def longest_text(folder: str) -> int | None:
+    """Return the number of wordpieces at which the model truncates texts; None if its files do not say."""
+    folder = encoder_folder(folder)
+    tokenizer_file = os.path.join(folder, "tokenizer_config.json")
+    length = read_encoder_settings(folder).get("max_seq_length")
+    if length is None and files.exists(tokenizer_file):
+        length = text_files.read_json(tokenizer_file, "tokenizer config").get("model_max_length")
+    if length is not None and (isinstance(length, bool) or not isinstance(length, (int, float)) or length < 1):
+        raise UserError(f"{folder}: the maximum number of wordpieces is {length!r:.80}; it must be a positive number")
+    return int(length) if length is not None and length <= _NO_LENGTH else None
+
+
+def read_encoder_settings(folder: str) -> dict[str, Any]:
+    """Read what sentence-transformers does with texts before the tokenizer: `sentence_bert_config.json`, or nothing."""
+    paths = (os.path.join(folder, f"sentence_{name}_config.json") for name in _ENCODERS)
+    found = next(filter(files.exists, paths), None)
+    return {} if found is None else text_files.read_json(found, "settings of sentence-transformers")
+
+
+def _modules(folder: str) -> list[tuple[str, str]]:
+    """Return the kind and the folder of each module, in order."""
+    file = os.path.join(folder, MODULES_FILE)
+    modules = text_files.read_json_list(file, "list of modules")
+    found = []
+    for module in modules:
+        kind, path = (module.get(key) if isinstance(module, Mapping) else None for key in ("type", "path"))
+        if not isinstance(kind, str) or not isinstance(path, str):
+            raise UserError(f"{file}: {module!r:.80} is no module with a type and a path")
+        if os.path.isabs(path) or ".." in path.replace("\\", "/").split("/") or not (path + "x").isprintable():
+            raise UserError(f"{file} names the path {path!r:.80}; only folders within this one are read")
+        found.append((kind.rpartition(".")[2], os.path.join(folder, path) if path.strip("./") else folder))
+    if not found:
+        raise UserError(f"{file} names no modules")
+    return found
+
+
+def _poolings(folder: str) -> tuple[str, ...]:
+    values = text_files.read_json(os.path.join(folder, "config.json"), "settings of the pooling")
+    chosen = values.get("pooling_mode", [name for key, name in _OLDER_KEYS.items() if values.get(key)] or "mean")
+    chosen = [chosen] if isinstance(chosen, str) else chosen
+    if not isinstance(chosen, list) or not chosen:
+        raise UserError(f"{folder}: the pooling is {chosen!r:.80}; it must be the name of one, or a list of names")
+    for name in chosen:
+        if name not in _POOLINGS:
+            raise _unsupported(folder, f"has the pooling {name!r:.80}")
+    return tuple(chosen)
+
+
+def _unsupported(source: str, what: str) -> UserError:
+    return UserError(f"{source} {what}, which is not supported; choose another vector of a text with pooling=mean, say")

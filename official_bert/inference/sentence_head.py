@@ -1,0 +1,118 @@
+"""`SentenceHead`: what a sentence-transformers folder does with the outputs of the encoder."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from official_bert.checkpoints.safetensors import read_tensors
+from official_bert.checkpoints.state_file import model_folders
+from official_bert.config.sentence_modules import SentenceModules, has_modules, longest_text, read_modules
+from official_bert.inference.similarity import normalized
+from official_bert.support import text_files
+from official_bert.support.errors import UserError
+
+_ACTIVATIONS = {"Tanh": np.tanh, "Identity": np.asarray, "ReLU": functools.partial(np.maximum, 0)}
+_VECTOR = "sentence_embedding"  # what a dense layer reads and gives there, unless its config says otherwise
+
+
+class _Dense(NamedTuple):
+    """A layer, with `weight` float32 [out, in] and `bias` float32 [out]."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    activation: Callable[[np.ndarray], np.ndarray]
+
+    def __call__(self, vector: np.ndarray) -> np.ndarray:
+        return self.activation(self.weight @ vector + self.bias)
+
+
+class SentenceHead:
+    """Makes the vector of a text from what poolings give of the last layer; its files are read when they are needed.
+
+    What it offers raises a UserError if a file is missing or damaged, a module is not supported, or sizes do not fit.
+    """
+
+    def __init__(self, folder: str, hidden_size: int):
+        """Read nothing yet.
+
+        Args:
+          folder: has a `modules.json`.
+          hidden_size: that of the encoder.
+        """
+        self._folder, self._hidden_size = folder, hidden_size
+
+    @functools.cached_property
+    def _modules(self) -> SentenceModules:
+        return read_modules(self._folder)
+
+    @functools.cached_property
+    def _layers(self) -> list[_Dense | None]:
+        """The dense layers, and None where the length becomes 1."""
+        width, layers = self._hidden_size * len(self.poolings), []
+        for folder in self._modules.after:
+            layers.append(folder and _read_dense(folder, width))
+            width = len(layers[-1].bias) if folder else width
+        return layers
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """The names of `VectorSettings.pooling`; their P vectors are put together."""
+        return self._modules.poolings
+
+    @property
+    def width(self) -> int:
+        """D of the vector."""
+        widths = [len(layer.bias) for layer in self._layers if layer]
+        return widths[-1] if widths else self._hidden_size * len(self.poolings)
+
+    @functools.cached_property
+    def max_seq_length(self) -> int | None:
+        """The number of wordpieces at which the model truncates texts; None if its files do not say."""
+        return longest_text(self._folder)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest that differs where vectors do."""
+        digest = hashlib.sha256(repr(self.poolings).encode())
+        for layer in self._layers:
+            parts = (layer.weight.tobytes(), layer.bias.tobytes(), repr(layer.activation).encode()) if layer else ()
+            digest.update(b"dense" + b"".join(parts) if layer else b"normalized")
+        return digest.hexdigest()
+
+    def __call__(self, vectors: np.ndarray) -> np.ndarray:
+        """Turn the vectors of the poolings, float32 [P, hidden size], into that of the text, float32 [D]."""
+        vector = vectors.reshape(-1)
+        for layer in self._layers:
+            vector = layer(vector) if layer else normalized(vector).astype(np.float32)
+        return vector
+
+
+def find_head(path: str | None, hidden_size: int) -> SentenceHead | None:
+    """Return the head of the model that a path means; None if it is not one of sentence-transformers."""
+    folder = None if path is None else model_folders(path, of_encoder=False)[0]
+    return SentenceHead(folder, hidden_size) if folder is not None and has_modules(folder) else None
+
+
+def _read_dense(folder: str, width: int) -> _Dense:
+    file = os.path.join(folder, "config.json")
+    config = text_files.read_json(file, "settings of a dense layer")
+    named = config.get("activation_function", "Tanh")
+    activation = _ACTIVATIONS.get(named.rpartition(".")[2]) if isinstance(named, str) else None
+    if activation is None:
+        raise UserError(f"{file}: the activation_function is {named!r:.80}, here it can be {', '.join(_ACTIVATIONS)}")
+    sides = {config.get(f"module_{side}_name") or _VECTOR for side in ("input", "output")}
+    if config.get("use_residual") or sides != {_VECTOR}:
+        raise UserError(f"{file}: a layer beside others, or of anything but the {_VECTOR}, is not supported")
+    arrays = dict(read_tensors(folder))
+    weight = arrays.pop("linear.weight", np.zeros((0, 0), np.float32))
+    bias = arrays.pop("linear.bias", np.zeros(len(weight), np.float32))
+    if arrays or weight.ndim != 2 or not len(weight) or weight.shape[1] != width or bias.shape != weight.shape[:1]:
+        raise UserError(
+            f"{folder} does not hold one layer of {width} inputs: linear.weight is {list(weight.shape)}, linear.bias "
+            f"{list(bias.shape)}"
+        )
+    return _Dense(weight, bias, activation)

@@ -1,0 +1,75 @@
+"""The table of docs/migration.md for those who come from other libraries: each row is run."""
+
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+import official_bert
+from tests.conftest import GOLDEN
+
+PAGE = pathlib.Path(official_bert.__file__).parents[1] / "docs" / "migration.md"
+FAMILIES = GOLDEN / "families"
+# The model of each row, by how what one had begins, and what it answers with: keys of what transformers computed.
+MODELS = {
+    "TFBertModel": "bert/Model",
+    "TFBertForMaskedLM": "answers/bert_masks",
+    "TFBertForSequenceClassification": "bert/ForSequenceClassification",
+    "TFBertForTokenClassification": "bert/ForTokenClassification",
+    "TFBertForQuestionAnswering": "answers/bert_spans",
+    "TFDistilBertForSequenceClassification": "distilbert/ForSequenceClassification",
+    "TFRobertaForMaskedLM": "roberta/ForMaskedLM",
+    "TFElectraForTokenClassification": "electra/ForTokenClassification",
+    "AutoTokenizer": "answers/bert_labels",
+    'pipeline("text-classification"': "answers/bert_labels",
+    'pipeline("token-classification"': "answers/bert_tags",
+    'pipeline("question-answering"': "answers/bert_spans",
+    'pipeline("fill-mask"': "answers/bert_masks",
+}
+THEIR_NAMES = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+POSITIONS = np.tile(np.arange(9), (4, 1))
+
+
+def rows():
+    section = PAGE.read_text().split("| you had | you write |\n|---|---|\n")[1].split("\n\n")[0]
+    for row in section.splitlines():
+        had, write = (re.search("`(.+?)`", cell)[1] for cell in re.split(r" (?<!\\)\| ", row)[:2])
+        yield had, write.replace(r"\|", "|")
+
+
+ROWS = dict(rows())
+
+
+def model_of(had):
+    (model,) = (model for name, model in MODELS.items() if re.match(re.escape(name) + r"\W", had))
+    return model
+
+
+@pytest.mark.parametrize(
+    "had", [pytest.param(had, marks=pytest.mark.slow) if had.startswith("pipeline") else had for had in ROWS]
+)
+def test_what_you_write_gives_what_you_had(had):
+    folder = FAMILIES / model_of(had)
+    has_arrays = (folder / "expected.npz").exists()
+    expected = dict(np.load(folder / "expected.npz")) if has_arrays else {"input_ids": np.ones([4, 9], np.int32)}
+    inputs = {ours: expected[theirs] for ours, theirs in THEIR_NAMES.items() if theirs in expected}
+    names = {
+        "folder": folder, "inputs": inputs, "positions": POSITIONS, "texts": ["a cat", "zoe keeps bees"],
+        "text": "zoe keeps bees", "question": "who keeps bees ?", "masked_text": "the [MASK] goes",
+    }  # fmt: skip
+    found = eval(
+        ROWS[had], vars(official_bert) | {name: getattr(official_bert, name) for name in official_bert.__all__} | names
+    )
+    if not has_arrays:
+        assert found is not None
+        return
+    if "pooler_output" in expected:
+        np.testing.assert_allclose(found["pooled_output"], expected["pooler_output"], atol=1e-5)
+        return
+    logits = found["masked_lm_logits"] if isinstance(found, dict) else found
+    np.testing.assert_allclose(logits, expected["logits"], atol=1e-5)
+
+
+def test_every_model_has_a_row():
+    assert [model_of(had) for had in ROWS] == list(MODELS.values())

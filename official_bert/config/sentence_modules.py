@@ -18,7 +18,7 @@ _NO_LENGTH = 10**6  # `model_max_length` of tokenizers that know none is astrono
 
 
 class SentenceModules(NamedTuple):
-    """What becomes of the encoder's outputs for a text.
+    """The treatment of the encoder's outputs for a text.
 
     Attributes:
       poolings: "cls", "max" and "mean" of the last layer, put together in this order.

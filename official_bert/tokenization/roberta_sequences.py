@@ -1,4 +1,4 @@
-"""What the tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT share: names of special tokens, pairs, and masks."""
+"""Common parts of the tokenizers of RoBERTa, XLM-RoBERTa and CamemBERT: names of special tokens, pairs, and masks."""
 
 import re
 from typing import ClassVar

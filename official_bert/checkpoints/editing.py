@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from official_bert.checkpoints.bundle import CheckpointReader, is_training_state
+from official_bert.config.bert_config import BertConfig
 from official_bert.support.errors import UserError
 
 _POSITIONS = "bert/embeddings/position_embeddings"
@@ -93,7 +94,7 @@ def with_vocabulary(arrays: Mapping[str, np.ndarray], sources: Sequence[Sequence
     return made
 
 
-def with_positions(arrays: Mapping[str, np.ndarray], num_old: int, num_new: int) -> dict[str, np.ndarray]:
+def with_positions(arrays: Mapping[str, np.ndarray], old: BertConfig, num_positions: int) -> dict[str, np.ndarray]:
     """Make a model for longer sequences: the position embeddings are repeated until there are enough.
 
     Position 512 of a model of 512 begins as position 0, position 513 as position 1. Attention between neighbours then
@@ -101,22 +102,23 @@ def with_positions(arrays: Mapping[str, np.ndarray], num_old: int, num_new: int)
 
     Args:
       arrays: those of the other model, by name.
-      num_old: positions that it has.
-      num_new: positions of the new model, more than that.
+      old: its architecture.
+      num_positions: `max_position_embeddings` of the new model, more than the old one's.
 
     Returns:
       Name to array.
 
     Raises:
-      UserError: the model has another number of positions.
+      UserError: the model has another number of positions than its architecture.
     """
-    table = arrays[_POSITIONS]
-    if len(table) != num_old:
+    table, first = arrays[_POSITIONS], old.first_position
+    if len(table) != old.max_position_embeddings:
         raise UserError(
-            f"{_POSITIONS} has {len(table)} rows, and the model config {num_old} positions; use files that belong "
-            "together"
+            f"{_POSITIONS} has {len(table)} rows, and the model config {old.max_position_embeddings} positions; use "
+            "files that belong together"
         )
-    return {**arrays, _POSITIONS: table[np.arange(num_new) % num_old]}
+    repeated = np.arange(num_positions - first) % (len(table) - first) + first
+    return {**arrays, _POSITIONS: table[[*range(first), *repeated]]}
 
 
 def _places(layers: Iterable[int], layer: int) -> list[int]:

@@ -46,7 +46,7 @@ def run(config: ExtendPositionsConfig) -> None:
     check_memory(extended, model.config_file, for_training=False)
     check_new_model(config.output_dir)
     arrays = read_model(open_checkpoint(model.prefixes[0], "init_checkpoint"))
-    arrays = with_positions(arrays, model.bert_config.max_position_embeddings, config.max_position_embeddings)
+    arrays = with_positions(arrays, model.bert_config, config.max_position_embeddings)
     prefix = write_model(config.output_dir, arrays, extended, model.vocabulary)
     logging.info(
         "wrote %s with %d positions instead of %d; train it further on sequences of that length",

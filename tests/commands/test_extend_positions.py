@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from official_bert.checkpoints.editing import with_positions
 from official_bert.commands import extend_positions
 from official_bert.commands.extend_positions import ExtendPositionsConfig
+from official_bert.families.roberta import RobertaConfig
 from official_bert.modeling.encoder import BertEncoder
 from official_bert.support.errors import UserError
 
@@ -32,6 +34,12 @@ def test_positions_are_repeated_and_all_else_stays(model_dir, vocab_file, tmp_pa
     np.testing.assert_array_equal(new(ids)["sequence_output"], old(ids)["sequence_output"])
     assert new(np.tile(ids, 2))["sequence_output"].shape == (1, 120, 32)
     assert (tmp_path / "long" / "vocab.txt").read_bytes() == open(vocab_file, "rb").read()
+
+
+def test_rows_that_are_no_positions_stay_at_the_beginning():
+    config = RobertaConfig(vocab_size=9, max_position_embeddings=6)
+    name, table = "bert/embeddings/position_embeddings", np.arange(6.0)[:, None]
+    assert with_positions({name: table}, config, 11)[name][:, 0].tolist() == [0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 2]
 
 
 def test_what_cannot_be_extended(model_dir, tmp_path):

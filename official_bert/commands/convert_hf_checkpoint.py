@@ -131,7 +131,9 @@ def _convert_from_hf(config: HfConversionConfig) -> None:
     logging.info("wrote %s (hidden_act %s) and %s", config_file, bert_config.hidden_act, vocab_file)
     if has_modules(config.hf_dir):
         logging.warning("the modules of %s after its encoder, such as its pooling, are not converted", config.hf_dir)
-    if "do_lower_case" not in settings:
+    if not vocabulary.changes_text:
+        logging.info("use them with --do_lower_case=false")
+    elif "do_lower_case" not in settings:
         logging.warning(
             "%s does not say whether the model is uncased; find out, and pass --do_lower_case or --nodo_lower_case to "
             "the scripts",

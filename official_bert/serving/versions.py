@@ -16,7 +16,7 @@ from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError, plain_message
 from official_bert.support.extras import folder_of_tensorflow_text
 from official_bert.support.fault_points import fault_point
-from official_bert.tokenization.sentencepiece_tokenizer import MODEL_FILE as SPM_MODEL_FILE
+from official_bert.tokenization.tokenizer_files import content_of_copy, tokenizer_kinds
 
 SAVED_MODEL_FILE, LITE_FILE = "saved_model.pb", "model.tflite"
 ASSETS_FOLDER = "assets"
@@ -96,7 +96,9 @@ def load_version(folder: str) -> Any:
       UserError: the version is damaged.
     """
     check_whole(folder)
-    if files.exists(os.path.join(folder, ASSETS_FOLDER, SPM_MODEL_FILE)):
+    kinds = (kind.vocabulary_class for kind in tokenizer_kinds().values())
+    models = [kind.file_name for kind in kinds if kind.flag == "spm_model_file"]
+    if any(files.exists(os.path.join(folder, ASSETS_FOLDER, name)) for name in models):
         folder_of_tensorflow_text("a SentencePiece model in a SavedModel")
         importlib.import_module("tensorflow_text")  # registers the operation that splits texts
     try:
@@ -144,7 +146,8 @@ def write_version(
             }
             _write_json(os.path.join(partial, DESCRIPTION_FILE), description)
             _write_checksums(partial)
-            _copy(vocabulary.source, path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name))
+            with files.open_file(path_with_parents(partial, ASSETS_FOLDER, vocabulary.file_name), "wb") as sink:
+                sink.write(content_of_copy(vocabulary.source))
             fault_point("complete")
             add(partial)
             return _publish(partial, export_dir)
@@ -211,11 +214,6 @@ def _checksum(path: str) -> str:
         while chunk := source.read(_BYTES_AT_ONCE):
             checksum.update(chunk)
     return checksum.hexdigest()
-
-
-def _copy(source: str, target: str) -> None:
-    with files.open_file(source, "rb") as reader, files.open_file(target, "wb") as writer:
-        writer.write(reader.read())
 
 
 def path_with_parents(folder: str, *names: str) -> str:

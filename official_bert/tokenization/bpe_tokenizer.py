@@ -135,13 +135,14 @@ class BpeVocabulary(Vocabulary):
         """Return a token without the mark that says whether it begins a word."""
         return token.removeprefix(_SPACE)
 
+    def shown(self, token: str) -> str:
+        """Return what a token stands for, with the space that begins it."""
+        return token if token in NAMES.values() else _text_of(token).decode("utf-8", "replace")
+
     def joined(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens; special tokens stand between spaces."""
         specials = set(NAMES.values())
-        parts = (
-            f" {token} ".encode() if token in specials else bytes(_BYTES.get(character, 0x3F) for character in token)
-            for token in tokens
-        )
+        parts = (f" {token} ".encode() if token in specials else _text_of(token) for token in tokens)
         return b"".join(parts).decode("utf-8", "replace").strip(" ")
 
     def _advice_on(self, missing: str) -> str:
@@ -225,6 +226,10 @@ class BpeTokenizer(RobertaSequences, Tokenizer):
             starts.append(places[last])
             ends.append(max(places[end - 1] + 1, ends[-1] if ends else 0))
         return EncodingWithOffsets(found.ids, starts, ends)
+
+
+def _text_of(token: str) -> bytes:
+    return bytes(_BYTES.get(character, ord("?")) for character in token)
 
 
 def _encodable(text: str | bytes) -> str:

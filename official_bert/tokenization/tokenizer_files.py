@@ -79,6 +79,14 @@ def _family_beside(vocab_file: str) -> Any:
     return load_class(load_family(name).tokenizer) if name in FAMILIES else None
 
 
+def content_of_copy(path: str) -> bytes:
+    """Return the content of the copy of a file of a model: the same, or what we keep of a Hugging Face tokenizer."""
+    if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE):
+        return kind_of_file(path).vocabulary_class.from_file(path).file_content
+    with files.open_file(path, "rb") as source:
+        return source.read()
+
+
 def read_vocabulary(folder: str, kind: Any) -> Vocabulary:
     """Read the vocabulary of a folder, for a tokenizer of a class.
 

@@ -145,6 +145,10 @@ class Vocabulary:
         """Return a token without its word-start or continuation marker."""
         return token.removeprefix(CONTINUATION)
 
+    def shown(self, token: str) -> str:
+        """Return a token as answers show it."""
+        return token
+
     def joined(self, tokens: Iterable[str]) -> str:
         """Return the text of tokens: wordpieces of a word are joined, words are separated by one space each."""
         return " ".join(tokens).replace(f" {CONTINUATION}", "")

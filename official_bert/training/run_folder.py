@@ -24,8 +24,12 @@ from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
 from official_bert.support import files, text_files, writing
 from official_bert.support.errors import UserError
-from official_bert.tokenization.hf_tokenizer import PIECES_FILE, TOKENIZER_FILE
-from official_bert.tokenization.tokenizer_files import kind_of_file, tokenizer_kinds, try_find_vocabulary
+from official_bert.tokenization.tokenizer_files import (
+    content_of_copy,
+    kind_of_file,
+    tokenizer_kinds,
+    try_find_vocabulary,
+)
 from official_bert.tokenization.vocab import Vocabulary
 
 RUN_CONFIG_FILE = "run_config.json"
@@ -174,13 +178,13 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
       bert_config: the architecture.
       flags: where the files are.
     """
-    contents = {name: _content(source) for name, source in _sources(flags).items()}
+    contents = {name: content_of_copy(source) for name, source in _sources(flags).items()}
     is_hf_file = is_config(text_files.read_json(flags.bert_config_file, "model config"), flags.bert_config_file)
     if is_hf_file or BertConfig.from_json_file(flags.bert_config_file) != bert_config:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
         target = os.path.join(folder, name)
-        if not (files.exists(target) and _content(target) == content):
+        if not (files.exists(target) and content_of_copy(target) == content):
             with writing.atomic_write(target, "wb") as sink:
                 sink.write(content)
 
@@ -298,16 +302,8 @@ def _differences(config: Mapping[str, Any], trained: Mapping[str, Any], folder: 
     return f"{here}, but the checkpoints in {folder} were trained with {there}" if names else ""
 
 
-def _content(path: str) -> bytes:
-    """Return the content of a file's copy: the same, or what we keep of a Hugging Face tokenizer."""
-    if os.path.basename(path) in (TOKENIZER_FILE, PIECES_FILE):
-        return kind_of_file(path).vocabulary_class.from_file(path).file_content
-    with files.open_file(path, "rb") as source:
-        return source.read()
-
-
 def _is_same_content(first: str, second: str) -> bool:
-    return files.exists(second) and _content(first) == _content(second)
+    return files.exists(second) and content_of_copy(first) == content_of_copy(second)
 
 
 def checkpoint_folder(config: TrainingOptions) -> str:

@@ -63,7 +63,8 @@ class PretrainingServable(Servable):
         self._mask = tokenizer.mask_id
         self._top_k = min(top_k, tokenizer.vocabulary.size)
         ids = range(tokenizer.vocabulary.size)
-        self._wordpieces = tf.constant(tokenizer.convert_ids_to_tokens(list(ids)), tf.string)
+        pieces = map(tokenizer.vocabulary.shown, tokenizer.convert_ids_to_tokens(list(ids)))
+        self._wordpieces = tf.constant(list(pieces), tf.string)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
         """Return a text with a mask; see `Servable.sample_texts`."""

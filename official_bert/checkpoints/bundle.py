@@ -19,7 +19,7 @@ from official_bert.support.fault_points import fault_point
 
 # TensorFlow's errors for damaged files depend on where the damage is.
 _READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 GLOBAL_STEP = "global_step"
 LOSS_SCALE = "loss_scale/"  # prefix of the names of the loss-scaling state in float16
 UNLOGGED_STEPS = "unlogged_steps/"  # prefix of the names of scalars of the steps since the last log line
@@ -37,12 +37,13 @@ class CheckpointReader:
       shapes: variable name to shape, for every array.
     """
 
-    def __init__(self, path: str, what: str = _RESUMED):
+    def __init__(self, path: str, what: str = _RESUMED, *, of_objects: bool = False):
         """Open a checkpoint.
 
         Args:
           path: see `find_checkpoint`.
           what: the parameter or file that named it, for messages; by default a run resumes from its own checkpoint.
+          of_objects: whether it may be an object checkpoint of TensorFlow 2, whose arrays have no names of ours.
 
         Raises:
           UserError: there is no such checkpoint, or it cannot be read.
@@ -58,11 +59,10 @@ class CheckpointReader:
             raise UserError(
                 f"{self.name} cannot be read as a checkpoint: {plain_message(error)}{self._way_out()}"
             ) from error
-        if _OBJECT_GRAPH in self._reader.get_variable_to_shape_map():
+        if not of_objects and OBJECT_GRAPH in self._reader.get_variable_to_shape_map():
             raise UserError(
-                f"{self.name} is an object checkpoint of TensorFlow 2, as the Model Garden and Keras write: "
-                "its arrays are named after the program that wrote it. Give the same model as it was first released "
-                "(bert_model.ckpt) or its Hugging Face folder"
+                f"{self.name} is an object checkpoint of TensorFlow 2, from which no run of this package can resume; "
+                "give it as init_checkpoint of a new output_dir"
             )
         shapes = self._reader.get_variable_to_shape_map()
         self._stored_names = {canonical_name(name): name for name in shapes}

@@ -1,23 +1,25 @@
-"""Opens the weights that a path means: a checkpoint of TensorFlow, or the folder of a Hugging Face model."""
+"""Opens the weights that a path means: a checkpoint, or a model in a format that is converted as it is read."""
 
 import functools
-import os
+from collections.abc import Callable
 
 import numpy as np
 
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
-from official_bert.checkpoints.state_file import find_checkpoint, hugging_face_folder
+from official_bert.checkpoints.state_file import find_checkpoint, find_config, hugging_face_folder
+from official_bert.config import model_formats
 from official_bert.config.bert_config import BertConfig
+from official_bert.support.errors import UserError
 
 
 def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None) -> CheckpointReader:
-    """Open weights to begin with; of a Hugging Face model nothing is read yet.
+    """Open weights to begin with; of a model in another format nothing is read yet.
 
     Args:
       path: see `find_checkpoint`.
       what: the parameter that named it, for messages.
-      bert_config: the architecture, if it is not that of the `config.json` of a Hugging Face folder.
+      bert_config: the architecture, if it is not what the model's own files say.
 
     Returns:
       A reader, which gives the arrays our names.
@@ -25,21 +27,34 @@ def open_checkpoint(path: str, what: str, bert_config: BertConfig | None = None)
     Raises:
       UserError: there is no such checkpoint, or it cannot be read.
     """
-    folder = hugging_face_folder(path)
-    return CheckpointReader(path, what) if folder is None else _HfReader(find_checkpoint(path, what), what, bert_config)
+    place = find_checkpoint(path, what)
+    if hugging_face_folder(place) is not None:
+        return _ConvertingReader(place, what, bert_config, lambda *model: safetensors.read_model(*model).arrays)
+    row = model_formats.format_of(place)
+    if row is not None:
+        return _ConvertingReader(place, what, bert_config, model_formats.load_module(row).read_model)
+    return CheckpointReader(path, what)
 
 
-class _HfReader(CheckpointReader):
-    """The arrays of a Hugging Face model under our names; all are read when the first is asked for."""
+class _ConvertingReader(CheckpointReader):
+    """The arrays of a model in another format under our names; all are read when the first is asked for."""
 
-    def __init__(self, folder: str, what: str, bert_config: BertConfig | None):
-        self.prefix, self.name = folder, f"{what} {folder}"
-        self._bert_config = bert_config
+    def __init__(
+        self,
+        place: str,
+        what: str,
+        bert_config: BertConfig | None,
+        read_model: Callable[[str, BertConfig], dict[str, np.ndarray]],
+    ):
+        self.prefix, self.name = place, f"{what} {place}"
+        self._bert_config, self._read_model = bert_config, read_model
 
     @functools.cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        config = self._bert_config or BertConfig.from_json_file(os.path.join(self.prefix, "config.json"))
-        return safetensors.read_model(self.prefix, config).arrays
+        config_file = None if self._bert_config else find_config(self.prefix)
+        if self._bert_config is None and config_file is None:
+            raise UserError(f"{self.name} has no config.json, so its architecture is not known; get the whole folder")
+        return self._read_model(self.prefix, self._bert_config or BertConfig.from_json_file(config_file))
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -12,6 +12,7 @@ import re
 from typing import NamedTuple
 
 from official_bert.checkpoints.checkpoint_files import BEST_FOLDER, CHECKPOINT_NAME, STATE_FILE
+from official_bert.config import model_formats
 from official_bert.config.sentence_modules import encoder_folder
 from official_bert.families.family_registry import all_families
 from official_bert.support import files, text_files
@@ -24,8 +25,6 @@ HF_WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_mode
 _HF_CONFIG = "config.json"
 # Files by which folders are known that hold weights of other kinds.
 _OTHER_KINDS = {
-    "model.weights.h5": "a KerasHub preset or another model of Keras",
-    "saved_model.pb": "a SavedModel, as exports and TensorFlow Hub have it",
     "tf_model.h5": "a Hugging Face model for Keras alone",
     "flax_model.msgpack": "a Hugging Face model for Flax alone",
 }
@@ -131,11 +130,11 @@ def find_checkpoint(path: str, what: str) -> str:
 
     Args:
       path: a prefix, one of a checkpoint's files, or a folder with a state file; or without one, as models were
-        released, if it holds one checkpoint alone. A Hugging Face folder, or its file with weights.
+        released, if it holds one checkpoint alone. A folder in another format, or its file with weights.
       what: what named it, for messages: "init_checkpoint".
 
     Returns:
-      Its prefix; of a Hugging Face model the folder.
+      Its prefix; of a model that is a folder, as those of Hugging Face, the folder.
 
     Raises:
       UserError: there is no such checkpoint.
@@ -146,6 +145,8 @@ def find_checkpoint(path: str, what: str) -> str:
         return folder
     if files.is_folder(path):
         path = _only_or_latest(path, what)
+    if model_formats.folder_format(path) is not None:
+        return path if files.is_folder(path) else os.path.dirname(path) or "."
     path = path.removesuffix(".index").removesuffix(DATA_SUFFIX).removesuffix(".meta")
     if not files.exists(path + ".index"):
         known = "" if files.exists(os.path.dirname(path) or ".") and ".ckpt" in path else _NOT_DOWNLOADED
@@ -176,10 +177,24 @@ def model_folders(path: str, *, of_encoder: bool = True) -> list[str]:
 
 
 def find_config(path: str) -> str | None:
-    """Return the path of the file with the architecture in one of `model_folders`; None if there is none."""
+    """Return the path of the file with the architecture; None if there is none.
+
+    It lies in one of `model_folders`, or is a file of the model itself, whose format says the sizes.
+    """
     names = dict.fromkeys((*(family.config_file for family in all_families()), "config.json"))  # the last: Hugging Face
     paths = (os.path.join(folder, name) for folder in model_folders(path) for name in names)
-    return next((path for path in paths if files.exists(path)), None)
+    found = next((path for path in paths if files.exists(path)), None)
+    return found or _config_of_format(path)
+
+
+def _config_of_format(path: str) -> str | None:
+    try:
+        place = find_checkpoint(path, "")
+    except UserError:  # it need not be there
+        return None
+    row = model_formats.format_of(place)
+    config = row and (place + row.config if row is model_formats.OBJECT_CHECKPOINT else os.path.join(place, row.config))
+    return config if config and files.exists(config) else None
 
 
 def _only_or_latest(folder: str, what: str) -> str:
@@ -191,6 +206,8 @@ def _only_or_latest(folder: str, what: str) -> str:
     names = sorted(name.removesuffix(".index") for name in entries if name.endswith(".index") and name[0] != ".")
     if STATE_FILE not in entries and len(names) == 1:
         return os.path.join(folder, names[0])
+    if model_formats.folder_format(folder) is not None:
+        return folder
     for name, kind in _OTHER_KINDS.items():
         if name in entries:
             raise UserError(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from absl import logging
 
+from official_bert.config import model_formats
 from official_bert.families import hugging_face
 from official_bert.families.family import Family
 from official_bert.families.family_registry import BERT, FAMILY_KEY, all_families, family_of_keys, load_family
@@ -138,17 +139,20 @@ class BertConfig:
         """Read a `bert_config.json`.
 
         Args:
-          path: the file; that of another family or the `config.json` of a Hugging Face folder is read as well.
+          path: the file; that of another family or of a model in another format is read as well.
           attention_direction: what takes the place of the file's, if given.
 
         Raises:
           UserError: the file is missing, not JSON, or holds a wrong value; the message names the file.
         """
-        values = text_files.read_json(path, "model config")
-        is_theirs = hugging_face.is_config(values, path)
+        row = model_formats.config_format(path)
+        values = {} if row else text_files.read_json(path, "model config")
+        is_theirs = row is None and hugging_face.is_config(values, path)
         if is_theirs and hugging_face.MODEL_TYPE not in values:
             logging.info("%s names no %s; read as %s", path, hugging_face.MODEL_TYPE, family_of_keys(values).title)
         try:
+            if row is not None:
+                values = model_formats.load_module(row).config_values(path)
             config = _of_hugging_face(values) if is_theirs else cls.from_dict(values)
         except UserError as error:
             raise UserError(f"{path}: {error}") from error

@@ -206,16 +206,7 @@ class HuggingFace:
 
 
 def is_config(values: Mapping[str, Any], path: str) -> bool:
-    """Tell whether a config file with these keys is of Hugging Face.
-
-    Raises:
-      UserError: it is of Keras.
-    """
-    if "class_name" in values:
-        raise UserError(
-            f"{path} describes a Keras model, {values['class_name']!s:.40}, as KerasHub presets do, and is not read; "
-            "give the bert_config.json of the same model's first release, or the config.json of its Hugging Face folder"
-        )
+    """Tell whether a config file with these keys is of Hugging Face."""
     return path.endswith("/config.json") or path == "config.json" or any(key in values for key in _THEIRS)
 
 

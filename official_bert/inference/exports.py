@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from official_bert.checkpoints.hub_saved_model import signatures
 from official_bert.serving.servable import EXAMPLES, TEXT
 from official_bert.serving.versions import (
     LITE_FILE,
@@ -29,7 +30,8 @@ def find_version(path: str) -> str | None:
     if not files.is_folder(path):
         raise UserError(f"there is no folder {path}; give an export or the output folder of a run")
     if files.exists(os.path.join(path, SAVED_MODEL_FILE)):
-        return path
+        names = {TEXT, EXAMPLES}.intersection(signatures(os.path.join(path, SAVED_MODEL_FILE)))
+        return path if names or description(path) else None  # an encoder of TensorFlow Hub is no export
     numbers = complete_versions(path)
     if numbers:
         return os.path.join(path, str(numbers[-1]))

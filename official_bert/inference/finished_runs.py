@@ -6,9 +6,8 @@ from typing import Any
 
 from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.checkpoints.safetensors import architecture_of
-from official_bert.checkpoints.state_file import hugging_face_folder, latest_checkpoint
+from official_bert.checkpoints.state_file import find_config, hugging_face_folder, latest_checkpoint
 from official_bert.config.bert_config import BertConfig
-from official_bert.config.sentence_modules import encoder_folder
 from official_bert.config.text_settings import TextSettings
 from official_bert.inference.sentence_head import find_head
 from official_bert.inference.text_encoder import TextEncoder
@@ -157,7 +156,7 @@ def load_text_encoder(
     Raises:
       UserError: the folder holds no model, or its files do not fit each other.
     """
-    if not any(files.exists(os.path.join(encoder_folder(path), name)) for name in (BERT_CONFIG_FILE, _HF_CONFIG_FILE)):
+    if find_config(path) is None:
         raise UserError(
             f"{path} contains neither an exported model nor the {RUN_CONFIG_FILE} of a run, nor an encoder with its "
             f"{BERT_CONFIG_FILE} or {_HF_CONFIG_FILE}; check the path"

@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import logging
 
+from official_bert.config import model_formats
 from official_bert.config.text_settings import TextSettings
 from official_bert.families.family_registry import FAMILIES, all_families, load_class, load_family
 from official_bert.families.hugging_face import MODEL_TYPE
@@ -56,6 +57,8 @@ def kind_of_file(vocab_file: str, flag: str | None = None) -> Any:
         ]
         family = _family_beside(vocab_file) if theirs else None
         return family if family in theirs else named
+    if vocab_file.endswith((".model", ".spm")):  # as other programs name a SentencePiece model
+        flag = flag or "spm_model_file"
     of_flag = (kind for kind in kinds.values() if kind.vocabulary_class.flag == flag)
     return next(of_flag, kinds[Vocabulary.file_name])
 
@@ -111,19 +114,22 @@ def find_vocabulary(folder: str) -> str:
     """
     path = try_find_vocabulary(folder)
     if path is None:
-        raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(_vocabulary_files())} exists")
+        names = [*_vocabulary_files(folder), *model_formats.vocabulary_folders(folder)]
+        raise UserError(f"{folder} has no vocabulary: neither {' nor '.join(names)} exists")
     return path
 
 
 def try_find_vocabulary(folder: str) -> str | None:
     """Find the vocabulary as `find_vocabulary` does; return None if there is none."""
-    paths = (os.path.join(folder, name) for name in _vocabulary_files())
-    return next((path for path in paths if files.exists(path)), None)
+    paths = (os.path.join(folder, name) for name in _vocabulary_files(folder))
+    return model_formats.find_vocabulary(folder) or next((path for path in paths if files.exists(path)), None)
 
 
-def _vocabulary_files() -> list[str]:
+def _vocabulary_files(folder: str) -> list[str]:
     """Return the names that a vocabulary may have; the first that is there counts."""
-    return [*tokenizer_kinds(), TOKENIZER_FILE, PIECES_FILE]
+    # The tokenizer.json of a preset of KerasHub has settings alone.
+    theirs = [] if model_formats.vocabulary_folders(folder) else [TOKENIZER_FILE, PIECES_FILE]
+    return [*tokenizer_kinds(), *theirs]
 
 
 def find_settings(folder: str, vocabulary: Vocabulary, given: Mapping[str, bool]) -> TextSettings:
@@ -165,6 +171,7 @@ def recorded_settings(folder: str) -> tuple[dict[str, bool], dict[str, str]]:
     for values, source in (
         (_settings_of_run(folder), _RUN_CONFIG_FILE),
         (read_settings(folder), TOKENIZER_CONFIG_FILE),
+        model_formats.text_settings(folder),
     ):
         found |= values
         sources |= dict.fromkeys(values, source)

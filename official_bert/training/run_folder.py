@@ -17,8 +17,8 @@ from absl import logging
 
 from official_bert.checkpoints.checkpoint_files import BEST_FOLDER
 from official_bert.checkpoints.state_file import latest_checkpoint
+from official_bert.config import model_formats
 from official_bert.config.bert_config import DROPOUT_KEYS, BertConfig
-from official_bert.families.hugging_face import is_config
 from official_bert.options.finetuning import FinetuningOptions, LabellingOptions
 from official_bert.options.option import flags_affecting
 from official_bert.options.training import TrainingOptions
@@ -179,8 +179,8 @@ def write_model_files(folder: str, bert_config: BertConfig, flags: ModelFileFlag
       flags: where the files are.
     """
     contents = {name: content_of_copy(source) for name, source in _sources(flags).items()}
-    is_hf_file = is_config(text_files.read_json(flags.bert_config_file, "model config"), flags.bert_config_file)
-    if is_hf_file or BertConfig.from_json_file(flags.bert_config_file) != bert_config:
+    is_foreign = model_formats.is_foreign_config(flags.bert_config_file)
+    if is_foreign or BertConfig.from_json_file(flags.bert_config_file) != bert_config:
         contents[BERT_CONFIG_FILE] = bert_config.to_json_string().encode()
     for name, content in contents.items():
         target = os.path.join(folder, name)

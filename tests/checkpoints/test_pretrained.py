@@ -8,7 +8,6 @@ import shutil
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_bert.checkpoints import safetensors
 from official_bert.checkpoints.bundle import CheckpointReader
@@ -103,15 +102,13 @@ def test_errors_speak_of_the_path(tmp_path, model_dir):
         "absent": "path .*absent: no such checkpoint",
         ".": "path .* is a folder without a readable `checkpoint` file and without a checkpoint",
         "model.keras": "not a checkpoint; load it with keras.models.load_model",
-        "preset": "path .*preset holds model.weights.h5 and is a KerasHub preset .* give the folder of the same model",
         "half": "path .*half has a config.json, but neither weights .model.safetensors or .* fetch it again, all files",
-        "garden": "path .*garden.* is an object checkpoint of TensorFlow 2, as the Model Garden .* Give the same model",
+        "flax": "path .*flax holds flax_model.msgpack and is a Hugging Face model for Flax .* give the folder of",
     }
-    (tmp_path / "preset").mkdir()
-    (tmp_path / "preset" / "model.weights.h5").touch()
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "config.json").touch()
-    tf.train.Checkpoint(model=tf.Variable([1.0])).write(str(tmp_path / "garden" / "ckpt"))
+    (tmp_path / "flax").mkdir()
+    (tmp_path / "flax" / "flax_model.msgpack").touch()
     for path, message in tf_messages.items():
         with pytest.raises(UserError, match=message) as caught:
             BertEncoder.from_checkpoint(tmp_path / path)

@@ -139,8 +139,8 @@ def test_activation_names_are_read_as_the_reference_reads_them(tmp_path, name):
         ('{"hidden_size": 8}', "the key 'vocab_size' is missing"),
         ('{"vocab_size": 9, "intermediate": 3}', "unknown key 'intermediate'"),
         (
-            '{"class_name": "BertBackbone", "config": {}}',
-            "a Keras model, BertBackbone, as KerasHub presets do",
+            '{"class_name": "DebertaV3Backbone", "config": {}}',
+            "describes a DebertaV3Backbone of Keras; of KerasHub's presets those of BertBackbone, AlbertBackbone",
         ),
         ('{"model_type": "roberta"}', "bert_config.json: model_type is 'roberta', a family of encoders that is not"),
         ('{"vocab_size": 0}', "vocab_size is 0; it must be a whole number from 1 to 2147483647"),

@@ -1,0 +1,144 @@
+"""Models in the formats of TensorFlow 2; `tests/golden/tf2` has what their own libraries computed with them."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_bert import load_tokenizer
+from official_bert.config.bert_config import BertConfig
+from official_bert.modeling.classifier import ClassificationModel
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
+from official_bert.support.errors import UserError
+from tests.conftest import GOLDEN
+
+MODELS = GOLDEN / "tf2"
+CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.npz"))
+
+
+def expected_of(case):
+    expected = dict(np.load(MODELS / case / "expected.npz"))
+    inputs = {"input_ids": expected["ids"], "input_mask": expected["mask"]}
+    return expected, inputs | ({} if "distilbert" in case else {"segment_ids": expected["segments"]})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_computes_what_its_own_library_computed(case):
+    expected, inputs = expected_of(case)
+    encoder = BertEncoder.from_checkpoint(MODELS / case)
+    found = encoder(inputs)
+    for name in ("sequence_output", "pooled_output"):
+        if name in expected:
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-5, err_msg=name)
+    if "logits" in expected:
+        model = ClassificationModel.from_checkpoint(MODELS / case, num_outputs=expected["logits"].shape[-1])
+        np.testing.assert_allclose(model(inputs), expected["logits"], atol=1e-5)
+    if "masked_lm_logits" in expected:
+        found = PretrainingModel.from_checkpoint(MODELS / case)(
+            {**inputs, "masked_lm_positions": expected["positions"]}
+        )
+        for name in ("masked_lm_logits", "next_sentence_logits"):
+            if name in expected:
+                np.testing.assert_allclose(found[name], expected[name], atol=1e-5, err_msg=name)
+
+
+def test_the_vocabulary_and_the_casing_are_those_of_the_folder(tmp_path):
+    text = "The dogs running. th\N{LATIN SMALL LETTER E WITH ACUTE}"
+    for case in ("keras_hub_bert", "keras_hub_distilbert"):
+        tokenizer = load_tokenizer(MODELS / case)
+        assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)) == expected_of(case)[0]["text_ids"].tolist()
+    folder = shutil.copytree(MODELS / "hub_bert", tmp_path / "hub_bert")
+    (folder / "assets" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    assert not load_tokenizer(folder).settings.do_lower_case  # though nothing in the vocabulary says so
+    pieces = load_tokenizer(MODELS / "hub_albert")
+    assert (type(pieces).__name__, pieces.settings.do_lower_case) == ("SentencePieceTokenizer", True)
+    preset = shutil.copytree(MODELS / "keras_hub_albert", tmp_path / "preset")
+    (preset / "assets" / "tokenizer").mkdir(parents=True)
+    shutil.copy(pieces.vocabulary.source, preset / "assets" / "tokenizer" / "vocabulary.spm")
+    assert load_tokenizer(preset).tokenize("the dog runs") == pieces.tokenize("the dog runs")
+
+
+def test_the_shapes_say_what_no_file_says():
+    sizes = {"vocab_size": 14, "hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2}
+    for name in ("garden_encoder_v2/ckpt.index", "hub_bert/saved_model.pb", "keras_hub_bert/config.json"):
+        assert vars(BertConfig.from_json_file(str(MODELS / name))).items() >= sizes.items()
+    albert = BertConfig.from_json_file(str(MODELS / "hub_albert" / "saved_model.pb"))
+    assert (albert.family_name, albert.num_hidden_layers, albert.embedding_size) == ("albert", 3, 8)
+
+
+def spoil_object_names(folder):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    model(np.zeros([1, 3], np.float32))
+    tf.train.Checkpoint(model=model).write(str(folder / "bert_model.ckpt-1"))
+
+
+@pytest.mark.parametrize(
+    ("case", "spoil", "message"),
+    [
+        (
+            "hub_bert",
+            lambda folder: (folder / "variables" / "variables.index").unlink(),
+            "hub_bert has a saved_model.pb, but no .*variables.index; get the whole folder again",
+        ),
+        (
+            "hub_bert",
+            lambda folder: cut(folder / "variables" / "variables.data-00000-of-00001"),
+            "hub_bert/variables/variables: .* cannot be read: ",
+        ),
+        (
+            "hub_bert",
+            lambda folder: cut(folder / "saved_model.pb"),
+            "saved_model.pb cannot be read as a SavedModel",
+        ),
+        (
+            "garden_albert",
+            lambda folder: (folder / "albert_config.json").unlink(),
+            r"bert_model.ckpt.index: its layers share .* put the model's albert_config.json beside it",
+        ),
+        (
+            "garden_pretrainer",
+            spoil_object_names,
+            "has no transformer layers with the Model Garden's names; give",
+        ),
+        (
+            "keras_hub_bert",
+            lambda folder: edit(folder / "task.json", '"BertTextClassifier"', '"BertTokenTagger"'),
+            "task.json describes a BertTokenTagger, whose head is not known here; .* remove task.weights.h5",
+        ),
+        (
+            "keras_hub_bert",
+            lambda folder: cut(folder / "model.weights.h5"),
+            "model.weights.h5 is damaged, truncated",
+        ),
+        (
+            "keras_hub_bert",
+            lambda folder: edit(folder / "config.json", '"num_layers": 2', '"num_layers": 1'),
+            "model.weights.h5 has layers/transformer_encoder_1/.*, which a BERT does not have; is it of another class",
+        ),
+        ("keras_hub_bert", lambda folder: (folder / "config.json").unlink(), "there is no bert_config.json beside"),
+    ],
+)
+def test_a_folder_that_cannot_be_read_is_named_with_what_to_do(tmp_path, case, spoil, message):
+    folder = shutil.copytree(MODELS / case, tmp_path / case)
+    spoil(folder)
+    with pytest.raises(UserError, match=message):
+        BertEncoder.from_checkpoint(folder)
+
+
+def test_a_missing_vocabulary_is_named(tmp_path):
+    folder = shutil.copytree(MODELS / "hub_bert", tmp_path / "hub_bert")
+    (folder / "assets" / "vocab.txt").unlink()
+    with pytest.raises(UserError, match="hub_bert has no vocabulary: neither .* nor one in assets"):
+        load_tokenizer(folder)
+    with pytest.raises(UserError, match="keras_hub_albert has no vocabulary: neither .* nor one in assets/tokenizer"):
+        load_tokenizer(MODELS / "keras_hub_albert")
+
+
+def edit(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

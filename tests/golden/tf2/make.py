@@ -1,0 +1,247 @@
+"""Make the models of the formats of TensorFlow 2, and what their own libraries compute with them.
+
+Run it in an environment of its own, with tf-models-official 2.20.0, tf-keras 2.20.1, keras-hub 0.32.0, TensorFlow
+2.20.0 and sentencepiece; once for each library, which want different versions of Keras:
+
+    TF_USE_LEGACY_KERAS=1 python tests/golden/tf2/make.py garden
+    python tests/golden/tf2/make.py keras_hub
+
+Of the SavedModels the functions are taken out: they are a megabyte each, and nothing reads them.
+"""
+
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).parent
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the", "dog", "##s", "run", "##ning", "a", "b", "."]
+IDS = np.array([[2, 5, 7, 8, 3, 9, 10, 3], [2, 11, 12, 3, 13, 3, 0, 0]], np.int32)
+MASK = np.array([[1] * 8, [1] * 6 + [0] * 2], np.int32)
+SEGMENTS = np.array([[0] * 5 + [1] * 3, [0] * 4 + [1] * 2 + [0] * 2], np.int32)
+TEXT = "The dogs running. th\N{LATIN SMALL LETTER E WITH ACUTE}"
+RNG = np.random.default_rng(0)
+SIZES = {"num_layers": 2, "num_attention_heads": 3, "hidden_size": 12}
+
+
+def fill(variables):
+    """Give variables random values, so that none can be taken for another."""
+    for variable in variables:
+        if variable.dtype in ("float32", np.float32):
+            variable.assign(RNG.normal(0.0, 0.4, variable.shape).astype(np.float32))
+
+
+def keep(folder, **expected):
+    inputs = {"ids": IDS, "mask": MASK, "segments": SEGMENTS}
+    np.savez_compressed(
+        folder / "expected.npz", **inputs, **{name: np.array(value) for name, value in expected.items()}
+    )
+
+
+def new_folder(name):
+    shutil.rmtree(HERE / name, ignore_errors=True)
+    (HERE / name).mkdir()
+    return HERE / name
+
+
+def garden():
+    import tensorflow as tf
+    from official.legacy.bert import configs
+    from official.modeling import tf_utils
+    from official.nlp.configs import encoders
+    from official.nlp.modeling import layers, models, networks
+    from official.nlp.tools import export_tfhub_lib
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    inputs = {"input_word_ids": IDS, "input_mask": MASK, "input_type_ids": SEGMENTS}
+    sizes = {**SIZES, "vocab_size": len(WORDS), "max_sequence_length": 16, "type_vocab_size": 2}
+
+    def write(folder, name, **objects):
+        tf.train.Checkpoint(**objects).write(str(folder / name))
+        (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+
+    def outputs_of(encoder):
+        outputs = encoder(inputs)
+        return {name: outputs[name] for name in ("sequence_output", "pooled_output")}
+
+    folder = new_folder("garden_pretrainer")
+    encoder = networks.BertEncoder(**sizes, intermediate_size=20, dict_outputs=True)
+    head = layers.ClassificationHead(inner_dim=12, num_classes=2, name="next_sentence")
+    model = models.BertPretrainerV2(
+        encoder_network=encoder, mlm_activation=tf_utils.get_activation("gelu"), classification_heads=[head]
+    )
+    positions = np.array([[1, 4], [2, 1]], np.int32)
+    model({**inputs, "masked_lm_positions": positions})
+    fill(model.variables)
+    outputs = model({**inputs, "masked_lm_positions": positions})
+    write(folder, "bert_model.ckpt-1", model=model, **model.checkpoint_items)
+    # What the head made of the first position is what its two classes were trained on.
+    pooled = head(outputs_of(encoder)["sequence_output"], only_project=True)
+    keep(
+        folder,
+        sequence_output=outputs_of(encoder)["sequence_output"],
+        pooled_output=pooled,
+        positions=positions,
+        masked_lm_logits=outputs["mlm_logits"],
+        next_sentence_logits=outputs["next_sentence"],
+    )
+
+    folder = new_folder("garden_classifier")
+    encoder = networks.BertEncoder(**sizes, intermediate_size=20)
+    model = models.BertClassifier(encoder, 3)
+    fill(model.variables)
+    model.compile("adam", "mse")
+    model.optimizer.build(model.trainable_variables)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer, global_step=tf.Variable(7, dtype=tf.int64))
+    checkpoint.save(str(folder / "ckpt"))
+    (folder / "vocab.txt").write_text("\n".join(WORDS) + "\n")
+    sequence, pooled = encoder([IDS, MASK, SEGMENTS])
+    keep(folder, sequence_output=sequence, pooled_output=pooled, logits=model([IDS, MASK, SEGMENTS]))
+
+    folder = new_folder("garden_encoder_v2")
+    encoder = networks.BertEncoderV2(**sizes, inner_dim=20)
+    encoder(inputs)
+    fill(encoder.variables)
+    write(folder, "ckpt", encoder=encoder)
+    keep(folder, **outputs_of(encoder))
+
+    folder = new_folder("garden_albert")
+    encoder = networks.AlbertEncoder(**sizes, embedding_width=8, intermediate_size=20, dict_outputs=True)
+    fill(encoder.variables)
+    write(folder, "bert_model.ckpt", model=encoder)
+    (folder / "albert_config.json").write_text(
+        '{"vocab_size": 14, "embedding_size": 8, "hidden_size": 12, "num_hidden_layers": 2, "num_hidden_groups": 1,\n'
+        ' "inner_group_num": 1, "num_attention_heads": 3, "intermediate_size": 20, "hidden_act": "gelu",\n'
+        ' "max_position_embeddings": 16, "type_vocab_size": 2}\n'
+    )
+    keep(folder, **outputs_of(encoder))
+
+    def export(folder, model, encoder, items, **options):
+        """Export as the models of TensorFlow Hub were."""
+        fill(model.variables)
+        with tempfile.TemporaryDirectory() as scratch:
+            path = tf.train.Checkpoint(model=model, **items).save(os.path.join(scratch, "ckpt"))
+            export_tfhub_lib.export_model(str(folder), model_checkpoint_path=path, **options)
+        outputs = tf.saved_model.load(str(folder))(inputs)
+        keep(folder, **{name: outputs[name] for name in ("sequence_output", "pooled_output")})
+        saved = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes())
+        for graph in saved.meta_graphs:
+            graph.ClearField("graph_def")
+            graph.ClearField("object_graph_def")
+            graph.meta_info_def.ClearField("stripped_op_list")
+        (folder / "saved_model.pb").write_bytes(saved.SerializeToString())
+        for name in ("keras_metadata.pb", "fingerprint.pb"):
+            (folder / name).unlink()
+
+    with tempfile.TemporaryDirectory() as scratch:
+        vocab_file, spm_file = os.path.join(scratch, "vocab.txt"), os.path.join(scratch, "30k-clean")
+        pathlib.Path(vocab_file).write_text("\n".join(WORDS) + "\n")
+        make_sentencepiece(spm_file, scratch)
+        folder = new_folder("hub_bert")
+        config = configs.BertConfig(
+            vocab_size=len(WORDS),
+            hidden_size=12,
+            num_hidden_layers=2,
+            num_attention_heads=3,
+            intermediate_size=20,
+            max_position_embeddings=16,
+        )
+        core, pretrainer = export_tfhub_lib._create_model(bert_config=config, with_mlm=True)
+        items = pretrainer.checkpoint_items
+        options = {"bert_config": config, "with_mlm": True, "vocab_file": vocab_file, "do_lower_case": False}
+        export(folder, pretrainer, core, items, **options)
+
+        folder = new_folder("hub_albert")
+        config = encoders.EncoderConfig(
+            type="albert",
+            albert=encoders.AlbertEncoderConfig(
+                vocab_size=26,
+                embedding_width=8,
+                hidden_size=12,
+                num_layers=3,
+                num_attention_heads=3,
+                intermediate_size=20,
+                max_position_embeddings=16,
+                type_vocab_size=2,
+            ),
+        )
+        encoder = encoders.build_encoder(config)
+        options = {"encoder_config": config, "with_mlm": False, "sp_model_file": spm_file + ".model"}
+        export(folder, encoder, encoder, {"encoder": encoder}, **options, do_lower_case=True)
+
+
+def make_sentencepiece(prefix, scratch):
+    import sentencepiece
+
+    text = os.path.join(scratch, "text.txt")
+    pathlib.Path(text).write_text("the dog runs . a dog and a cat are running .\n" * 5)
+    sentencepiece.SentencePieceTrainer.train(
+        input=text,
+        model_prefix=prefix,
+        vocab_size=26,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        normalization_rule_name="identity",
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+
+
+def keras_hub():
+    import keras_hub as hub
+
+    inputs = {"token_ids": IDS, "padding_mask": MASK, "segment_ids": SEGMENTS}
+    sizes = {
+        "vocabulary_size": len(WORDS),
+        "num_layers": 2,
+        "num_heads": 3,
+        "hidden_dim": 12,
+        "intermediate_dim": 20,
+        "max_sequence_length": 16,
+    }
+
+    folder = new_folder("keras_hub_bert")
+    tokenizer = hub.models.BertTokenizer(WORDS, lowercase=False)
+    preprocessor = hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    backbone = hub.models.BertBackbone(**sizes)
+    model = hub.models.BertTextClassifier(backbone=backbone, num_classes=3, preprocessor=preprocessor)
+    fill(model.variables)
+    model.save_to_preset(str(folder))
+    outputs = backbone(inputs)
+    outputs = {name: outputs[name] for name in ("sequence_output", "pooled_output")}
+    keep(folder, **outputs, logits=model(inputs), text_ids=tokenizer(TEXT))
+
+    folder = new_folder("keras_hub_albert")
+    backbone = hub.models.AlbertBackbone(**sizes, embedding_dim=8, num_groups=2)
+    model = hub.models.AlbertMaskedLM(backbone=backbone, preprocessor=None)
+    fill(model.variables)
+    model.save_to_preset(str(folder))
+    outputs = backbone(inputs)
+    positions = np.array([[1, 4], [2, 1]], np.int32)
+    logits = model({**inputs, "mask_positions": positions})
+    keep(
+        folder,
+        **{name: outputs[name] for name in ("sequence_output", "pooled_output")},
+        positions=positions,
+        masked_lm_logits=logits,
+    )
+
+    folder = new_folder("keras_hub_distilbert")
+    backbone = hub.models.DistilBertBackbone(**{**sizes, "num_layers": 1})
+    tokenizer = hub.models.DistilBertTokenizer(["cat" if word == "The" else word for word in WORDS], lowercase=True)
+    preprocessor = hub.models.DistilBertTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    model = hub.models.DistilBertTextClassifier(backbone=backbone, num_classes=3, preprocessor=preprocessor)
+    fill(model.variables)
+    model.save_to_preset(str(folder))
+    inputs.pop("segment_ids")
+    keep(folder, sequence_output=backbone(inputs), logits=model(inputs), text_ids=tokenizer(TEXT))
+
+
+if __name__ == "__main__":
+    {"garden": garden, "keras_hub": keras_hub}[sys.argv[1]]()

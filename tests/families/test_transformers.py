@@ -52,8 +52,9 @@ def scores(model, inputs, *, training=False):
     if isinstance(model, PretrainingModel):
         positions = np.tile(np.arange(inputs["input_ids"].shape[1]), (len(inputs["input_ids"]), 1))
         found = model({**inputs, "masked_lm_positions": positions}, training=training)
-        words = found["masked_lm_logits"]
-        return {"logits": words, "prediction_logits": words, "sop_logits": found["next_sentence_logits"]}
+        words, sentences = found["masked_lm_logits"], found["next_sentence_logits"]
+        names = {"logits": words, "prediction_logits": words}
+        return names | {"sop_logits": sentences, "seq_relationship_logits": sentences}
     outputs = model(inputs, training=training)
     return outputs if isinstance(outputs, dict) else {"logits": outputs}
 

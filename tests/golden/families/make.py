@@ -51,6 +51,8 @@ FAMILIES = {
             "Model": {"layer_norm_eps": 1e-3},
             "ForTokenClassification": {"num_labels": 5},
             "ForSequenceClassification": {"type_vocab_size": 1, "num_hidden_layers": 3},
+            "ForPreTraining": {"hidden_act": "gelu_new"},
+            "ForQuestionAnswering": {"hidden_act": "relu"},
         },
     ),
     "albert": (
@@ -133,9 +135,7 @@ def make(model, folder):
         outputs = model(**inputs, output_hidden_states=True)
     found = {name: tensor.numpy() for name, tensor in inputs.items()}
     found["hidden_states"] = torch.stack(outputs.hidden_states[1:]).numpy()
-    for name in ("pooler_output", "logits", "start_logits", "end_logits", "prediction_logits", "sop_logits"):
-        if getattr(outputs, name, None) is not None:
-            found[name] = getattr(outputs, name).numpy()
+    found |= {name: tensor.numpy() for name, tensor in outputs.items() if name.endswith(("logits", "pooler_output"))}
     if labels:
         found |= {name: tensor.numpy() for name, tensor in labels.items()}
         found["losses"] = np.array(list(losses(model, inputs, labels)), np.float32)

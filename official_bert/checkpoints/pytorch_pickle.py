@@ -10,7 +10,6 @@ import io
 import math
 import operator
 import pickle
-import pickletools
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from official_bert.checkpoints.pickle_scan import MAX_BYTES, PickleError, check_pickle
+
 _MAGIC = 0x1950A86A20F9469CFC6C  # the first pickle of a file of PyTorch before 1.6; later ones are zip files
-_MAX_PICKLE_BYTES = 2**26  # names and shapes alone; the numbers are beside the pickle
-_MAX_MEMO = 2**20  # a larger index would make Python allocate memory up to it
 _MAX_RANK = 8
 _DTYPES = {
     "DoubleStorage": np.dtype(np.float64),
@@ -35,10 +34,6 @@ _DTYPES = {
     "ByteStorage": np.dtype(np.uint8),
     "BoolStorage": np.dtype(np.bool_),
 }
-
-
-class PickleError(ValueError):
-    """The file is damaged, or asks for what weights do not need; the message goes on from the name of the file."""
 
 
 class _Storage(NamedTuple):
@@ -104,7 +99,7 @@ def _open_zip(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
     order = members.get(f"{folder}byteorder")
     if order is not None and order.file_size < 16 and archive.read(order).strip() != b"little":
         raise PickleError("was written on a big-endian machine; save it again with PyTorch on another one")
-    if members[pickles[0]].file_size > _MAX_PICKLE_BYTES:
+    if members[pickles[0]].file_size > MAX_BYTES:
         raise PickleError("has a pickle of more than 64 MiB")
 
     @functools.cache
@@ -141,12 +136,7 @@ def _open_legacy(data: bytes) -> tuple[Any, Callable[[_Storage], memoryview]]:
 
 def _unpickle(stream: io.BytesIO, storages: dict[str, _Storage] | None = None) -> Any:
     """Read one pickle; the storages that it names are added to `storages`."""
-    start = stream.tell()
-    for operation, argument, position in pickletools.genops(stream):  # nothing is run
-        is_large = operation.name in ("PUT", "LONG_BINPUT") and argument > _MAX_MEMO
-        if is_large or position - start > _MAX_PICKLE_BYTES:
-            raise PickleError("has a pickle that is too large for one of weights")
-    stream.seek(start)
+    check_pickle(stream)
     return _Unpickler(stream, {} if storages is None else storages).load()
 
 
@@ -162,7 +152,7 @@ class _Unpickler(pickle.Unpickler):
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _Function(_rebuild_tensor)
         if (module, name) == ("torch._utils", "_rebuild_parameter"):
-            return _Function(lambda tensor, *_: tensor)
+            return _Function(_rebuild_parameter)
         if (module, name) == ("collections", "OrderedDict"):
             return collections.OrderedDict
         if module == "torch" and name in _DTYPES:
@@ -176,7 +166,7 @@ class _Unpickler(pickle.Unpickler):
         """Return the storage that a pickle names."""
         kind, dtype, key, _, size = pid[:5]
         if kind != "storage" or dtype not in _DTYPES or not isinstance(key, str):
-            raise PickleError(f"names {kind!r:.80} instead of a storage")
+            raise PickleError(f"names {_shown(kind)} instead of a storage")
         if len(pid) > 5 and pid[5] is not None:
             raise PickleError(f"has the storage {key!r:.80} as a view of another one; save it again with PyTorch")
         return self._storages.setdefault(key, _Storage(_DTYPES[dtype], key, operator.index(size)))
@@ -185,19 +175,31 @@ class _Unpickler(pickle.Unpickler):
 def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
     if not isinstance(storage, _Storage):
         raise PickleError("has a tensor without a storage")
+    if len(shape) > _MAX_RANK or len(strides) > _MAX_RANK:
+        raise PickleError(f"has a tensor of {len(shape)} dimensions, which its storage cannot hold")
     return _Tensor(
         storage, operator.index(offset), tuple(map(operator.index, shape)), tuple(map(operator.index, strides))
     )
 
 
+def _rebuild_parameter(tensor: Any, *_: Any) -> _Tensor:
+    if not isinstance(tensor, _Tensor):
+        raise PickleError("has a parameter without a tensor")
+    return tensor
+
+
+def _shown(value: Any) -> str:
+    return f"{value!r:.80}" if isinstance(value, str) else f"a {type(value).__name__}"  # whose text may be endless
+
+
 def _array(name: Any, tensor: Any, storage_bytes: Callable[[_Storage], memoryview]) -> np.ndarray:
     """Return the numbers of a tensor, after a check that they lie within its storage."""
     if not isinstance(tensor, _Tensor) or not isinstance(name, str):
-        raise PickleError(f"has no tensor under the name {name!r:.80}; only dicts of tensors are read")
+        raise PickleError(f"has no tensor under the name {_shown(name)}; only dicts of tensors are read")
     storage, offset, shape, strides = tensor
     count = math.prod(shape)
     last = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    if len(shape) > _MAX_RANK or min((offset, *shape, *strides)) < 0 or count > storage.size:
+    if min((offset, *shape, *strides)) < 0 or count > storage.size:
         raise PickleError(f"has a tensor {name!r:.80} of shape {list(shape)!s:.80}, which its storage cannot hold")
     content = storage_bytes(storage)
     if len(content) != storage.size * storage.dtype.itemsize or (count and last >= storage.size):

@@ -71,6 +71,16 @@ ODD = {
     "attributes of a function": (REBUILD + b"}U\x08functionK\x01sb.", "damaged.*"),
     "a call of what is no function": (b"ctorch\nFloatStorage\n)R.", "damaged.*not callable"),
     "an index that takes all memory": (b"Nr\xff\xff\xff\xff.", "too large for one of weights"),
+    "tuples that double": (
+        b"})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(60)) + b"K\x01s.", "tuples within tuples"
+    ),
+    "a tuple in a tuple, and so on": (b"})" + b"\x85" * 10**6 + b"K\x01s.", "tuples within tuples"),
+    "the same by duplicates": (b"})" + b"2\x86" * 60 + b"K\x01s.", "too large for one of weights"),
+    "lists that double": (
+        b"(]" + b"".join(b"q%c](h%ch%ce" % (n, n, n) for n in range(60)) + b"U\x01aU\x01bU\x01cK\x01tQ.", "names a list"
+    ),
+    "a number of many digits": (b"\x8b\x00\x00\x01\x00" + b"\x01" * 65536 + b".", "too large for one of weights"),
+    "a parameter of no tensor": (b"ctorch._utils\n_rebuild_parameter\n(K\x01tR.", "parameter without a tensor"),
     "an end that never comes": (b"(" * 100, "damaged.*STOP"),
     "a list": (b"].", "holds no dict of tensors"),
     "a text under a name": (b"}X\x01\x00\x00\x00aX\x01\x00\x00\x00bs.", "has no tensor under the name 'a'"),

@@ -1,1 +1,1 @@
-"""The tasks: each combines records, a model, losses and scores."""
+"""Tasks: each combines records, a model, losses and metrics."""

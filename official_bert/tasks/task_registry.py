@@ -1,11 +1,11 @@
-"""The table of tasks, one row each, from which finished runs and exports are loaded.
+"""Table of tasks, one row each, used to load finished runs and exports.
 
-A run writes the name of its task into `run_config.json`, an export into `official_bert.json`. Those of earlier
-versions, which do not contain it, are recognized by a flag or an output that no other task had then.
+A run writes its task's name to `run_config.json`, an export to `official_bert.json`. Older runs and exports without
+the name are recognized by a flag or output that was unique to the task.
 
 The module `servable` of a task's folder has two functions. `servable_of_run(config, bert_config, tokenizer,
-checkpoint, encoder_options)` loads what a run trained as a `Servable`, and `results(outputs)` turns what that returns
-for N texts, name to array [N, ...], into a list of N results.
+checkpoint, encoder_options)` loads a trained model as a `Servable`, and `results(outputs)` converts its outputs for N
+texts, name to array [N, ...], to a list of N results.
 """
 
 import dataclasses
@@ -34,14 +34,14 @@ class TaskRow:
     """A task.
 
     Attributes:
-      name: as in `run_config.json`; its folder has the same name.
-      config_class: the flags of its script.
-      model_class: the model.
-      hf_head: the part of Hugging Face's models whose output is what this task predicts; see `HuggingFace.parts`.
-      hf_flags: gives the flags of the run that would have left such a model, from the keys of its `config.json` and the
-        most positions it can read.
-      old_flag: a flag that of the runs of earlier versions only those of this task have; None if there are none.
-      old_outputs: likewise what of the exports of earlier versions only those of this task give.
+      name: name in `run_config.json`, also of the task's folder.
+      config_class: the flags of its command.
+      model_class: the model class.
+      hf_head: the Hugging Face model head that predicts this task's output; see `HuggingFace.parts`.
+      hf_flags: returns the equivalent flags for a Hugging Face model, given its `config.json` keys and maximum number
+        of positions.
+      old_flag: a flag that is unique to this task among older runs; None if there is none.
+      old_outputs: outputs that are unique to this task among older exports.
     """
 
     name: str
@@ -60,22 +60,22 @@ class TaskRow:
         checkpoint: str,
         encoder_options: EncoderOptions = UNPADDED,
     ) -> Servable:
-        """Load what a run trained.
+        """Load a trained model.
 
         Args:
-          config: the flags it was trained with.
+          config: the flags of its training run.
           bert_config: its architecture.
           tokenizer: its tokenizer.
           checkpoint: its weights.
-          encoder_options: how the encoder computes.
+          encoder_options: computation options of the encoder.
 
         Raises:
-          UserError: the checkpoint cannot be read, or is of another model.
+          UserError: the checkpoint cannot be read, or belongs to another model.
         """
         return self._servable_module.servable_of_run(config, bert_config, tokenizer, checkpoint, encoder_options)
 
     def results(self, outputs: Mapping[str, np.ndarray]) -> list[Any]:
-        """Turn the outputs of a model that read N texts into N results."""
+        """Convert a model's outputs for N texts to N results."""
         return self._servable_module.results(outputs)
 
     @property
@@ -128,17 +128,17 @@ def task_of_run(name: str | None, flags: Collection[str]) -> TaskRow | None:
     """Return the task of a run.
 
     Args:
-      name: as the run wrote it down; None if it did not.
+      name: the name stored by the run; None if missing.
       flags: names of its flags.
 
     Returns:
-      The row; None if there is none for it.
+      The row; None if no task matches.
     """
     by_flags = (row for row in TASKS.values() if row.old_flag in flags)
     return TASKS.get(name) if name else next(by_flags, None)
 
 
 def task_of_export(name: str | None, outputs: Collection[str]) -> TaskRow | None:
-    """Return the task of an exported model; see `task_of_run`. `outputs` names the outputs of its signature `text`."""
+    """Return the task of an exported model; `outputs` are the output names of its signature `text`."""
     by_outputs = (row for row in TASKS.values() if not row.old_outputs.isdisjoint(outputs))
     return TASKS.get(name) if name else next(by_outputs, None)

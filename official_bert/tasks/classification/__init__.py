@@ -1,1 +1,1 @@
-"""Classification and regression of texts and pairs of texts."""
+"""Classification and regression of single texts and text pairs."""

@@ -1,4 +1,4 @@
-"""A run of `run_classifier.py` as a `FinetuningJob`: which examples, which records, what is written of predictions."""
+"""`run_classifier.py` as a `FinetuningJob`: its examples, records and output files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -39,11 +39,11 @@ from official_bert.training.split_records import SplitRecords
 from official_bert.training.summaries import ScalarLog, write_results
 from official_bert.visualization.report_page import write_report
 
-_MOST_LABELS_OF_A_LOG = 20  # whose scores are not only written, but logged
+_MOST_LABELS_OF_A_LOG = 20  # with more labels, per-class scores are written but not logged
 
 
 class _LabelledSplit(NamedTuple):
-    """A split of the data set: its name, its examples and the targets (zeros where they are unknown)."""
+    """A split: its name, examples and targets (zeros if unknown)."""
 
     name: str
     examples: list[TextExample]
@@ -51,17 +51,17 @@ class _LabelledSplit(NamedTuple):
 
     @property
     def texts(self) -> list[tuple[str, str | None]]:
-        """The texts or pairs of the examples."""
+        """The texts or text pairs of the examples."""
         return [(example.text_a, example.text_b) for example in self.examples]
 
     @property
     def suffix(self) -> str:
-        """Suffix that distinguishes its files and scores from those of another split."""
+        """Suffix that distinguishes the files and scores of a second split."""
         return split_suffix(self.name)
 
 
 class _Evaluated(NamedTuple):
-    """A split, what is predicted of it and its scores, whose names have its suffix."""
+    """A split with its predictions and its scores, whose names carry the split's suffix."""
 
     split: _LabelledSplit
     predictions: Mapping[str, np.ndarray]
@@ -69,15 +69,15 @@ class _Evaluated(NamedTuple):
 
 
 class ClassificationJob(FinetuningJob):
-    """Texts and labels in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
+    """Fine-tune a classifier, evaluate, predict and export. For the attributes see `FinetuningJob`."""
 
     config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all examples and check all labels, before anything is computed.
+        """Read all examples and validate all labels before any computation.
 
         Raises:
-          UserError: a file or a label is wrong, or the export cannot be written.
+          UserError: a file or label is invalid, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
         self._dataset = dataset = configured_dataset(config)
@@ -114,11 +114,11 @@ class ClassificationJob(FinetuningJob):
         )
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
+        """See `FinetuningJob`; with a frozen encoder, the records of its outputs."""
         return self._records.ids_file("train").path, self._writer(self._train).provenance(self.task.schema)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
+        """See `FinetuningJob`; with a frozen encoder, the file of its outputs."""
         return self._records.file(trainer, "train")
 
     def write_training_records(self, trainer: Trainer) -> int:
@@ -126,7 +126,7 @@ class ClassificationJob(FinetuningJob):
         return self._records.write(trainer, "train", self._writer(self._train))
 
     def scores(self, trainer: Trainer, step: int) -> dict[str, float]:
-        """Score all splits to evaluate, those of a second one with a suffix, and log them."""
+        """Evaluate and log all evaluation splits; the scores of a second split carry a suffix."""
         return _all_scores(self._evaluated(trainer, step))
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
@@ -158,7 +158,7 @@ class ClassificationJob(FinetuningJob):
             self._write_report(split, predictions, shown)
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write the tables of predictions of every split to predict."""
+        """Write the prediction tables of every prediction split."""
         del step
         for split in self._test:
             self._predict_split(trainer, split)
@@ -226,12 +226,12 @@ def _all_scores(evaluated: Sequence[_Evaluated]) -> dict[str, float]:
 def _read_splits(
     config: ClassifierConfig, dataset: Dataset
 ) -> tuple[_LabelledSplit | None, list[_LabelledSplit], list[_LabelledSplit]]:
-    """Return the splits to train on, to evaluate and to predict, as far as the flags require them."""
+    """Return the training, evaluation and prediction splits that the flags require."""
     train = ("train",) if config.do_train else ()
     dev = dataset.eval_splits if config.is_evaluated else ()
     test = dataset.test_splits if config.do_predict else ()
     data_dir = None if dataset.name == CUSTOM else config.data_dir
-    # Each is read once, though the test split of IMDB is both evaluated and predicted.
+    # Each split is read once, although IMDB's test split is both evaluated and predicted.
     examples = {name: dataset.examples(data_dir, name) for name in dict.fromkeys((*train, *dev, *test))}
     unknown = (0,) * len(dataset.labels) if dataset.problem == "multi_label" else 0
 

@@ -9,7 +9,7 @@ from official_bert.options.option import MAX_AXIS, MAX_PARTS, option, options
 from official_bert.support.errors import UserError
 from official_bert.tasks.classification.datasets.published import TASK_NAMES, check_task_name
 
-# Settings that some flags need.
+# Flags that other flags need.
 _CUSTOM = {"task_name": ("custom",)}
 _WINDOWS = {"long_text": ("window",)}
 
@@ -134,7 +134,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
     )
 
     def __post_init__(self):
-        if self.task_name is not None:  # before flags are refused that only some tasks have
+        if self.task_name is not None:  # before rejecting flags that only some tasks have
             check_task_name(self.task_name)
         super().__post_init__()
         if self.multi_label and self.regression:
@@ -147,7 +147,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
             raise UserError("--head=bilstm reads the last layer at every position; leave --feature_layers out")
         if self.head == "bilstm" and not self.trainable_encoder:
             raise UserError("--head=bilstm and --notrainable_encoder exclude each other; choose one")
-        max_tokens = self.max_seq_length - 2  # without [CLS] and [SEP]
+        max_tokens = self.max_seq_length - 2  # excluding [CLS] and [SEP]
         if self.doc_stride and self.doc_stride > max_tokens:
             raise UserError(
                 f"--doc_stride={self.doc_stride} would skip wordpieces: a window of --max_seq_length="
@@ -163,7 +163,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
 
     @staticmethod
     def flags_of_hugging_face(config: Mapping[str, Any], max_seq_length: int) -> dict[str, Any]:
-        """Return the flags of a run whose model has a `config.json` with these keys; see `TaskRow.hf_flags`."""
+        """Return the flags for a model with this Hugging Face `config.json`; see `TaskRow.hf_flags`."""
         problem = config.get("problem_type")
         num_classes = len(config.get("id2label") or ()) or config.get("num_labels", 2)
         if problem == "regression" and num_classes != 1:
@@ -179,7 +179,7 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """See `HeadOptions`; the arguments are those of `ClassificationModel`."""
+        """See `HeadOptions`; the arguments of `ClassificationModel`."""
         return {
             **super().model_options,
             "head_dropout": self.head_dropout,
@@ -190,10 +190,10 @@ class ClassifierConfig(HeadOptions, LabellingOptions):
 
     @property
     def label_names(self) -> list[str]:
-        """The labels that --labels lists."""
+        """The labels listed by --labels."""
         return [name.strip() for name in self.labels.split(",")]
 
     @property
     def problem(self) -> str:
-        """The kind of problem that --task_name=custom poses, as named in the table of data sets."""
+        """The problem type of --task_name=custom, as in the table of data sets."""
         return "multi_label" if self.multi_label else "regression" if self.regression else "single_label"

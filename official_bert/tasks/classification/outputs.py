@@ -1,4 +1,4 @@
-"""The files of a classifier's predictions: the reference's bare table, a readable one, and GLUE's."""
+"""Prediction files of a classifier: the reference's bare table, a readable one, and GLUE's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,13 +20,13 @@ _CLASS_SCORES = ("precision", "recall", "f1", "count")
 
 
 def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...]]:
-    r"""Return the names under which `eval_results.txt` has the scores of each class: precision, recall, F1 and count.
+    r"""Return the keys of the per-class scores in `eval_results.txt`: precision, recall, F1 and count.
 
-    Characters of a label that a line cannot show are written as Python writes them, such as a tab as `\t`.
+    Unprintable characters in a label are escaped as in Python, such as a tab as `\t`.
 
     Args:
-      dataset: names the classes.
-      suffix: of the split.
+      dataset: provides the class names.
+      suffix: suffix of the split.
     """
     labels = [_on_a_line(label) for label in dataset.labels]
     return [tuple(f"eval_{score}_{label}{suffix}" for score in _CLASS_SCORES) for label in labels]
@@ -35,12 +35,12 @@ def class_score_names(dataset: Dataset, suffix: str = "") -> list[tuple[str, ...
 def class_scores(
     dataset: Dataset, predictions: Mapping[str, np.ndarray], suffix: str = ""
 ) -> dict[str, np.float32 | int]:
-    """Score each class by itself; for a regression there is nothing to score.
+    """Score each class separately; empty for regression.
 
     Args:
-      dataset: names the classes.
+      dataset: provides the class names.
       predictions: label_ids int [N] or [N, C] and probabilities float32 [N, C].
-      suffix: of the split.
+      suffix: suffix of the split.
     """
     if dataset.problem == "regression":
         return {}
@@ -57,11 +57,11 @@ def _on_a_line(label: str) -> str:
 
 
 def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str, np.ndarray]) -> None:
-    """Write how often each label (a row) was predicted as each (a column), unless there are too many labels.
+    """Write the confusion matrix (rows are labels, columns predictions), unless there are too many labels.
 
     Args:
-      path: the file.
-      dataset: names the classes.
+      path: the output file.
+      dataset: provides the class names.
       predictions: label_ids int32 [N] and probabilities float32 [N, C].
     """
     num_labels = len(dataset.labels)
@@ -76,10 +76,10 @@ def write_confusion_matrix(path: str, dataset: Dataset, predictions: Mapping[str
 
 
 def write_bare_table(path: str, probabilities: np.ndarray) -> None:
-    """Write the reference's `test_results.tsv`: the probabilities of an example's classes, nothing else.
+    """Write the reference's `test_results.tsv`: only the class probabilities of each example.
 
     Args:
-      path: the file.
+      path: the output file.
       probabilities: float32 [N, C], in the order of the examples.
     """
     _write_rows(path, ((str(number) for number in row) for row in probabilities))
@@ -88,13 +88,13 @@ def write_bare_table(path: str, probabilities: np.ndarray) -> None:
 def write_readable_table(
     path: str, dataset: Dataset, examples: Sequence[TextExample], probabilities: np.ndarray
 ) -> None:
-    r"""Write `predictions.tsv`: a header, then each example with its id, texts, what is predicted and how surely.
+    r"""Write `predictions.tsv`: a header, then the id, texts, prediction and confidence of each example.
 
-    Tabs and line ends within a text are written as `\t` and `\n`.
+    Tabs and line ends within a text are escaped as `\t` and `\n`.
 
     Args:
-      path: the file.
-      dataset: names the classes.
+      path: the output file.
+      dataset: provides the class names.
       examples: the N examples.
       probabilities: float32 [N, C].
     """
@@ -121,11 +121,11 @@ def write_readable_table(
 
 
 def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray) -> None:
-    """Write a table as the GLUE site takes it: index and prediction.
+    """Write a table in GLUE's submission format: index and prediction.
 
     Args:
-      path: the file.
-      dataset: names the classes.
+      path: the output file.
+      dataset: provides the class names.
       probabilities: float32 [N, C].
     """
     rows = ((str(index), predicted_label(dataset, row)) for index, row in enumerate(probabilities))
@@ -133,10 +133,10 @@ def write_glue_submission(path: str, dataset: Dataset, probabilities: np.ndarray
 
 
 def check_submission(dataset: Dataset) -> None:
-    """Raise unless a data set is one of GLUE's.
+    """Raise unless a data set belongs to GLUE.
 
     Raises:
-      UserError: it is not.
+      UserError: it does not.
     """
     if dataset.name not in GLUE_NAMES:
         raise UserError(f"glue_submission: {dataset.name} is not one of GLUE's data sets")
@@ -148,10 +148,10 @@ def submission_name(dataset: Dataset, split: str) -> str:
 
 
 def predicted_label(dataset: Dataset, probabilities: np.ndarray) -> str:
-    """Return the prediction for one example: a label, a number, or labels with the set's delimiter between them.
+    """Return the prediction for one example: a label, a number, or labels joined by the set's delimiter.
 
     Args:
-      dataset: names the classes.
+      dataset: provides the class names.
       probabilities: float32 [C].
     """
     if dataset.problem == "regression":

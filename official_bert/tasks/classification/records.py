@@ -1,4 +1,4 @@
-"""The records of sentence tasks: their schema, and their creation from texts or pairs of texts."""
+"""Records of classification and regression: the schema, and conversion of texts or text pairs."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,14 +18,14 @@ from official_bert.tokenization.joining import join_texts, truncate_pair
 from official_bert.tokenization.unknown import warn_of_unknown
 from official_bert.tokenization.windows import split_windows
 
-_EXAMPLES_WORTH_A_PROCESS = 30_000  # which one processes in a second or two
+_EXAMPLES_WORTH_A_PROCESS = 30_000  # one process handles these in a second or two
 _EXAMPLES_IN_A_BATCH = 500
 
 Ids = list[int]
 Texts = Sequence[tuple[str, str | None]]
 Labels = Sequence[int | float | tuple[int, ...]]
 
-# S: positions of an example, V: vocabulary size, T: number of segment types, C: number of labels.
+# S: positions per example, V: vocabulary size, T: number of segment types, C: number of labels.
 LABEL_FIELDS = {
     "single_label": Field("label_ids", (), "int32", below="C"),
     "multi_label": Field("label_ids", ("C",), "int32", below=2),
@@ -35,7 +35,7 @@ IS_REAL_FIELD = Field("is_real_example", (), "int32", below=2)
 
 
 def classification_schema(problem: str) -> RecordSchema:
-    """Return the records of a kind of problem, one of `LABEL_FIELDS`."""
+    """Return the record schema of a problem type, a key of `LABEL_FIELDS`."""
     return RecordSchema(
         *ENCODER_FIELDS,
         LABEL_FIELDS[problem],
@@ -44,15 +44,15 @@ def classification_schema(problem: str) -> RecordSchema:
 
 
 class TextJoiner:
-    """Converts a text or a pair of texts to model inputs.
+    """Convert a text or text pair to model inputs.
 
     Attributes:
       max_windows: maximum number of windows per example.
       max_length: maximum number of positions per example, over all windows.
-      tokenizer: turns texts into ids.
+      tokenizer: converts texts to ids.
       num_shortened: number of truncated examples.
-      num_wordpieces: number of wordpieces of all texts.
-      num_unknown: how many of them were [UNK].
+      num_wordpieces: number of wordpieces in all texts.
+      num_unknown: number of these that are [UNK].
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class TextJoiner:
         max_windows: int = 1,
         doc_stride: int | None = None,
     ):
-        """Prepare.
+        """Create the converter.
 
         Args:
-          tokenizer: turns texts into ids.
+          tokenizer: converts texts to ids.
           max_seq_length: maximum number of positions per sequence, including [CLS] and [SEP].
-          max_windows: with more than one, a text that does not fit is read in overlapping windows.
-          doc_stride: wordpieces from the start of one window to the start of the next; None for half of what a window
-            has room for beside the other text.
+          max_windows: if greater than 1, long texts are split into overlapping windows.
+          doc_stride: wordpieces between the starts of consecutive windows; by default half of the room that a window
+            leaves beside the other text.
 
         Raises:
           UserError: the vocabulary lacks a special token.
@@ -85,14 +85,14 @@ class TextJoiner:
         self.num_shortened = self.num_wordpieces = self.num_unknown = 0
 
     def join(self, text_a: str, text_b: str | None) -> dict[str, Ids | bytes]:
-        """Join the texts of an example.
+        """Convert the texts of an example.
 
         Args:
           text_a: the first text.
-          text_b: the second; None or empty if there is none.
+          text_b: the second text; None or empty for a single text.
 
         Returns:
-          input_ids, input_mask and segment_ids: all windows concatenated, each but the last padded.
+          input_ids, input_mask and segment_ids: all windows concatenated; all but the last are padded.
         """
         first = self.tokenizer.encode(text_a)
         second = self.tokenizer.encode(text_b) if text_b else []
@@ -113,7 +113,7 @@ class TextJoiner:
         return {name: self._concatenated([getattr(window, name) for window in windows]) for name in ENCODER_INPUTS}
 
     def _concatenated(self, windows: Sequence[Ids | bytes]) -> Ids | bytes:
-        """Concatenate windows, each but the last padded."""
+        """Concatenate windows; pad all but the last."""
         concatenated = windows[0]
         padding = type(concatenated)([0])
         for number, window in enumerate(windows[1:], start=1):
@@ -122,14 +122,14 @@ class TextJoiner:
         return concatenated
 
     def padded_lengths(self) -> list[int]:
-        """Return the lengths that batches of similar examples are padded to; with windows, multiples of a window."""
+        """Return the lengths to pad batches of similar examples to; with windows, multiples of the window length."""
         if self.max_windows > 1:
             return padded_lengths(self.max_length, unit=self._max_seq_length)
         return padded_lengths(self.max_length)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that determines the ids of a text or a pair, as JSON values."""
+        """Everything that determines the ids of a text or pair, as JSON values."""
         return {
             **self.tokenizer.identity,
             "max_seq_length": self._max_seq_length,
@@ -139,12 +139,12 @@ class TextJoiner:
 
 
 class LabelledTexts(NamedTuple):
-    """N texts or pairs with their labels, to be written as records; a `SplitWriter`.
+    """N labelled texts or text pairs, to be written as records; a `SplitWriter`.
 
     Attributes:
-      joiner: turns texts into ids.
-      texts: the texts or pairs.
-      labels: their labels, as `Dataset.check_labels` gives them.
+      joiner: converts texts to ids.
+      texts: the texts or text pairs.
+      labels: their targets, as returned by `Dataset.check_labels`.
     """
 
     joiner: TextJoiner
@@ -160,8 +160,8 @@ class LabelledTexts(NamedTuple):
         """Write the records, unless an existing file is up to date; return N.
 
         Args:
-          file: where to.
-          num_processes: maximum number of processes, 0 for one per processor core; few examples are the work of one.
+          file: the output file.
+          num_processes: maximum number of processes, 0 for one per processor core; small sets use one.
         """
         joiner, texts = self.joiner, self.texts
 
@@ -188,7 +188,7 @@ class LabelledTexts(NamedTuple):
         return write_cached(file, self.provenance(file.schema), records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Write a frozen encoder's outputs for them, float32 [K, D] each, unless an existing file is up to date."""
+        """Write a frozen encoder's outputs, float32 [K, D] per record, unless an existing file is up to date."""
 
         def records() -> Iterator[bytes]:
             for row, label in zip(features(), self.labels, strict=True):
@@ -198,7 +198,7 @@ class LabelledTexts(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """The records of some examples, and counts of their texts."""
+    """Records of some examples, and counts of their texts."""
 
     records: list[bytes]
     counts: dict[str, int]

@@ -1,4 +1,4 @@
-"""The report of an evaluated classifier: see `visualization/report_page.py`."""
+"""Evaluation report of a classifier: see `visualization/report_page.py`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -44,12 +44,11 @@ def report_sections(
     """Compute the sections of a report.
 
     Args:
-      dataset: names the classes and says what kind of problem it is.
+      dataset: provides the class names and the problem type.
       examples: the N examples.
-      predictions: label_ids [N] or [N, C] and probabilities float32 [N, C], as `ClassificationTask.predictions` gives
-        them.
+      predictions: label_ids [N] or [N, C] and probabilities float32 [N, C], from `ClassificationTask.predictions`.
       scores: name to number, as in `eval_results.txt`.
-      lengths: wordpieces of each example's texts.
+      lengths: number of wordpieces per example.
     """
     labels, probabilities = predictions["label_ids"], predictions["probabilities"]
     if dataset.problem == "regression":
@@ -193,7 +192,7 @@ def _texts(example: TextExample) -> list[Text]:
 
 def _reliability(confidences: np.ndarray, is_correct: np.ndarray, note: str) -> Reliability:
     are_numbers = np.isfinite(confidences)
-    # A softmax of float32 may be a rounding above 1.
+    # A float32 softmax may exceed 1 by rounding.
     bins = confidence_bins(np.clip(confidences[are_numbers], 0, 1), is_correct[are_numbers])
     error = expected_calibration_error(bins)
     note = (

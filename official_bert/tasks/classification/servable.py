@@ -1,4 +1,4 @@
-"""Classifiers that read texts: one text, or two, in; labels and their probabilities, or a score, out."""
+"""Servable classifiers: map a text or text pair to labels with probabilities, or to a score."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -23,12 +23,12 @@ from official_bert.tokenization.graph_windows import join_windows
 
 
 class Classification(NamedTuple):
-    """The prediction of a classifier for a text.
+    """A classifier's prediction for a text.
 
     Attributes:
       label: the most likely label.
-      probability: of that label.
-      probabilities: of every label, the most likely first.
+      probability: its probability.
+      probabilities: probability of every label, most likely first.
     """
 
     label: str
@@ -54,16 +54,16 @@ class ClassificationServable(Servable):
         max_windows: int = 1,
         doc_stride: int | None = None,
     ):
-        """Join a classifier with its tokenizer and its labels.
+        """Combine a classifier with its tokenizer and labels.
 
         Args:
-          model: the classifier; if an example may have several windows, made with `max_seq_length` as their length.
+          model: the classifier; for several windows per example, created with `max_seq_length` as the window length.
           config: the model's architecture.
-          tokenizer: the one that the model was trained with.
+          tokenizer: the tokenizer that the model was trained with.
           problem: a key of `PROBLEMS`.
-          labels: names of the C classes, in the order of the model's outputs; none for regression.
+          labels: names of the C classes, in the order of the model's outputs; empty for regression.
           is_pair: whether an example has two texts.
-          max_seq_length: positions of a sequence, [CLS] and [SEP] included.
+          max_seq_length: positions per sequence, including [CLS] and [SEP].
           max_windows: maximum number of windows per example; with 1, longer texts are truncated.
           doc_stride: wordpieces between the starts of windows, see `TextJoiner`.
 
@@ -90,7 +90,7 @@ class ClassificationServable(Servable):
 
         Args:
           text_a: string [B], UTF-8.
-          text_b: string [B], "" where there is none; None if there are none at all.
+          text_b: string [B], "" for a missing second text; None for single texts.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S], or [B, W * S] with windows.
@@ -111,14 +111,14 @@ class ClassificationServable(Servable):
         )
 
     def _encode(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Encode texts as far as an example can hold them."""
-        # Which text of a pair is cut into windows depends on how long both are.
+        """Tokenize texts up to the length that an example can hold."""
+        # The text of a pair to split into windows depends on both lengths.
         has_all = self._max_windows > 1 and len(self.text_names) > 1
         num_wordpieces = MOST_BYTES if has_all else self._num_example_positions
         return self._graph_tokenizer().encode_beginnings(texts, num_wordpieces)
 
     def _encode_pairs(self, text_a: tf.Tensor, text_b: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Encode both texts of all pairs at once: two rounds of so many small operations would take twice as long."""
+        """Tokenize both texts of all pairs in one call; two calls of such small operations would take twice as long."""
         same_number = tf.debugging.assert_equal(
             tf.size(text_a), tf.size(text_b), message="text_a and text_b must have the same number of texts"
         )
@@ -134,14 +134,14 @@ class ClassificationServable(Servable):
             return first, second
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Classify.
+        """Classify inputs.
 
         Args:
-          inputs: input_ids, input_mask and segment_ids, int32 [B, S]; with windows window after window.
+          inputs: input_ids, input_mask and segment_ids, int32 [B, S]; with windows, the windows concatenated.
 
         Returns:
-          For regression, scores, float32 [B]. Otherwise logits and probabilities, float32 [B, C] in the order of the
-          labels, and classes, string [B, C], the labels, the most likely first.
+          For regression, scores, float32 [B]. Otherwise logits and probabilities, float32 [B, C], in the order of the
+          labels; and classes, string [B, C], the labels sorted from most to least likely.
         """
         if self._max_windows > 1:
             inputs = _whole_windows(inputs, self.max_seq_length)
@@ -166,7 +166,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> ClassificationServable:
-    """Load what a run of `run_classifier.py` trained; see `TaskRow`. The labels follow from its flags."""
+    """Load a model trained by `run_classifier.py`; see `TaskRow`. Its flags determine the labels."""
     dataset, encoder = configured_dataset(config), create_encoder(bert_config, encoder_options)
     model = ClassificationModel(encoder, num_outputs=len(dataset.labels) or 1, **config.model_options)
     load(open_checkpoint(checkpoint, "checkpoint"), model.trainable_variables)
@@ -184,7 +184,7 @@ def servable_of_run(
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[Classification] | list[float]:
-    """Turn outputs of the signature `text` into a `Classification` an example or, of a regression, a number."""
+    """Convert outputs of the signature `text` to one `Classification` per example, or one number for regression."""
     if "scores" in outputs:
         return outputs["scores"].tolist()
     best_first = -np.sort(-outputs["probabilities"], axis=1)

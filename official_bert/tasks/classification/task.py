@@ -1,4 +1,4 @@
-"""Sentence classification and regression as a task: model, losses and scores."""
+"""Sentence classification and regression task: model, losses and metrics."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +22,13 @@ from official_bert.training.task import WeightedSum
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Kind of a classification problem.
+    """A classification problem type.
 
     Attributes:
-      loss: labels [B] or [B, C] and logits [B, C] to losses [B].
-      probabilities: logits [B, C] to the bare predictions [B, C]; of a regression the number itself.
-      decide: bare predictions [N, C] to what the metrics compare with labels.
-      soft_target_loss: logits [B, C], a teacher's logits [B, C] and a temperature to losses [B].
+      loss: maps labels [B] or [B, C] and logits [B, C] to losses [B].
+      probabilities: maps logits [B, C] to probabilities [B, C]; for regression, to the number itself.
+      decide: maps probabilities [N, C] to predictions to compare with labels.
+      soft_target_loss: maps logits [B, C], a teacher's logits [B, C] and a temperature to losses [B].
     """
 
     loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -65,11 +65,11 @@ PROBLEMS = {
 
 
 class ClassificationTask:
-    """Learns the label of a text or of a pair of texts.
+    """Learn the label of a text or text pair.
 
     Attributes:
-      schema: the records, with lengths and limits.
-      teacher_field: a teacher's logits in a record.
+      schema: the record schema, with lengths and limits.
+      teacher_field: the teacher's logits in a record.
     Source: BERT paper, section 4.1.
     """
 
@@ -86,17 +86,17 @@ class ClassificationTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Describe the task.
+        """Define the task.
 
         Args:
           config: the architecture.
           problem: a key of `PROBLEMS`.
-          num_labels: classes, or 1 for regression.
-          metric_names: names in `METRICS` to report.
-          max_length: positions in a record.
-          eval_batch_size: the batches whose mean loss is the score `loss`.
-          trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
-          encoder_options: how the encoder computes.
+          num_labels: number of classes, or 1 for regression.
+          metric_names: keys of `METRICS` to report.
+          max_length: positions per record.
+          eval_batch_size: batch size over which losses are averaged for the score `loss`.
+          trainable_encoder: whether to train the encoder; otherwise only the layers above it.
+          encoder_options: computation options of the encoder.
           **model_options: see `ClassificationModel`.
         """
         self._config = config
@@ -113,13 +113,13 @@ class ClassificationTask:
         self._label_fields = RecordSchema(LABEL_FIELDS[problem], IS_REAL_FIELD).sized(**sizes).fields
 
     def build_model(self) -> keras.Model:
-        """Create the model, variables included."""
+        """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return ClassificationModel(encoder, num_outputs=self._num_labels, **self._model_options)
 
     def feature_schema(self, model: ClassificationModel) -> RecordSchema:
-        """Return records of the outputs of a model's frozen encoder: features, float32 [K * D], and the label."""
+        """Return the schema for frozen-encoder outputs: features, float32 [K * D], and the label."""
         return RecordSchema(Field(FEATURES, (int(np.prod(model.feature_shape)),), "float32"), *self._label_fields)
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
@@ -133,11 +133,11 @@ class ClassificationTask:
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
     ) -> WeightedSum:
-        """See `DistillableTask`: over the real examples; of a regression the squared difference."""
+        """See `DistillableTask`: the mean over real examples; for regression, of the squared difference."""
         return _of_real_examples(self._problem.soft_target_loss(outputs, teacher_logits, temperature), batch)
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs for each example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
+        """Return the outputs per example: probabilities [B, C], loss [B], label_ids [B] or [B, C]."""
         return {
             "probabilities": self._problem.probabilities(outputs),
             "loss": self._problem.loss(batch["label_ids"], outputs),
@@ -145,7 +145,7 @@ class ClassificationTask:
         }
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the loss and the metrics over all examples; `loss` is the mean over batches of their mean losses."""
+        """Return the loss and metrics over all examples; `loss` is the mean of the batch means."""
         losses = predictions["loss"].astype(np.float64)
         starts = range(0, len(losses), self._eval_batch_size)
         batch_losses = [np.mean(losses[start : start + self._eval_batch_size]) for start in starts]
@@ -158,6 +158,6 @@ class ClassificationTask:
 
 
 def _of_real_examples(losses: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> WeightedSum:
-    """Sum losses, float32 [B], without those of examples that only fill a batch."""
+    """Sum losses, float32 [B], excluding padding examples."""
     is_real = tf.cast(batch["is_real_example"], tf.float32)
     return WeightedSum(tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real))

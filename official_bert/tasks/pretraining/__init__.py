@@ -1,1 +1,1 @@
-"""Pretraining: masked words and next sentences."""
+"""Pretraining: masked-language modeling and next-sentence prediction."""

@@ -1,8 +1,8 @@
-"""Pretraining records as an Apache Beam pipeline: those of `sharded`, file by file, made by the workers of a cluster.
+"""Pretraining records as an Apache Beam pipeline: the records of `sharded`, created by the workers of a cluster.
 
-    parts of the corpus -> documents -> (copy, group) of documents -> records with random keys -> sorted shards
+        corpus parts -> documents -> (copy, group) of documents -> records with random keys -> sorted shards
 
-Documents travel as tuples of numbers and bytes, which are cheap to encode.
+Documents are passed as tuples of numbers and bytes, which are cheap to encode.
 """
 
 import functools
@@ -28,7 +28,7 @@ _ID_BYTES = 4
 
 
 class MakeRecords(beam.PTransform):
-    """Makes the records of a corpus, the pipeline's beginning, and writes them; gives the paths of the shards."""
+    """Create the records of a corpus as the root of a pipeline, and write them; yields the shard paths."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class MakeRecords(beam.PTransform):
         outputs: Sequence[str],
         compression: str,
     ):
-        """Say what to do.
+        """Configure the transform.
 
         Args:
-          parts: the corpus; how it is divided decides nothing but who reads what.
-          tokenizer: turns its lines into ids.
-          settings: say how the records are made.
+          parts: the corpus; its division affects only the distribution of the work.
+          tokenizer: converts lines to ids.
+          settings: record settings.
           outputs: TFRecord files.
           compression: "none" or "gzip".
         """
@@ -52,7 +52,7 @@ class MakeRecords(beam.PTransform):
         self._outputs, self._compression = list(outputs), compression
 
     def expand(self, pipeline):
-        """Add the steps."""
+        """Add the steps to the pipeline."""
         documents = (
             pipeline
             | "list the parts" >> beam.Create([tuple(part) for part in self._parts], reshuffle=False)
@@ -99,7 +99,7 @@ def _count(counts: CorpusCounts | RecordCounts) -> None:
 
 
 class _Sums(beam.CombineFn):
-    """Adds up pairs of numbers."""
+    """Sum pairs of numbers."""
 
     def create_accumulator(self):
         return 0, 0
@@ -116,7 +116,7 @@ class _Sums(beam.CombineFn):
 
 
 def _size(document: _Packed) -> tuple[int, int]:
-    """Return a document, and its number of wordpieces."""
+    """Return a document and its number of wordpieces."""
     return 1, len(document[3]) // _ID_BYTES
 
 
@@ -130,7 +130,7 @@ def _num_groups(sizes: tuple[int, int], paths: Sequence[str]) -> int:
 def _with_groups(
     document: _Packed, settings: RecordSettings, num_groups: int
 ) -> Iterator[tuple[tuple[int, int], tuple[bytes, _Packed]]]:
-    """For each copy its number and the group of a document there, with the document's key."""
+    """Yield, for each copy, its number and the document's group in it, with the document and its key."""
     file_number, position = np.array([document[0]]), np.array([document[1]])
     for copy in range(settings.dupe_factor):
         keys = document_keys(settings.random_seed, copy, file_number, position)
@@ -138,12 +138,12 @@ def _with_groups(
 
 
 def _as_bytes(key: int) -> bytes:
-    """Return a key as bytes of the same order; Beam encodes larger integers than 63 bits slowly."""
+    """Convert a key to bytes with the same order; Beam encodes integers above 63 bits slowly."""
     return key.to_bytes(KEY_BITS // 8, "big")
 
 
 class _MakeGroup(beam.DoFn):
-    """Makes the records of a group, and gives those of each shard together."""
+    """Create the records of a group and yield them by shard."""
 
     def __init__(self, maker: RecordMaker, num_shards: int):
         self._maker, self._num_shards = maker, num_shards
@@ -169,7 +169,7 @@ def write_records(path: str, records: Iterable[bytes], compression: str) -> None
     """Write a TFRecord file.
 
     Raises:
-      UserError: it would have no records, or cannot be written.
+      UserError: there are no records, or the file cannot be written.
     """
     is_empty = True
     with RecordWriter([path], compression) as writer:

@@ -1,4 +1,4 @@
-"""Pretraining with a teacher: a larger pretrained model, which reads each batch together with its student."""
+"""Pretraining with a teacher: a larger pretrained model that reads the same batches as its student."""
 
 from collections.abc import Mapping
 
@@ -19,11 +19,11 @@ from official_bert.training.layered_model import LayeredModel, OutputsAndLayers
 from official_bert.training.run_folder import matches_vocabulary, vocabulary_mismatch
 from official_bert.training.task import WeightedSum
 
-_NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that nothing asks
+_NEXT_SENTENCE_HEAD = "cls/seq_relationship/"  # the only part of a teacher that is not used
 
 
 class DistilledPretrainingTask(TaskWithTeacher):
-    """Pretraining whose student also learns a teacher's predictions of the masked words, and its last layer.
+    """Pretraining whose student also learns its teacher's masked-word predictions and last layer.
 
     Source: Sanh et al., "DistilBERT, a distilled version of BERT" (2019), section 2.
     """
@@ -38,19 +38,19 @@ class DistilledPretrainingTask(TaskWithTeacher):
         weights: Mapping[str, float],
         dtype: str | None = None,
     ):
-        """Add losses to pretraining.
+        """Add distillation losses to pretraining.
 
         Args:
-          task: the task.
+          task: the pretraining task.
           bert_config: the student's architecture.
-          teacher: where the teacher's weights are; see `BertEncoder.from_checkpoint`.
-          temperature: what the logits of both are divided by.
-          weights: of the losses `masked_lm`, `soft_target` (the teacher's predictions of the masked words) and `cosine`
-            (the angle between the last layers of both), which is left out at 0.
+          teacher: location of the teacher's weights; see `BertEncoder.from_checkpoint`.
+          temperature: divisor of both models' logits.
+          weights: loss weights: `masked_lm`, `soft_target` (the teacher's masked-word predictions) and `cosine` (the
+            angle between the last layers of both models; disabled at 0).
           dtype: dtype policy of the teacher.
 
         Raises:
-          UserError: the teacher has no head for masked words, another vocabulary, or another hidden size.
+          UserError: the teacher lacks a masked-LM head, or differs in vocabulary or hidden size.
         """
         super().__init__(task, weights=weights)
         self._temperature = temperature
@@ -77,7 +77,7 @@ class DistilledPretrainingTask(TaskWithTeacher):
 
 
 def check_teacher_vocabulary(teacher: str, vocabulary: Vocabulary) -> None:
-    """Raise if beside a teacher lies another vocabulary than that of the run."""
+    """Raise if the teacher's folder has another vocabulary than the run."""
     for folder in model_folders(teacher):
         if matches_vocabulary(folder, vocabulary) is False:
             raise UserError(vocabulary_mismatch(vocabulary, folder, f"teacher={teacher} was trained with"))

@@ -1,4 +1,4 @@
-"""Dynamic masking: batches of unmasked records, masked when they are used."""
+"""Dynamic masking: mask batches of unmasked records as they are read."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from official_bert.tokenization import Vocabulary, vocab
 
 
 class DynamicMasking:
-    """Draws masks for records each time they are used.
+    """Draw new masks for records each time they are read.
 
     Attributes:
-      schema: the records, with lengths and limits.
+      schema: the record schema, with lengths and limits.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class DynamicMasking:
         random_seed: int,
         replacements: Replacements = BERT_REPLACEMENTS,
     ):
-        """Set up masking from flags of `run_pretraining.py` and the model's number of segment types.
+        """Configure masking from the flags of `run_pretraining.py` and the number of segment types.
 
         `replacements` are `mask_replace_prob` and `random_replace_prob`.
 
@@ -57,7 +57,7 @@ class DynamicMasking:
         }
 
     def check_vocabulary(self, path: str) -> None:
-        """Check that the first record of a file matches the vocabulary.
+        """Check the first record of a file against the vocabulary.
 
         Raises:
           UserError: its first wordpiece is not [CLS], so the records use another vocabulary.
@@ -81,9 +81,9 @@ class DynamicMasking:
         start_record: int,
         lengths: Sequence[int] | None = None,
     ) -> tf.data.Dataset:
-        """Read and mask training batches; for arguments and order see `data.pipeline.training_batches`.
+        """Read and mask training batches; see `data.pipeline.training_batches` for arguments and order.
 
-        The masks depend on the seed and on the number of examples used since the start of training.
+        The masks depend on the seed and the number of examples used since training began.
         """
         batches = training_batches(
             paths,
@@ -107,10 +107,10 @@ class DynamicMasking:
 
     @tf.autograph.experimental.do_not_convert
     def evaluation_batches(self, paths: Sequence[str], *, batch_size: int, max_batches: int) -> tf.data.Dataset:
-        """Read and mask evaluation batches; for the arguments see `data.pipeline.evaluation_batches`.
+        """Read and mask evaluation batches; see `data.pipeline.evaluation_batches` for the arguments.
 
-        The masks depend on the seed and the record number: they are the same in each evaluation and differ from those
-        of training.
+        The masks depend on the seed and record number: they are the same in every evaluation, and differ from those of
+        training.
         """
         batches = evaluation_batches(paths, self.schema, batch_size=batch_size, max_batches=max_batches)
 

@@ -1,4 +1,4 @@
-"""The input files of a pretraining run, read and checked without TensorFlow."""
+"""Input files of a pretraining run, read and checked without TensorFlow."""
 
 from typing import NamedTuple
 
@@ -13,14 +13,14 @@ from official_bert.training.model_files import read_fitting_vocabulary, read_mod
 
 
 class PretrainingInputs(NamedTuple):
-    """The input files and settings of a run.
+    """Input files and settings of a run.
 
     Attributes:
-      config: the flags, completed with the vocabulary settings of the records.
+      config: the flags, completed from the records' vocabulary settings.
       bert_config: the architecture.
-      paths: the record files; empty if a finished run is only exported.
-      vocabulary: None if it is not known.
-      tokenizer: None if nothing is exported.
+      paths: the record files; empty when only exporting a finished run.
+      vocabulary: None if unknown.
+      tokenizer: None unless the model is exported.
     """
 
     config: PretrainingConfig
@@ -31,10 +31,10 @@ class PretrainingInputs(NamedTuple):
 
 
 def read_inputs(config: PretrainingConfig) -> PretrainingInputs:
-    """Read the files that the flags name, except records and weights, and check that they match.
+    """Read the files given by flags, except records and weights, and check that they match.
 
     Raises:
-      UserError: a file is missing or damaged, or the files do not match.
+      UserError: a file is missing or corrupt, or the files do not match.
     """
     direction = config.attention_direction
     bert_config = BertConfig.from_json_file(config.bert_config_file, attention_direction=direction)

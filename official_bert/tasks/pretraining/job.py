@@ -1,4 +1,4 @@
-"""A run of pretraining: records in; checkpoints, scores and an exported model out."""
+"""Pretraining run: train on records, save checkpoints, evaluate and export."""
 
 import functools
 import math
@@ -46,10 +46,10 @@ from official_bert.training.summaries import ScalarLog, write_results
 
 
 def pretrain(config: PretrainingConfig) -> None:
-    """Train, evaluate and export, as its flags say.
+    """Train, evaluate and export, depending on the flags.
 
     Raises:
-      UserError: a flag, a record or a checkpoint is wrong.
+      UserError: a flag, record or checkpoint is invalid.
     """
     inputs = read_inputs(config)
     config, bert_config, vocabulary = inputs.config, inputs.bert_config, inputs.vocabulary
@@ -66,7 +66,7 @@ def pretrain(config: PretrainingConfig) -> None:
         check_same_model(config.output_dir, bert_config, vocabulary)
     elif config.do_train:
         check_model_files_replaceable(config.output_dir, config)
-    strategy = create_strategy(config)  # before anything else touches a device
+    strategy = create_strategy(config)  # before any other access to a device
     cluster = Cluster(strategy)
     with cluster.reporting_lost_workers():
         if inputs.paths and not _train_and_evaluate(inputs, strategy, cluster):
@@ -78,14 +78,14 @@ def pretrain(config: PretrainingConfig) -> None:
 
 
 class _Records(NamedTuple):
-    """The records that a run reads.
+    """The records of a run.
 
     Attributes:
       paths: the files.
-      schema: what lies in them.
-      masking: masks them anew each time, if they have no masks.
-      count: how many there are.
-      seed: of their order.
+      schema: the record schema.
+      masking: draws new masks each time, for unmasked records.
+      count: number of records.
+      seed: shuffle seed.
     """
 
     paths: list[str]
@@ -95,20 +95,20 @@ class _Records(NamedTuple):
     seed: int
 
     def training_batches(self, **selection: Any) -> tf.data.Dataset:
-        """Return shuffled batches without end; for the arguments see `data.pipeline`."""
+        """Return shuffled batches without end; see `data.pipeline` for the arguments."""
         if self.masking:
             return self.masking.training_batches(self.paths, num_records=self.count, **selection)
         return training_batches(self.paths, self.schema, num_records=self.count, seed=self.seed, **selection)
 
     def evaluation_batches(self, **selection: Any) -> tf.data.Dataset:
-        """Return the first batches in the order of the files."""
+        """Return the first batches in file order."""
         if self.masking:
             return self.masking.evaluation_batches(self.paths, **selection)
         return evaluation_batches(self.paths, self.schema, **selection)
 
 
 def _train_and_evaluate(inputs: PretrainingInputs, strategy: tf.distribute.Strategy, cluster: Cluster) -> bool:
-    """Train, evaluate, or both; return whether training came to its end."""
+    """Train, evaluate or both; return True if training is complete."""
     config, bert_config = inputs.config, inputs.bert_config
     options = encoder_options(config)
     task = PretrainingTask(
@@ -181,7 +181,7 @@ def _records(inputs: PretrainingInputs, task: PretrainingTask) -> _Records:
 
 
 def _train(config: PretrainingConfig, trainer: Trainer, records: _Records, write_files: Callable[[], None]) -> bool:
-    """Train; return whether training came to its end. `write_files` completes the folder before the first step."""
+    """Train; return True if complete. `write_files` completes the output folder before the first step."""
     if config.num_warmup_steps >= config.num_train_steps:
         logging.warning(
             "num_warmup_steps=%d is not below num_train_steps=%d: the learning rate never reaches its peak",

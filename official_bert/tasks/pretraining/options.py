@@ -1,4 +1,4 @@
-"""The flags of pretraining and of creating its records."""
+"""Flags of pretraining and of pretraining data creation."""
 
 from typing import Any, ClassVar
 
@@ -19,13 +19,13 @@ _MAX_NGRAM_LENGTH = 100
 
 
 def shard_names(name: str, num_shards: int) -> list[str]:
-    """Return the names of the files that an output is divided into: `name-00000-of-00016` and so on."""
+    """Return the shard names of an output: `name-00000-of-00016` and so on."""
     return [f"{name}-{shard:05}-of-{num_shards:05}" for shard in range(num_shards)]
 
 
 def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
-    """Raise if the two fractions add up to more than 1."""
-    if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # allows for rounding, as in 0.7 + 0.3
+    """Raise if the two fractions sum to more than 1."""
+    if config.mask_replace_prob + config.random_replace_prob > 1 + 1e-9:  # allow rounding errors, as in 0.7 + 0.3
         raise UserError(
             f"--mask_replace_prob={config.mask_replace_prob:g} and --random_replace_prob="
             f"{config.random_replace_prob:g} add up to more than 1; lower one of them"
@@ -34,7 +34,7 @@ def _check_replacements(config: "RecordOptions | PretrainingConfig") -> None:
 
 @options(group="masks and pairs")
 class RecordOptions(CorpusOptions, RecordFileOptions, TokenizerOptions):
-    """Flags of the scripts that create records from a corpus."""
+    """Flags of the commands that create records from a corpus."""
 
     output_file: str | None = option(
         None,
@@ -155,7 +155,7 @@ class PretrainingDataConfig(RecordOptions):
 
 
 def _dynamic(name: str) -> Any:
-    """Declare a masking flag for unmasked records."""
+    """Define a masking flag for unmasked records."""
     circumstances = "With --dynamic_masking: "
     return redeclared(RecordOptions, name, circumstances=circumstances, only_with=_DYNAMIC, affects="learning")
 

@@ -1,4 +1,4 @@
-"""The records of masked-LM and next-sentence pretraining: what one holds, and how text becomes them."""
+"""Pretraining records for masked-LM and next-sentence prediction: their schema and creation from text."""
 
 import dataclasses
 from array import array
@@ -28,10 +28,10 @@ PRETRAINING_SCHEMA = RecordSchema(
     Field("masked_lm_weights", ("P",), "float32"),
     _NEXT_SENTENCE_LABELS,
 )
-# Without masks, which are drawn while training.
+# Unmasked records; masks are drawn during training.
 UNMASKED_SCHEMA = RecordSchema(*ENCODER_FIELDS, _NEXT_SENTENCE_LABELS, unwanted={"masked_lm_positions": _MASKS})
 
-RANDOM_NEXT, SWAPPED = "random next", "swapped"  # what the negative pairs of records are
+RANDOM_NEXT, SWAPPED = "random next", "swapped"  # kinds of negative pairs
 
 _DUBIOUS_SHARE_UNKNOWN = 0.05
 _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
@@ -39,7 +39,7 @@ _DUBIOUS_SHARE_SINGLE_SENTENCES = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class RecordSettings:
-    """Settings that decide the records of a text; each field is a flag of `create_pretraining_data`."""
+    """Settings that determine the records of a text; each field is a flag of `create_pretraining_data`."""
 
     max_seq_length: int
     max_predictions_per_seq: int
@@ -57,17 +57,17 @@ class RecordSettings:
 
     @classmethod
     def from_config(cls, flags: RecordOptions) -> "RecordSettings":
-        """Take the fields from flags."""
+        """Create the settings from flags."""
         return cls(**{field.name: getattr(flags, field.name) for field in dataclasses.fields(cls)})
 
     @property
     def is_masked(self) -> bool:
-        """True if the records are masked, and not masked while training."""
+        """True if masks are stored in the records, not drawn during training."""
         return self.masking == "static"
 
     @property
     def negatives(self) -> str | None:
-        """Kind of the negative pairs, `RANDOM_NEXT` or `SWAPPED`; None if the records are no pairs."""
+        """Kind of negative pairs, `RANDOM_NEXT` or `SWAPPED`; None if the records are not pairs."""
         if not self.use_next_sentence:
             return None
         return SWAPPED if self.sentence_order else RANDOM_NEXT
@@ -78,10 +78,10 @@ class CorpusCounts:
     """Counts of a tokenized corpus.
 
     Attributes:
-      num_documents: documents.
-      num_single: of these, those of a single sentence.
-      num_ids: wordpieces.
-      num_unknown: of these, those that are [UNK].
+      num_documents: number of documents.
+      num_single: number of single-sentence documents.
+      num_ids: number of wordpieces.
+      num_unknown: number of these that are [UNK].
     """
 
     num_documents: int = 0
@@ -91,15 +91,15 @@ class CorpusCounts:
 
     @property
     def unknown_share(self) -> float:
-        """Fraction of the wordpieces that are [UNK]."""
+        """Fraction of wordpieces that are [UNK]."""
         return self.num_unknown / self.num_ids
 
     def check(self, paths: Iterable[str], text_settings: TextSettings, negatives: str | None) -> None:
-        """Refuse a corpus without text, and warn about text from which the reference silently made poor records.
+        """Reject an empty corpus, and warn about text that the reference silently turns into poor records.
 
         Args:
-          paths: its files.
-          text_settings: what was done to the text.
+          paths: the corpus files.
+          text_settings: text preprocessing settings.
           negatives: see `RecordSettings`.
 
         Raises:
@@ -108,7 +108,7 @@ class CorpusCounts:
         if not self.num_documents:
             raise UserError(f"no text in {', '.join(dict.fromkeys(paths))}")
         if negatives != RANDOM_NEXT:
-            pass  # a document is then cut by itself, whatever it consists of
+            pass  # the document itself is then split, whatever its content
         elif self.num_documents == 1:
             logging.warning(
                 'the input is a single document, so "random" next sentences come from it too and the next-sentence '
@@ -132,14 +132,14 @@ class CorpusCounts:
 
 @dataclasses.dataclass
 class RecordCounts:
-    """Counts of records; those of parts can be added.
+    """Counts over records; counts of parts can be added.
 
     Attributes:
-      num_records: records made; the other counts are over these.
-      num_positions: their length, padding included.
-      num_wordpieces: their wordpieces, [CLS] and [SEP] included.
-      num_masked: wordpieces to predict.
-      num_negative: pairs whose second part does not follow the first.
+      num_records: number of records; the other counts are over these.
+      num_positions: total length, padding included.
+      num_wordpieces: number of wordpieces, including [CLS] and [SEP].
+      num_masked: number of wordpieces to predict.
+      num_negative: number of pairs whose second segment does not follow the first.
     """
 
     num_records: int = 0
@@ -154,11 +154,11 @@ class RecordCounts:
             setattr(self, name, getattr(self, name) + count)
 
     def summary(self, corpus: CorpusCounts, settings: RecordSettings) -> str:
-        """Summarize the records in one line.
+        """Return a one-line summary.
 
         Args:
-          corpus: what they were made of.
-          settings: how they were made.
+          corpus: counts of the source corpus.
+          settings: the record settings.
         """
         masked = f"masked {self.num_masked / self.num_wordpieces:.1%} and " if settings.is_masked else "no masks, "
         pairs = "no pairs"
@@ -173,17 +173,17 @@ class RecordCounts:
 
 
 class RecordMaker:
-    """Makes the records of documents.
+    """Create the records of documents.
 
     Attributes:
-      counts: counts of the records made so far.
+      counts: counts of the records created so far.
     """
 
     def __init__(self, tokenizer: Tokenizer, settings: RecordSettings):
-        """Prepare.
+        """Create the record maker.
 
-        Without masks nothing is drawn for them: the pairs come from the same stream in the same order, and so, from the
-        second record on, they are other pairs than with masks.
+        Unmasked records draw no random numbers for masks. Pairs are drawn from the same stream in the same order, so
+        from the second record on they differ from the pairs of masked records.
 
         Raises:
           UserError: the vocabulary lacks a special token.
@@ -212,7 +212,7 @@ class RecordMaker:
             )
 
     def records(self, corpus: Corpus, document_index: int, rng: Random) -> Iterator[bytes]:
-        """Make the records of a document; `corpus` has the others, where random next sentences come from."""
+        """Create the records of a document; `corpus` supplies other documents for random next sentences."""
         for pair in self._pairs(corpus, document_index, rng):
             joined = join_texts(pair.first, pair.second, self._specials)
             if self._masker:

@@ -1,4 +1,4 @@
-"""Pretraining records from one stream of random numbers, drawn from in the reference's order: its records."""
+"""Create pretraining records exactly as the reference does: one random stream, drawn from in its order."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,22 +22,22 @@ def write_serial(
     outputs: Sequence[str],
     compression: str,
 ) -> str:
-    """Make the records of a corpus, which is held in memory.
+    """Create the records of a corpus, which is held in memory.
 
     Args:
       parts: whole files, read in this order.
-      tokenizer: turns their lines into ids.
-      settings: say how the records are made.
-      outputs: TFRecord files, written to in turn.
+      tokenizer: converts lines to ids.
+      settings: the record settings.
+      outputs: TFRecord files, written round-robin.
       compression: one of `tfrecord.COMPRESSIONS`.
 
     Returns:
       A summary.
 
     Raises:
-      UserError: a file cannot be read, holds no text or changes meanwhile, or an output cannot be written.
+      UserError: a file cannot be read, has no text or changes while being read, or an output cannot be written.
     """
-    maker = RecordMaker(tokenizer, settings)  # first: it checks the vocabulary
+    maker = RecordMaker(tokenizer, settings)  # first, because it checks the vocabulary
     paths = [part.path for part in parts]
     inputs = InputState(paths)
     corpus = read_corpus(parts, tokenizer)
@@ -49,10 +49,10 @@ def write_serial(
         num_unknown=corpus.ids.count(tokenizer.unk_id),
     )
     counts.check(paths, tokenizer.settings, settings.negatives)
-    # One stream for everything: documents, pairs and masks, records.
+    # One stream for all random numbers: documents, pairs and masks, records.
     rng = Random(settings.random_seed)
     corpus.shuffle_documents(rng)
-    folder = None if files.is_remote(outputs[0]) else os.path.dirname(outputs[0]) or "."  # has room for the records
+    folder = None if files.is_remote(outputs[0]) else os.path.dirname(outputs[0]) or "."  # large enough for the records
     with RecordWriter(outputs, compression) as writer, RecordSpool(folder) as spool:
         for record in _passes(maker, corpus, rng, settings.dupe_factor):
             spool.append(record)
@@ -62,7 +62,7 @@ def write_serial(
 
 
 def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
-    """Tokenize the files of a corpus; as in the reference, a document of text goes on into the next file."""
+    """Tokenize the files of a corpus; as in the reference, a document may continue in the next file."""
     corpus = Corpus()
 
     def details(seconds: float) -> tuple[str, str]:
@@ -74,7 +74,7 @@ def read_corpus(parts: Sequence[CorpusPart], tokenizer: Tokenizer) -> Corpus:
 
 
 def _passes(maker: RecordMaker, corpus: Corpus, rng: Random, dupe_factor: int) -> Iterator[bytes]:
-    """Make the records of `dupe_factor` passes over the documents, in the order the reference makes them."""
+    """Create records in `dupe_factor` passes over the documents, in the reference's order."""
     num_documents = len(corpus.documents)
     total = dupe_factor * num_documents
     with Progress("writing records", total, f"documents ({dupe_factor:,} passes over {num_documents:,})") as progress:

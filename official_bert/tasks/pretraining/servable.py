@@ -1,4 +1,4 @@
-"""Pretrained models that read texts: predict the most likely words for each [MASK]."""
+"""Servable pretrained models: predict the most likely words for each [MASK]."""
 
 import re
 from collections.abc import Mapping
@@ -47,12 +47,12 @@ class PretrainingServable(Servable):
         max_seq_length: int,
         top_k: int = 5,
     ):
-        """Join a pretrained model with its tokenizer.
+        """Combine a pretrained model with its tokenizer.
 
         Args:
           model: the model.
           config: its architecture.
-          tokenizer: the one that the model was trained with.
+          tokenizer: the tokenizer that the model was trained with.
           max_seq_length: positions per sequence, including [CLS] and [SEP]; longer texts are truncated.
           top_k: number of words to return per mask.
 
@@ -67,7 +67,7 @@ class PretrainingServable(Servable):
         self._wordpieces = tf.constant(list(pieces), tf.string)
 
     def sample_texts(self, num_wordpieces: int) -> list[str]:
-        """Return a text with a mask; see `Servable.sample_texts`."""
+        """Return a text that contains a mask; see `Servable.sample_texts`."""
         (text,) = super().sample_texts(num_wordpieces - 1)
         return [f"{vocab.MASK} {text}"]
 
@@ -75,7 +75,7 @@ class PretrainingServable(Servable):
         """Convert texts to model inputs.
 
         Args:
-          text: string [B], UTF-8; each `[MASK]` in it stands for one hidden wordpiece.
+          text: string [B], UTF-8; each `[MASK]` stands for one wordpiece.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S].
@@ -84,20 +84,20 @@ class PretrainingServable(Servable):
         pattern = self.tokenizer.mask_pattern.pattern
         if pattern != re.escape(vocab.MASK):
             text = tf.strings.regex_replace(text, pattern, vocab.MASK)
-        # A mask takes one position, so later masks than the maximum length cannot fit; what follows is ignored.
+        # A mask takes one position, so masks beyond the maximum length cannot fit; the rest is ignored.
         parts = tf.strings.split(text, vocab.MASK, maxsplit=max_tokens)  # [B, (masks + 1)]
         ids = self._graph_tokenizer().encode_beginnings(parts.flat_values, max_tokens)  # [parts, (wordpieces)]
-        # A mask follows each part, so a wordpiece shifts by one for each part before its own.
+        # A mask follows each part, so a wordpiece shifts by one position per preceding part.
         splits = ids.row_splits + tf.range(tf.size(ids.row_splits, tf.int64))
         places = tf.range(tf.size(ids.flat_values, tf.int64)) + ids.value_rowids()
         row = tf.tensor_scatter_nd_update(tf.fill([splits[-1]], self._mask), places[:, tf.newaxis], ids.flat_values)
         ends = tf.gather(splits, parts.row_splits)  # [B + 1]
-        lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # without the mask that follows the last part
+        lengths = tf.maximum(ends[1:] - ends[:-1] - 1, 0)  # excluding the mask after the last part
         texts = Parts(row, ends[:-1], tf.minimum(lengths, max_tokens))
         return join_parts(texts, specials=self._specials)
 
     def predict(self, inputs: Tensors) -> Tensors:
-        """Fill in masks.
+        """Predict the words for the masks.
 
         Args:
           inputs: input_ids, input_mask and segment_ids, int32 [B, S].
@@ -147,7 +147,7 @@ def load_servable(
     what: str = "checkpoint",
     encoder_options: EncoderOptions = UNPADDED,
 ) -> PretrainingServable:
-    """Like `servable_of_run`, for any length and number of words; `what` names the checkpoint in messages."""
+    """Load a model for any length and number of words; `what` names the checkpoint in errors."""
     model = load_model(bert_config, checkpoint, what=what, encoder_options=encoder_options)
     return PretrainingServable(model, bert_config, tokenizer, max_seq_length=max_seq_length, top_k=top_k)
 

@@ -1,12 +1,12 @@
-"""Pretraining records of a corpus of any size, made by several processes in bounded memory.
+"""Create pretraining records of a corpus of any size, with several processes in bounded memory.
 
 The corpus is tokenized to disk. For each copy of the data, its documents are divided at random into groups that fit
-into memory; the records of a group are made together, and random next sentences come from its other documents. As a
-group is a random sample of the whole corpus, drawn anew for each copy, every document is as likely as any other to be
-where a random next sentence comes from. Last, the records are shuffled over all output files.
+into memory. The records of a group are created together, and its random next sentences come from its other documents.
+A group is a random sample of the whole corpus, drawn anew for each copy, so every document is equally likely to supply
+a random next sentence. Finally, the records are shuffled across all output files.
 
-All that is random follows from the seed, the number of the copy, and the document's id: its file and its position
-there. So the records, their order included, depend neither on the number of processes nor on memory.
+All randomness is derived from the seed, the copy number and the document id: its file and its position there.
+Therefore the records and their order depend neither on the number of processes nor on memory.
 """
 
 import contextlib
@@ -36,29 +36,29 @@ from official_bert.support.progress import Progress
 from official_bert.tasks.pretraining.records import CorpusCounts, RecordCounts, RecordMaker, RecordSettings
 from official_bert.tokenization import Tokenizer
 
-PART_BYTES = 1 << 24  # of text that a process tokenizes before it takes the next part
-GROUP_IDS = 1 << 22  # wordpieces in a group, some 60 MB of corpus and records
-MIN_GROUP_DOCUMENTS = 32  # on average; so that there is a choice of random next sentences
-_BYTES_PER_ID = 16  # of a group's corpus and records
+PART_BYTES = 1 << 24  # bytes of text per tokenization task
+GROUP_IDS = 1 << 22  # wordpieces per group, about 60 MB of corpus and records
+MIN_GROUP_DOCUMENTS = 32  # on average, for a sufficient choice of random next sentences
+_BYTES_PER_ID = 16  # memory per wordpiece of a group's corpus and records
 
 _GB = 10**9
 _DEFAULT_GB = 0.5
-_BASE_BYTES = 80_000_000  # of a process without data
+_BASE_BYTES = 80_000_000  # memory of an idle process
 _MIN_PROCESS_BYTES = _BASE_BYTES + _BYTES_PER_ID * GROUP_IDS
-_BYTES_PER_WORD = 250  # in the tokenizer's cache
+_BYTES_PER_WORD = 250  # memory per word in the tokenizer's cache
 _MIN_WORDS, _MAX_WORDS = 1 << 14, 1 << 20
-_MIN_SLICE, _MAX_SLICE = 1 << 20, 1 << 26  # bytes of records that are sorted together
+_MIN_SLICE, _MAX_SLICE = 1 << 20, 1 << 26  # bytes of records sorted at a time
 _COPIES_OF_A_SLICE = 8
 
 _MANIFEST = "provenance.json"
 
 
 class Resources(NamedTuple):
-    """The resources that a run may use.
+    """Resources available to a run.
 
     Attributes:
       num_processes: number of processes.
-      process_bytes: memory of each.
+      process_bytes: memory per process.
     """
 
     num_processes: int
@@ -69,8 +69,8 @@ class Resources(NamedTuple):
         """Divide memory among processes.
 
         Args:
-          num_processes: as many as wanted; fewer are used if memory is too little.
-          max_memory_gb: of all together, 10^9 bytes each; 0 allows half of one for each process.
+          num_processes: desired number of processes; reduced if memory is insufficient.
+          max_memory_gb: total memory of all processes, in units of 10^9 bytes; 0 allows 0.5 per process.
 
         Raises:
           UserError: a single process needs more.
@@ -95,31 +95,31 @@ class Resources(NamedTuple):
 
     @property
     def max_cached_words(self) -> int:
-        """Maximum number of words that a tokenizer caches."""
+        """Maximum number of words in a tokenizer's cache."""
         return min(max(self._memory_left // _BYTES_PER_WORD, _MIN_WORDS), _MAX_WORDS)
 
     @property
     def slice_bytes(self) -> int:
-        """Return the number of bytes of records that a process may sort at a time."""
+        """Return the number of record bytes that a process may sort at a time."""
         return min(max(self._memory_left // _COPIES_OF_A_SLICE, _MIN_SLICE), _MAX_SLICE)
 
     def num_group_processes(self, num_ids: int) -> int:
-        """Return the number of processes that may make the records of groups of so many wordpieces; at least one."""
+        """Return the number of processes that can handle groups of this many wordpieces; at least one."""
         fitting = self.num_processes * self.process_bytes // (_BASE_BYTES + _BYTES_PER_ID * num_ids)
         return min(max(fitting, 1), self.num_processes)
 
 
 def document_keys(seed: int, copy: int, file_numbers: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Random numbers that follow from the ids of documents.
+    """Compute random numbers from document ids.
 
     Args:
-      seed: any number.
+      seed: any integer.
       copy: number of the copy of the data.
-      file_numbers: int [D]; with `positions` the ids, see `Document`.
+      file_numbers: int [D]; together with `positions` the document ids, see `Document`.
       positions: int [D].
 
     Returns:
-      uint64 [D]. They decide in which group a document is, and seed the random numbers for its records.
+      uint64 [D]; they assign documents to groups and seed the random numbers of their records.
     """
     digest = hashlib.sha256(json.dumps([seed, copy]).encode()).digest()
     state = np.full(len(positions), int.from_bytes(digest[:8], "little"), np.uint64)
@@ -129,7 +129,7 @@ def document_keys(seed: int, copy: int, file_numbers: np.ndarray, positions: np.
 
 
 def _mixed(state: np.ndarray) -> np.ndarray:
-    """Return the output function of the random generator SplitMix64, of Steele, Lea and Flood (2014), on uint64 [D]."""
+    """Apply the output function of the SplitMix64 generator, of Steele, Lea and Flood (2014), to uint64 [D]."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -137,27 +137,27 @@ def _mixed(state: np.ndarray) -> np.ndarray:
 
 
 def count_groups(num_documents: int, num_ids: int) -> int:
-    """Return the number of groups that a corpus is divided into."""
+    """Return the number of groups to divide a corpus into."""
     return max(1, min(-(-num_ids // GROUP_IDS), num_documents // MIN_GROUP_DOCUMENTS))
 
 
 def group_numbers(keys: np.ndarray, num_groups: int) -> np.ndarray:
-    """Return the groups of the documents of keys; int64 [D] of uint64 [D]."""
+    """Map document keys, uint64 [D], to groups, int64 [D]."""
     return ((keys >> np.uint64(32)) * np.uint64(num_groups) >> np.uint64(32)).astype(np.int64)
 
 
 def group_records(
     documents: Iterable[Document], keys: Sequence[int], maker: RecordMaker
 ) -> Iterator[tuple[int, bytes]]:
-    """Make the records of a group.
+    """Create the records of a group.
 
     Args:
-      documents: those of the group, in the order of their ids.
-      keys: the key of each.
-      maker: counts them.
+      documents: the group's documents, ordered by id.
+      keys: the key of each document.
+      maker: creates and counts the records.
 
     Yields:
-      For each record a random key, below 2^64, and its bytes.
+      A random key below 2^64 and the serialized record, for each record.
     """
     corpus = Corpus()
     for document in documents:
@@ -169,7 +169,7 @@ def group_records(
 
 
 class ShardedRun:
-    """A run that makes the records of a corpus."""
+    """Sharded creation of the records of a corpus."""
 
     def __init__(
         self,
@@ -180,14 +180,14 @@ class ShardedRun:
         resources: Resources,
         work_dir: str,
     ):
-        """Describe the run.
+        """Configure the run.
 
         Args:
           parts: the corpus, divided by `PART_BYTES`.
-          tokenizer: turns its lines into ids.
-          settings: say how the records are made.
-          resources: what may be used.
-          work_dir: local folder for intermediate files; those of an interrupted run are used again.
+          tokenizer: converts lines to ids.
+          settings: the record settings.
+          resources: available resources.
+          work_dir: local folder for intermediate files; those of an interrupted run are reused.
 
         Raises:
           UserError: the vocabulary lacks a special token.
@@ -200,7 +200,7 @@ class ShardedRun:
         self._work_dir = work_dir
 
     def write(self, outputs: Sequence[str], compression: str) -> str:
-        """Make the records and shuffle them into the output files.
+        """Create the records and shuffle them into the output files.
 
         Args:
           outputs: TFRecord files.
@@ -210,8 +210,8 @@ class ShardedRun:
           A summary.
 
         Raises:
-          UserError: the text is not UTF-8, or there is none, or it changed while it was read; a file cannot be written;
-            the system ended a process.
+          UserError: the text is empty, not UTF-8 or changed while being read; a file cannot be written; or the system
+            killed a process.
         """
         paths = [part.path for part in self._parts]
         inputs = InputState(paths)
@@ -245,7 +245,7 @@ class ShardedRun:
         return counts.summary(corpus, self._settings)
 
     def _tokenize(self) -> DocumentSpools:
-        """Tokenize the parts that are not on the disk already."""
+        """Tokenize the parts that are not on disk yet."""
         paths = [os.path.join(self._work_dir, f"documents-{number:05}") for number in range(len(self._parts))]
         missing = [(path, part) for path, part in zip(paths, self._parts, strict=True) if not _is_there(path)]
         self._log_kept(len(paths) - len(missing), len(paths), "parts of the text were tokenized already")
@@ -262,7 +262,7 @@ class ShardedRun:
         return DocumentSpools(paths)
 
     def _make_runs(self, spools: DocumentSpools, num_groups: int) -> list[str]:
-        """Make the records of the groups whose records are not on the disk already; return all sorted runs."""
+        """Create the records of groups that are not on disk yet; return all sorted runs."""
         runs: list[str] = []
         kept: list[int] = []
         largest = self._largest_group(spools.table, num_groups)
@@ -304,7 +304,7 @@ class ShardedRun:
                     yield _Group(path, table.rows(members), keys[members])
 
     def _largest_group(self, table: DocumentTable, num_groups: int) -> int:
-        """Return the number of wordpieces of the largest group of the first copy; the others are much alike."""
+        """Return the wordpieces of the largest group of the first copy; other copies are similar."""
         keys = document_keys(self._settings.random_seed, 0, table.file_number, table.position)
         return int(np.bincount(group_numbers(keys, num_groups), weights=table.num_ids).max())
 
@@ -317,7 +317,7 @@ class ShardedRun:
 
 
 class _Group(NamedTuple):
-    """The needs of a process that makes the records of a group: where to write them, its documents, and their keys."""
+    """Inputs of a group's process: its output path, documents and keys."""
 
     path: str
     rows: DocumentTable
@@ -344,7 +344,7 @@ def _write_group(group: _Group, maker: RecordMaker, spools: list[str]) -> _Made:
 
 
 def _is_there(path: str) -> bool:
-    """Return True if an intermediate file of an earlier run can be used; warn of one that is damaged."""
+    """Return True if an intermediate file of an earlier run is usable; warn if it is corrupt."""
     if not os.path.exists(path):
         return False
     if is_intact(path):
@@ -354,7 +354,7 @@ def _is_there(path: str) -> bool:
 
 
 def _num_bytes(part: CorpusPart) -> int:
-    """About how many bytes of a file belong to a part."""
+    """Estimate the bytes of a file that belong to a part."""
     if part.file_format == "parquet":
         return 1
     return (files.size(part.path) if part.stop is None else part.stop) - part.start
@@ -362,14 +362,14 @@ def _num_bytes(part: CorpusPart) -> int:
 
 @contextlib.contextmanager
 def work_folder(path: str, provenance: Mapping[str, Any]) -> Iterator[None]:
-    """Keep intermediate files in a folder; it is deleted when the block ends without an error.
+    """Keep intermediate files in a folder; delete it when the block ends without an error.
 
     Args:
-      path: a local folder, which may be there already; what was made from something else is deleted first.
-      provenance: all that decides what the files contain, as in a `Manifest`.
+      path: a local folder, which may exist; files with another provenance are deleted first.
+      provenance: everything that determines the files' contents, as in a `Manifest`.
 
     Raises:
-      UserError: there are other files in it, or another process uses it.
+      UserError: the folder contains other files, or another process is using it.
     """
     writing.make_folders(path)
     note = os.path.join(path, _MANIFEST)

@@ -1,4 +1,4 @@
-"""Masked-LM and next-sentence or sentence-order pretraining as a task: model, losses and scores."""
+"""Pretraining task, masked LM and next sentence or sentence order: model, losses and metrics."""
 
 from collections.abc import Mapping
 
@@ -18,10 +18,10 @@ EMPTY_WEIGHT = 1e-5  # reference value; keeps a batch without masked words finit
 
 
 class PretrainingTask:
-    """Learns to fill in masked words and to distinguish the next sentence from a random one, or from the one before.
+    """Learn masked words, and whether the second segment is the next one (or, for sentence order, not swapped).
 
     Attributes:
-      schema: the records, with lengths and limits.
+      schema: the record schema, with lengths and limits.
     Source: BERT paper, section 3.1; for the order of sentences ALBERT paper, section 3.1.
     """
 
@@ -36,18 +36,18 @@ class PretrainingTask:
         sentence_order: bool = False,
         encoder_options: EncoderOptions = PLAIN,
     ):
-        """Describe the task.
+        """Define the task.
 
         Args:
           config: the architecture.
-          max_seq_length: positions in a record.
-          max_predictions_per_seq: masked positions in a record.
-          eval_batch_size: the batches whose mean loss is the score `loss`.
-          use_next_sentence: whether the next sentence is learned and scored; otherwise nothing changes its head and
-            the pooler.
-          sentence_order: whether the pairs are of segments in order or swapped; the losses and scores of the pairs are
-            then called `sentence_order`. The head is the same.
-          encoder_options: how the encoder computes.
+          max_seq_length: positions per record.
+          max_predictions_per_seq: masked positions per record.
+          eval_batch_size: batch size over which losses are averaged for the score `loss`.
+          use_next_sentence: whether to train and score next-sentence prediction; otherwise its head and the pooler are
+            not trained.
+          sentence_order: whether pairs are in order or swapped; losses and scores of pairs are then called
+            `sentence_order`. The head is the same.
+          encoder_options: computation options of the encoder.
         """
         self._config = config
         self._eval_batch_size = eval_batch_size
@@ -58,7 +58,7 @@ class PretrainingTask:
         )
 
     def build_model(self) -> keras.Model:
-        """Create the model, variables included."""
+        """Create the model and its variables."""
         return PretrainingModel(create_encoder(self._config, self._encoder_options))
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
@@ -77,11 +77,11 @@ class PretrainingTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """Return the distance of the predictions of the masked words from a teacher's `masked_lm_logits`."""
+        """Return the loss of the masked-word predictions against a teacher's `masked_lm_logits`."""
         return _over_masked(soft_cross_entropy(outputs["masked_lm_logits"], teacher_logits, temperature), batch)
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return losses and hits of each example: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
+        """Return per-example losses and hits: masked_lm_* [B, P], and next_sentence_* or sentence_order_* [B]."""
         learned = {"masked_lm": (batch["masked_lm_ids"], outputs["masked_lm_logits"])}
         if self._pair_task:
             learned[self._pair_task] = (batch["next_sentence_labels"], outputs["next_sentence_logits"])
@@ -92,11 +92,11 @@ class PretrainingTask:
         return predictions
 
     def scores(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the reference's five scores; without the next sentence the three others.
+        """Return the reference's five scores; without next-sentence prediction, the other three.
 
         masked_lm_loss and masked_lm_accuracy are over all masked positions; next_sentence_loss and
-        next_sentence_accuracy, or sentence_order_loss and sentence_order_accuracy, over all examples. `loss` is the
-        mean over batches of what training minimizes.
+        next_sentence_accuracy, or sentence_order_loss and sentence_order_accuracy, are over all examples. `loss` is the
+        mean of the training loss over batches.
         """
         predictions = {name: value.astype(np.float64) for name, value in predictions.items()}
         weights = predictions["masked_lm_weight"]

@@ -1,4 +1,4 @@
-"""The vocabulary of a pretraining run: from its flags, records, output folder or initial checkpoint."""
+"""Vocabulary of a pretraining run: from its flags, records, output folder or initial checkpoint."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from official_bert.training.run_folder import MODEL_FILES, model_file, read_run_
 def with_vocabulary(config: PretrainingConfig, paths: Sequence[str]) -> PretrainingConfig:
     """Complete the flags of a run with the vocabulary and text settings of its records.
 
-    If the records do not name them, those of the model in the output folder are used, or, if required, those beside the
-    initial checkpoint.
+    If the records do not specify them, use those of the model in the output folder or, if required, those in the folder
+    of the initial checkpoint.
 
     Args:
       config: the flags.
-      paths: the records; none if only a finished run is exported.
+      paths: the records; empty when only exporting a finished run.
 
     Returns:
-      The completed flags. They name a vocabulary, unless none is known and the run does not need one.
+      The completed flags. They specify a vocabulary, unless none is known and the run does not need one.
 
     Raises:
       UserError: the flags contradict the records, or a vocabulary is required but not known.

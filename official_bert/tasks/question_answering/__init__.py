@@ -1,1 +1,1 @@
-"""Extractive question answering: SQuAD 1.1 and 2.0, and what is written like them."""
+"""Extractive question answering: SQuAD 1.1, SQuAD 2.0 and data sets in the same format."""

@@ -84,13 +84,13 @@ def find_answers(
     Args:
       tokenized: the tokenized data set.
       windows: its N windows, from `prediction_windows`.
-      start_logits: float32 [N, S]; as in the reference, positions after a window's end are also candidates, so set the
-        logits of positions that were not computed to a very low value.
+      start_logits: float32 [N, S]; as in the reference, positions after a window's end are also candidates, so set
+        logits that were not computed to a very low value.
       end_logits: float32 [N, S].
       n_best_size: maximum number of answers per question, and of starts and ends combined per window.
       max_answer_length: maximum number of wordpieces per answer.
-      version_2: whether a question may have no answer.
-      verbose_logging: whether to log why the exact text of an answer could not be found in the context.
+      version_2: whether questions may be unanswerable.
+      verbose_logging: whether to log why an answer's exact text could not be found in the context.
 
     Returns:
       One result per question, in order.
@@ -151,7 +151,7 @@ def _best_positions(logits: np.ndarray, count: int) -> np.ndarray:
 
 
 def _null_span(start_logits: np.ndarray, end_logits: np.ndarray) -> _Span:
-    """Return the no-answer candidate of the window in which it scores lowest."""
+    """Return the no-answer candidate of the window with the lowest no-answer score."""
     starts, ends = start_logits[:, 0].astype(np.float64), end_logits[:, 0].astype(np.float64)
     window = int(np.argmin(starts + ends))
     return _Span(window, 0, 0, float(starts[window]), float(ends[window]))
@@ -216,7 +216,7 @@ def text_finder(
 
     Args:
       tokenized: the tokenized data set; its options select the alignment.
-      verbose: whether to log why the exact text of an answer could not be found in the context.
+      verbose: whether to log why an answer's exact text could not be found in the context.
     """
     if tokenized.options.answer_alignment == "offsets":
 

@@ -1,4 +1,4 @@
-"""Tokenizes the contexts of questions, each once, in several processes, which start fast without TensorFlow."""
+"""Tokenize each context once, in several processes that start quickly because they do not import TensorFlow."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from official_bert.tokenization import Tokenizer
 
 ALIGNMENTS = ("reference", "offsets")
 
-_CHARACTERS_WORTH_A_PROCESS = 2_000_000  # tokenized in about the time that a process takes to start
+_CHARACTERS_WORTH_A_PROCESS = 2_000_000  # takes about as long to tokenize as a process takes to start
 _CONTEXTS_IN_A_TASK = 64
 
 
@@ -21,11 +21,11 @@ class TokenizedContext(NamedTuple):
     """The P wordpieces of a context of W words.
 
     Attributes:
-      ids: int32 [P].
-      word_of_piece: int32 [P], the word that each wordpiece is part of.
-      word_starts: int32 [W], the character at which each word begins.
-      starts: int32 [P], the character at which each wordpiece begins; [0] unless made for "offsets".
-      ends: int32 [P], the character after each wordpiece; [0] unless made for "offsets".
+      ids: int32 [P], wordpiece ids.
+      word_of_piece: int32 [P], index of the word that contains each wordpiece.
+      word_starts: int32 [W], offset of each word's first character.
+      starts: int32 [P], offset of each wordpiece's first character; [0] unless created for "offsets".
+      ends: int32 [P], offset after each wordpiece's last character; [0] unless created for "offsets".
     """
 
     ids: np.ndarray
@@ -42,12 +42,12 @@ def tokenize_contexts(
 
     Args:
       contexts: the texts.
-      tokenizer: turns them into ids.
-      answer_alignment: one of `ALIGNMENTS`; "offsets" also says where each wordpiece stands in the text.
-      num_processes: maximum number of processes; None for one per processor. Little work is done in this process.
+      tokenizer: converts texts to ids.
+      answer_alignment: one of `ALIGNMENTS`; "offsets" also stores each wordpiece's offsets in the text.
+      num_processes: maximum number of processes; None for one per processor. Small inputs stay in this process.
 
     Returns:
-      As many, in their order, the same for any number of processes.
+      One result per context, in order, independent of the number of processes.
 
     Raises:
       UserError: a process died.

@@ -1,4 +1,4 @@
-"""Question answering data in SQuAD's JSON format: version 1.1, version 2.0, and KorQuAD, which is written like 1.1."""
+"""Question answering data in SQuAD's JSON format: versions 1.1 and 2.0, and KorQuAD, which uses 1.1."""
 
 import re
 from bisect import bisect_right
@@ -10,7 +10,7 @@ from absl import logging
 from official_bert.support import text_files
 from official_bert.support.errors import UserError
 
-# The reference splits words at these characters alone; other white space, such as U+3000, stays inside a word.
+# The reference splits words only at these characters; other white space, such as U+3000, is part of a word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _MOST_MISPLACED_SHOWN = 5
 _KINDS = {
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
     Attributes:
       text: the answer.
-      start: the character of the context at which it begins; -1 if the file does not say, which training forbids.
+      start: offset of its first character in the context; -1 if the file lacks it, an error in training.
     """
 
     text: str
@@ -40,11 +40,11 @@ class Question(NamedTuple):
     """A question about a context.
 
     Attributes:
-      id: its name in the files of predictions.
+      id: its key in prediction files.
       text: the question.
-      context_index: which of the set's contexts it is about.
-      answers: the gold answers, any of which is correct; () if there is none or none is known.
-      is_impossible: the context is known to hold no answer.
+      context_index: index of its context in the data set.
+      answers: the gold answers, any of which is correct; () if there are none or they are unknown.
+      is_impossible: the context is known to contain no answer.
     """
 
     id: str
@@ -60,10 +60,10 @@ class Question(NamedTuple):
 
 
 class SquadSet(NamedTuple):
-    """The questions of a file, in its order.
+    """The questions of a file, in order.
 
     Attributes:
-      contexts: the texts that questions are about.
+      contexts: the contexts of the questions.
       questions: the questions.
     """
 
@@ -77,12 +77,12 @@ class SquadSet(NamedTuple):
 
     @property
     def is_labelled(self) -> bool:
-        """True if the correct answers to all questions are known, so that predictions can be scored."""
+        """True if the correct answers to all questions are known, so predictions can be scored."""
         return self.num_labelled == len(self.questions)
 
     @property
     def gold_texts(self) -> dict[str, list[str]]:
-        """Question id to the correct texts; an empty list if it has no answer."""
+        """Map from question id to correct texts; an empty list for unanswerable questions."""
         return {question.id: [answer.text for answer in question.answers] for question in self.questions}
 
 
@@ -90,8 +90,8 @@ class Words(NamedTuple):
     """The words of a context.
 
     Attributes:
-      texts: the words; `"in  Rome."` has `["in", "Rome."]`.
-      starts: the character at which each begins.
+      texts: the words: `["in", "Rome."]` for `"in  Rome."`.
+      starts: offset of each word's first character.
     """
 
     texts: list[str]
@@ -103,17 +103,17 @@ class Words(NamedTuple):
 
 
 def split_words(context: str) -> Words:
-    """Split a context at white space, as the reference sees it."""
+    """Split a context at the reference's white space."""
     matches = list(_WORD.finditer(context))
     return Words([match[0] for match in matches], [match.start() for match in matches])
 
 
 def words_of_answer(word_starts: Sequence[int], answer: Answer) -> tuple[int, int]:
-    """Return the first and the last word that an answer touches; -1 is white space before the first word.
+    """Return the first and last word that an answer overlaps; -1 is white space before the first word.
 
     Args:
       word_starts: as in `Words`.
-      answer: a gold answer that lies within the context.
+      answer: a gold answer within the context.
     """
     last_character = answer.start + len(answer.text) - 1
     return bisect_right(word_starts, answer.start) - 1, bisect_right(word_starts, last_character) - 1
@@ -122,27 +122,27 @@ def words_of_answer(word_starts: Sequence[int], answer: Answer) -> tuple[int, in
 def read_squad(path: str, *, for_training: bool, version_2: bool) -> SquadSet:
     """Read a file.
 
-    For training, a question whose answer is not where `answer_start` says is left out with a warning: the words there
-    must hold the answer, though they may hold more.
+    In training, a question whose answer is not at `answer_start` is skipped with a warning. The words there must
+    contain the answer, but may contain more.
 
     Args:
       path: the JSON file.
-      for_training: every question must have exactly one answer, or be impossible.
-      version_2: questions may be impossible; otherwise `is_impossible` is ignored.
+      for_training: require exactly one answer per question, unless it is impossible.
+      version_2: allow impossible questions; otherwise `is_impossible` is ignored.
 
     Returns:
       The contexts and at least one question.
 
     Raises:
-      UserError: the file is not JSON or not in SQuAD's format, an id occurs twice, a question does not fit the rules of
-        training, or there is none.
+      UserError: the file is not JSON or not in SQuAD's format, an id occurs twice, a question breaks the rules of
+        training, or there is no question.
     """
     reader = _Reader(path, for_training, version_2)
     return reader.read()
 
 
 class _Reader:
-    """Reads one file; `where` in its methods says for messages which part of the file is meant."""
+    """Read one file; `where` in its methods is the location in the file, for error messages."""
 
     def __init__(self, path: str, for_training: bool, version_2: bool):
         self._path = path
@@ -177,7 +177,7 @@ class _Reader:
 
     def _question(self, entry: Any, context_index: int, where: str) -> Question:
         identity = _value(entry, "id", (str, int), where)
-        identity = str(identity)  # as the key of a JSON object a number becomes a text anyway
+        identity = str(identity)  # JSON object keys are strings anyway
         where = f"{where} (id {identity!r})"
         if identity in self._place_of_id:
             raise UserError(f"{where}: {self._place_of_id[identity]} has the same id; ids must be unique, rename one")
@@ -250,13 +250,13 @@ class _Reader:
 
 
 def _value(holder: Any, key: str, kinds: type | tuple[type, ...], where: str) -> Any:
-    """Look up a key of a JSON object and check the kind of its value."""
+    """Look up a key of a JSON object and check the type of its value."""
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(holder, dict):
         raise UserError(f"{where} must be {_KINDS[dict]} with the key {key!r}, not {_KINDS[type(holder)]}")
     if key not in holder:
         raise UserError(f"{where} lacks the key {key!r}; is the file in SQuAD's format?")
-    if type(holder[key]) not in kinds:  # not isinstance: true is no number
+    if type(holder[key]) not in kinds:  # not isinstance: `true` is not a number
         expected = " or ".join(_KINDS[kind] for kind in kinds)
         raise UserError(f"{where}: {key!r} must be {expected}, not {_KINDS[type(holder[key])]}")
     return holder[key]

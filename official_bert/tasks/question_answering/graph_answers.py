@@ -1,4 +1,4 @@
-"""`answers.py` as TensorFlow operations, with answers found by offsets: the search for the best answers."""
+"""Search for the best answers in TensorFlow operations: `answers.py` with offset alignment."""
 
 from typing import NamedTuple
 
@@ -9,22 +9,22 @@ from official_bert.tasks.question_answering.windows import LENGTH_WEIGHT
 from official_bert.tokenization.graph_operations import RaggedEncodingWithOffsets, cut_out
 from official_bert.tokenization.graph_windows import SlidingWindows, Windows
 
-NUM_RANKED = 20  # reference value: the answers of a question that share its probability
+NUM_RANKED = 20  # reference value: number of answers that the probabilities are normalized over
 
-_GROWTH = 4  # the first attempt takes 4 candidates per answer, each further attempt 4 times as many
+_GROWTH = 4  # the first attempt takes 4 candidates per answer; each retry takes 4 times as many
 
 # B: questions, W: windows of all questions, S: positions, M: candidates of all questions, K: answers of a question.
 
 
 class EncodedQuestions(NamedTuple):
-    """Questions and contexts, ready for the model.
+    """Tokenized questions and contexts, ready for the model.
 
     Attributes:
-      characters: int32 [B, (characters)], the contexts without the bytes that could not be decoded.
-      wordpieces: those of the contexts.
-      cuts: how these are cut.
+      characters: int32 [B, (characters)], the contexts without undecodable bytes.
+      wordpieces: wordpieces of the contexts.
+      cuts: the split of the contexts into windows.
       windows: the windows.
-      offsets: int64 [W], the positions of the first of the context's wordpieces in each window.
+      offsets: int64 [W], position of the first context wordpiece in each window.
     """
 
     characters: tf.RaggedTensor
@@ -35,13 +35,13 @@ class EncodedQuestions(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """Possible answers of all questions. All [M], int64 but for the score.
+    """Candidate answers of all questions; all [M], int64 except the score.
 
     Attributes:
-      question: which question.
-      first: the context's first wordpiece; of no answer -1.
-      last: the context's last wordpiece; of no answer -1.
-      score: float64, start logit and end logit.
+      question: index of the question.
+      first: the context's first wordpiece; -1 for no answer.
+      last: the context's last wordpiece; -1 for no answer.
+      score: float64, sum of start logit and end logit.
     """
 
     question: tf.Tensor
@@ -60,10 +60,10 @@ _SHAPES = _Candidates(*[tf.TensorShape([None])] * 4)
 
 
 class AnswerSearch:
-    """Finds the best answers to questions in the logits of their windows."""
+    """Find the best answers to questions from the logits of their windows."""
 
     def __init__(self, *, max_answer_length: int, version_2: bool, top_k: int, max_positions: int):
-        """Store the settings; see `QuestionAnsweringServable`. A window has at most `max_positions`."""
+        """Store the settings; see `QuestionAnsweringServable`. A window has at most `max_positions` positions."""
         self._max_answer_length = max_answer_length
         self._version_2 = version_2
         self._top_k = top_k
@@ -73,11 +73,11 @@ class AnswerSearch:
     def __call__(
         self, reading: EncodedQuestions, start_logits: tf.Tensor, end_logits: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Find the best answers; what it gives is what `QuestionAnsweringServable.answer` says.
+        """Find the best answers; see `QuestionAnsweringServable.answer` for the result.
 
         Args:
           reading: the questions and contexts.
-          start_logits: float32 [W, S]; at padding a very low number.
+          start_logits: float32 [W, S]; a very low number at padding.
           end_logits: float32 [W, S].
         """
         windows, num_questions = reading.windows, reading.characters.nrows()
@@ -85,11 +85,11 @@ class AnswerSearch:
         columns = (reading.offsets, may_start, start_logits, end_logits)
 
         candidates = self._spans(windows, *columns, self._num_ranked)
-        # Only the best starts and ends are combined. Where all of them lie in the question, all positions are combined.
+        # Only the best starts and ends are combined. If all of them lie in the question, all positions are combined.
         has_answer = _counts(candidates.question, num_questions) > 0  # [B]
 
         def with_all_positions() -> _Candidates:
-            # Of some windows at a time, so that not all that a long context has are in memory.
+            # Process some windows at a time, to limit the memory for a long context.
             needed = tf.where(~tf.gather(has_answer, windows.text))[:, 0]
 
             def add(start: tf.Tensor, best: _Candidates) -> tuple[tf.Tensor, _Candidates]:
@@ -124,7 +124,7 @@ class AnswerSearch:
         end_logits: tf.Tensor,
         num_best: int,
     ) -> _Candidates:
-        """Return all that may be answers, by window, then by start logit, then by end logit; see `answers`."""
+        """Return all candidates, ordered by window, start logit and end logit; see `answers`."""
         num_best = tf.minimum(num_best, tf.shape(start_logits)[1])
         (best_starts, starts), (best_ends, ends) = (
             tf.math.top_k(logits, num_best, index_type=tf.int64) for logits in (start_logits, end_logits)
@@ -147,12 +147,12 @@ class AnswerSearch:
         )
 
     def _ranked(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
-        """Return the best candidates of each question, each text once, where it scores highest; and their texts."""
+        """Return the best candidates of each question and their texts; duplicate texts keep the highest score."""
         order = tf.argsort(-candidates.score, stable=True)
         order = tf.gather(order, tf.argsort(tf.gather(candidates.question, order), stable=True))
         candidates = candidates.gather(order)
         rank = _ranks(candidates.question)
-        # A long context has very many candidates. The first few are almost always enough; otherwise more are taken.
+        # A long context has very many candidates. The first few almost always suffice; otherwise, take more.
         num_questions = reading.characters.nrows()
         numbers = _counts(candidates.question, num_questions)  # [B]
 
@@ -170,7 +170,7 @@ class AnswerSearch:
         return best.gather(kept), tf.gather(texts, kept)
 
     def _distinct(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[_Candidates, tf.Tensor]:
-        """Keep the first of the candidates with the same text; and their texts."""
+        """Keep the first of several candidates with the same text; also return the texts."""
         first = tf.gather(reading.characters.row_starts(), candidates.question)
         places = (first + tf.cast(places, tf.int64) for places in self._places(reading, candidates))
         texts = cut_out(reading.characters.flat_values, *places)
@@ -183,7 +183,7 @@ class AnswerSearch:
         return candidates.gather(kept), tf.gather(texts, kept)
 
     def _places(self, reading: EncodedQuestions, candidates: _Candidates) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the characters of the context at which candidates begin and end, int32 [M]; no answer is at 0."""
+        """Return the character offsets of candidates in the context, int32 [M]; 0 for no answer."""
         is_answer = candidates.first >= 0
         row_starts = tf.gather(reading.wordpieces.ids.row_starts(), candidates.question)
         return tuple(
@@ -217,7 +217,7 @@ class AnswerSearch:
         if self._version_2:
             is_null = candidates.first < 0
             best = tf.math.unsorted_segment_max(tf.where(is_null, score.dtype.min, score), question, num_questions)
-            null = tf.where(is_null)[:, 0]  # one for each question, in their order
+            null = tf.where(is_null)[:, 0]  # one per question, in order
             odds = tf.gather(score, null) - tf.where(best > score.dtype.min, best, 0.0)
             outputs["null_probabilities"] = tf.gather(probabilities, null)
             outputs["null_odds"] = tf.cast(odds, tf.float32)
@@ -225,7 +225,7 @@ class AnswerSearch:
 
 
 def _have_max_context(reading: EncodedQuestions, length: tf.Tensor) -> tf.Tensor:
-    """For each position, whether it holds a wordpiece of the context of whose surroundings no other window shows more.
+    """Mark positions whose context wordpiece has its maximum context in this window.
 
     Returns:
       bool [W, S]; see `TokenizedSquad.has_max_context`.
@@ -241,7 +241,7 @@ def _have_max_context(reading: EncodedQuestions, length: tf.Tensor) -> tf.Tensor
 def _no_answers(
     windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, num_questions: tf.Tensor
 ) -> _Candidates:
-    """No answer for each question, as scored by the window in which it scores lowest."""
+    """Return a no-answer candidate per question, scored by the window with the lowest no-answer score."""
     scores = sum(tf.cast(logits[:, 0], tf.float64) for logits in (start_logits, end_logits))
     question = tf.range(num_questions)
     nowhere = tf.fill([num_questions], tf.constant(-1, tf.int64))
@@ -254,15 +254,15 @@ def _counts(question: tf.Tensor, num_questions: tf.Tensor) -> tf.Tensor:
 
 
 def _kept(candidates: _Candidates, is_kept: tf.Tensor) -> tf.Tensor:
-    """Return the places of some candidates, and of no answer, which is never left out."""
+    """Return the indices of some candidates, always including no answer."""
     return tf.where(is_kept | (candidates.first < 0))[:, 0]
 
 
 def _ranks(question: tf.Tensor) -> tf.Tensor:
-    """Return the place of each among its equals, from 0; equals stand together."""
+    """Return the rank of each element among its equals, from 0; equal elements must be adjacent."""
     return tf.range(tf.size(question, tf.int64)) - tf.searchsorted(question, question, out_type=tf.int64)
 
 
 def _gather(values: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Gather values; if there are no values at all, any place gives 0."""
+    """Gather values; if there are no values at all, return 0 for any index."""
     return tf.gather(tf.concat([values, [0]], axis=0), places)

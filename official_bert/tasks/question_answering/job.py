@@ -1,4 +1,4 @@
-"""A run of `run_squad.py` as a `FinetuningJob`: which questions, which records, what is written of the answers."""
+"""`run_squad.py` as a `FinetuningJob`: its questions, records and output files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -57,19 +57,19 @@ from official_bert.training.run_setup import encoder_options, write_evaluation_f
 from official_bert.training.summaries import ScalarLog, write_results
 from official_bert.visualization.report_page import REPORT_FILE, write_report
 
-_THRESHOLD = "null_score_diff_threshold"  # the flag, and the number in the results that stands for "auto"
+_THRESHOLD = "null_score_diff_threshold"  # the flag, and the result key for "auto"
 
 
 class QuestionAnsweringJob(FinetuningJob):
-    """Questions in; answers, their scores and an exported model out. For the attributes see `FinetuningJob`."""
+    """Fine-tune on questions; write answers, evaluate and export. For the attributes see `FinetuningJob`."""
 
     config: SquadConfig
 
     def __init__(self, config: SquadConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all questions and check all answers, before anything is computed.
+        """Read all questions and validate all answers before any computation.
 
         Raises:
-          UserError: a file is wrong, the lengths do not fit each other, or the export cannot be written.
+          UserError: a file is invalid, the lengths are inconsistent, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
         self._options = WindowOptions.from_config(config, tokenizer)
@@ -106,7 +106,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return self._record_file(trainer, self._training_path, self.task.schema)
 
     def write_training_records(self, trainer: Trainer) -> int:
-        """Write the windows to train on."""
+        """Write the training windows."""
         return write_training_records(
             self.training_file(trainer),
             self._train,
@@ -128,7 +128,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return scores
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write the answers of the output folder's checkpoint or of the ensemble and, where it can, their scores."""
+        """Write the answers of the output folder's checkpoint or of the ensemble and, if possible, their scores."""
         if self.ensemble:
             step, logits = self._ensemble_logits(trainer)
         else:
@@ -170,7 +170,7 @@ class QuestionAnsweringJob(FinetuningJob):
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _read_sets(self) -> tuple[SquadSet | None, SquadSet | None]:
-        """Return the questions to train on and those to answer, as far as the flags require them."""
+        """Return the training and prediction questions that the flags require."""
         config, train, dev = self.config, None, None
         if "train_file" in config.required_files:
             train = read_squad(config.train_file, for_training=True, version_2=self._version_2)
@@ -182,7 +182,7 @@ class QuestionAnsweringJob(FinetuningJob):
         return train, dev
 
     def _check_labels(self, dev: SquadSet) -> None:
-        """Raise if the questions to answer come without the answers that a flag needs."""
+        """Raise if the prediction file lacks answers that a flag needs."""
         if dev.is_labelled:
             return
         config = self.config
@@ -199,7 +199,7 @@ class QuestionAnsweringJob(FinetuningJob):
             logging.warning("%s in %s have no answer: nothing is scored%s", number, config.predict_file, hint)
 
     def _check_answered_before(self, dev: SquadSet) -> None:
-        """Raise if the output folder holds the answers to another file's questions, which would be overwritten."""
+        """Raise if the output folder contains answers to another file's questions, which would be overwritten."""
         config = self.config
         path = os.path.join(config.output_dir, PREDICTIONS_FILE)
         if not files.exists(path):
@@ -219,7 +219,7 @@ class QuestionAnsweringJob(FinetuningJob):
 
     @cached_property
     def _tokenized(self) -> TokenizedSquad:
-        """The questions to answer and their contexts as wordpieces."""
+        """The prediction questions and their contexts as wordpieces."""
         num_processes = self.config.num_processes or None
         return TokenizedSquad(self._dev, self.tokenizer, self._options, num_processes=num_processes)
 
@@ -228,12 +228,12 @@ class QuestionAnsweringJob(FinetuningJob):
         return self._tokenized.prediction_windows()
 
     def _ensemble_logits(self, trainer: Trainer) -> tuple[int, dict[str, np.ndarray]]:
-        """Return the last step of the ensemble's checkpoints and the mean of their logits; float32 [N, S]."""
+        """Return the last step and the mean logits of the ensemble's checkpoints; float32 [N, S]."""
         weights, name = trainer.model.weights, "ensemble_checkpoints"
-        for path in self.ensemble:  # all of them before hours may be spent on the first
+        for path in self.ensemble:  # check all of them before spending hours on the first
             check_fits(open_checkpoint(path, name), weights)
         write_evaluation_flags(self.folder(trainer), self.config, self.tokenizer.vocabulary)
-        steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # as float32 the lowest logits would overflow
+        steps, sums = [], dict.fromkeys(LOGITS, np.float64(0))  # the lowest logits would overflow float32
         for path in self.ensemble:
             logging.info("%s: using the weights of %s", name, path)
             reader = open_checkpoint(path, name)
@@ -293,7 +293,7 @@ class QuestionAnsweringJob(FinetuningJob):
         write_report(path, title, sections)
 
     def _threshold(self, answers: Sequence[QuestionAnswers]) -> float | None:
-        """Null odds above which no answer is predicted; None in version 1.1, where there always is one."""
+        """Null odds above which no answer is predicted; None in version 1.1, which always has an answer."""
         if not self._version_2:
             return None
         if self.config.null_score_diff_threshold == "auto":
@@ -303,5 +303,5 @@ class QuestionAnsweringJob(FinetuningJob):
 
 
 def _texts_and_odds(answers: Sequence[QuestionAnswers]) -> tuple[dict[str, str], dict[str, float]]:
-    """Return the best answer to each question, and the null odds."""
+    """Return the best answer and the null odds of each question."""
     return {answer.id: answer.best_text for answer in answers}, {answer.id: answer.null_odds for answer in answers}

@@ -1,4 +1,4 @@
-"""The flags of `run_squad`, and those of answering questions."""
+"""Flags of `run_squad` and of answering questions."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -149,7 +149,7 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
 
     @classmethod
     def flags_of_hugging_face(cls, config: Mapping[str, Any], max_seq_length: int) -> dict[str, Any]:
-        """Return the flags of a run that left a model of Hugging Face; see `TaskRow.hf_flags`."""
+        """Return the flags for a Hugging Face model; see `TaskRow.hf_flags`."""
         del config
         length = min(cls.max_seq_length, max_seq_length)
         return {
@@ -160,17 +160,17 @@ class SquadConfig(HeadOptions, FinetuningOptions, AnswerOptions):
 
     @property
     def is_evaluated(self) -> bool:
-        """True if the questions to answer are scored during training."""
+        """True if the prediction questions are scored during training."""
         return self.do_train and self.eval_steps > 0
 
     @property
     def required_files(self) -> dict[str, str]:
-        """The flags that name a file to read, each with the flag that requires it."""
+        """The flags that name input files, each with the flag that requires it."""
         of_predict = "do_predict" if self.do_predict else "eval_steps" if self.is_evaluated else None
         required_by = {"train_file": "do_train" if self.do_train else None, "predict_file": of_predict}
         return {name: flag for name, flag in required_by.items() if flag}
 
     @property
     def ensemble(self) -> list[str]:
-        """The checkpoints that --ensemble_checkpoints lists."""
+        """The checkpoints listed by --ensemble_checkpoints."""
         return [path.strip() for path in self.ensemble_checkpoints.split(",")] if self.ensemble_checkpoints else []

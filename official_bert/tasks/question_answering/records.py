@@ -1,4 +1,4 @@
-"""The TFRecord files of question answering: one record per window, for training or prediction."""
+"""TFRecord files of question answering: one record per window, for training or prediction."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ FIRST_UNIQUE_ID = 1_000_000_000  # reference value
 
 _SHUFFLE_SEED = 12345  # reference value
 
-# S: positions of a window, V: vocabulary size, T: number of segment types.
+# S: positions per window, V: vocabulary size, T: number of segment types.
 PREDICTION_SCHEMA = RecordSchema(
     Field("unique_ids", (), "int32"),
     *ENCODER_FIELDS,
@@ -40,13 +40,13 @@ def write_training_records(
     version_2: bool,
     num_processes: int | None = None,
 ) -> int:
-    """Write the records to train on, in the reference's order, unless an existing file is up to date.
+    """Write the training records, in the reference's order, unless an existing file is up to date.
 
     Returns:
       The number of records.
 
     Raises:
-      UserError: there are no windows to train on.
+      UserError: there are no training windows.
     """
 
     def records() -> Iterator[bytes]:
@@ -70,7 +70,7 @@ def training_provenance(
 
 
 def write_prediction_records(file: RecordFile, tokenized: TokenizedSquad, windows: Sequence[Window]) -> int:
-    """Write the records to predict on, one per window, unless an existing file is up to date.
+    """Write the prediction records, one per window, unless an existing file is up to date.
 
     Returns:
       The number of records.

@@ -1,4 +1,4 @@
-"""The report of scored answers: see `visualization/report_page.py`."""
+"""Evaluation report of question answering: see `visualization/report_page.py`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +22,12 @@ from official_bert.visualization.report_page import (
 
 QUESTION_WORDS = ("what", "who", "when", "where", "why", "how", "which")
 _OTHER_FORMS = {"whom": "who", "whose": "who", "whats": "what", "whos": "who"}
-_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))  # words, from and to
+_LENGTHS = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, None))  # minimum and maximum number of words
 _NO_ANSWER = "(no answer)"
 
 
 class _Scored(NamedTuple):
-    """A question, what is predicted ("" for no answer), its place if known, its probability, and its scores."""
+    """A question with its prediction ("" for no answer), position if known, probability and scores."""
 
     question: Question
     predicted: str
@@ -48,12 +48,12 @@ def report_sections(
     """Compute the sections of a report.
 
     Args:
-      squad: the questions, all of them labelled.
+      squad: the questions, all labelled.
       answers: the result of `find_answers`.
-      predictions: question id to the text that is predicted, "" for no answer.
+      predictions: question id to predicted text, "" for no answer.
       scores: name to number, as in `eval_results.txt`.
-      normalization: how texts are compared.
-      version_2: whether a question may have no answer.
+      normalization: text normalization for comparison.
+      version_2: whether questions may be unanswerable.
     """
     scored = []
     for question, found in zip(squad.questions, answers, strict=True):
@@ -71,9 +71,9 @@ def report_sections(
 
 
 def question_word(question: str) -> str:
-    """Return the first word of a question that asks: one of `QUESTION_WORDS`, or "other".
+    """Return the question word of a question: one of `QUESTION_WORDS`, or "other".
 
-    `"In what year did ..."` asks what; `"Whom did ..."` asks who.
+    `"In what year did ..."` gives "what"; `"Whom did ..."` gives "who".
     """
     words = (_OTHER_FORMS.get(word, word) for word in re.findall(r"\w+", question.lower().replace("'", "")))
     return next((word for word in words if word in QUESTION_WORDS), "other")
@@ -115,7 +115,7 @@ def _by_answerability(scored: Sequence[_Scored]) -> Table:
 
 
 def _table(title: str, name: str, groups: Mapping[str, Sequence[_Scored]], note: str) -> Table:
-    """Return a row for each group that has questions."""
+    """Return a row per group that has questions."""
     rows = [
         (
             group,
@@ -165,9 +165,9 @@ def _mistake(context: str, entry: _Scored) -> Mistake:
 
 
 def _span(context: str, text: str, position: int | None, mark: str) -> Span | None:
-    """Return the position of a text in its context: the given one if it is there, else the first; None if at none.
+    """Return the position of a text in its context: the given one if it matches, else the first; None if not found.
 
-    The reference's alignment joins words with one space, so spaces may be others in the context.
+    The reference's alignment joins words with single spaces, so spaces may differ in the context.
     """
     if not text.strip():
         return None

@@ -1,7 +1,7 @@
-"""Question answering that reads texts: a question and a text in, the best answers out.
+"""Servable question answering: find the best answers to a question in a text.
 
-Windows, search and probabilities are those of `run_squad.py` with answers found by offsets (the modules `windows` and
-`answers`), as TensorFlow operations.
+Windows, search and probabilities match `run_squad.py` with offset alignment (the modules `windows` and `answers`),
+implemented as TensorFlow operations.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ from official_bert.tokenization.graph_windows import SlidingWindows
 
 
 class Answer(NamedTuple):
-    """A part of a text that may answer a question.
+    """A candidate answer: a span of the context.
 
     Attributes:
-      text: `context[start:end]`; "" means that there is no answer.
+      text: `context[start:end]`; "" for no answer.
       probability: its probability among the best answers to the question.
-      start: the character of the context at which it begins, not counting any that UTF-8 cannot encode; 0 of no answer.
-      end: the character after it.
+      start: offset of its first character in the context, not counting undecodable characters; 0 for no answer.
+      end: offset after its last character.
     """
 
     text: str
@@ -63,16 +63,16 @@ class QuestionAnsweringServable(WindowedServable):
         version_2: bool = False,
         top_k: int = 5,
     ):
-        """Join a model with its tokenizer.
+        """Combine a model with its tokenizer.
 
         Args:
           model: the model.
           config: its architecture.
-          tokenizer: the one that the model was trained with.
-          options: how contexts are cut into windows; answers are always found by offsets.
+          tokenizer: the tokenizer that the model was trained with.
+          options: window settings; answers are always found by offsets.
           max_answer_length: maximum number of wordpieces per answer.
-          version_2: whether a question may have no answer, as the model learned from SQuAD 2.0.
-          top_k: number of answers to return per question.
+          version_2: whether questions may be unanswerable, as in SQuAD 2.0.
+          top_k: number of answers per question.
 
         Raises:
           UserError: see `Servable`.
@@ -87,7 +87,7 @@ class QuestionAnsweringServable(WindowedServable):
         )
 
     def cut(self, question: tf.Tensor, context: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Turn questions and contexts into windows; see `WindowedServable`."""
+        """Convert questions and contexts to windows; see `WindowedServable`."""
         with tf.control_dependencies([_same_number(question, context)]):
             reading, ids = self._read(question, tf.identity(context))
         return reading.windows.text, ids
@@ -99,7 +99,7 @@ class QuestionAnsweringServable(WindowedServable):
           inputs: input_ids, input_mask and segment_ids, int32 [B, S].
 
         Returns:
-          start_logits and end_logits, float32 [B, S]; at padding a very low number.
+          start_logits and end_logits, float32 [B, S]; a very low number at padding.
         """
         outputs = self._run_model(inputs)
         return {name: tf.where(inputs["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}
@@ -109,14 +109,14 @@ class QuestionAnsweringServable(WindowedServable):
 
         Args:
           question: string [B], UTF-8.
-          context: string [B], UTF-8, each of at most `MOST_BYTES`.
+          context: string [B], UTF-8, at most `MOST_BYTES` each.
 
         Returns:
-          A dict, the best answer first; an answer that is missing is "", with a probability of 0:
-            answers: string [B, K], parts of the context; "" with a probability means that there is no answer.
+          A dict, best answers first; missing answers are "" with probability 0:
+              answers: string [B, K], spans of the context; "" with a nonzero probability means no answer.
             probabilities: float32 [B, K], their probabilities among the `NUM_RANKED` best.
-            starts: int32 [B, K], the character of the context at which each begins, of those that could be decoded.
-            ends: int32 [B, K], the character after it.
+              starts: int32 [B, K], offset of each answer's first character among the context's decodable characters.
+              ends: int32 [B, K], offset after its last character.
           and in version 2
             null_probabilities: float32 [B], the probability that there is no answer.
             null_odds: float32 [B], the score of no answer minus that of the best answer.
@@ -132,7 +132,7 @@ class QuestionAnsweringServable(WindowedServable):
             return self._search(reading, *(scores[name] for name in LOGITS))
 
     def _read(self, question: tf.Tensor, context: tf.Tensor) -> tuple[EncodedQuestions, Tensors]:
-        """Return questions and contexts as the search needs them, and input_ids, input_mask and segment_ids [W, S]."""
+        """Return tokenized questions and contexts, and input_ids, input_mask and segment_ids [W, S]."""
         with tf.device("CPU:0"):
             characters = tf.strings.unicode_decode(context, "UTF-8", errors="ignore")
             queries = self._graph_tokenizer().encode_beginnings(question, self._options.max_query_length)
@@ -162,7 +162,7 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> QuestionAnsweringServable:
-    """Load what a run of `run_squad.py` trained; see `TaskRow`."""
+    """Load a model trained by `run_squad.py`; see `TaskRow`."""
     return load_servable(
         config,
         bert_config,
@@ -185,16 +185,16 @@ def load_servable(
     encoder_options: EncoderOptions = UNPADDED,
     **model_options,
 ) -> QuestionAnsweringServable:
-    """Like `servable_of_run`, for any flags that say how to find answers.
+    """Load a model as `servable_of_run` does, with any answering flags.
 
     Args:
       options: the flags.
       bert_config: the architecture.
       tokenizer: the tokenizer.
       checkpoint: the weights.
-      top_k: answers to give for each question.
-      what: the parameter that names the checkpoint, for messages.
-      encoder_options: how the encoder computes.
+      top_k: number of answers per question.
+      what: name of the checkpoint parameter, for error messages.
+      encoder_options: computation options of the encoder.
       **model_options: see `SpanModel`.
     """
     windows = WindowOptions(options.max_seq_length, options.doc_stride, options.max_query_length)
@@ -212,9 +212,9 @@ def load_servable(
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[list[Answer]]:
-    """Turn outputs of the signature `text` into the answers to each question, the best first.
+    """Convert outputs of the signature `text` to the answers to each question, best first.
 
-    Where there may be no answer, "no answer" is added if it is not among them.
+    If questions may be unanswerable, "no answer" is always included.
     """
     names = ("answers", "probabilities", "starts", "ends")
     null = outputs.get("null_probabilities", np.array([None] * len(outputs["answers"])))

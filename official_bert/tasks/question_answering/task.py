@@ -1,4 +1,4 @@
-"""Extractive question answering as a task: model, losses, and logits of each window."""
+"""Extractive question answering task: model, losses and logits of each window."""
 
 from collections.abc import Mapping
 
@@ -17,16 +17,16 @@ from official_bert.training.task import WeightedSum
 
 LOGITS = ("start_logits", "end_logits")
 
-_LOW = -1e4  # a logit that is never chosen, whose differences are still numbers
-MASKED_LOGIT = np.finfo(np.float32).min  # the logit of positions beyond the length that a batch was cut to
+_LOW = -1e4  # never chosen, but small enough for finite differences
+MASKED_LOGIT = np.finfo(np.float32).min  # logit of positions beyond the padded batch length
 
 
 class QuestionAnsweringTask:
-    """Learns where in a window an answer starts and ends.
+    """Learn the start and end of an answer in a window.
 
     Attributes:
-      schema: the records to train on, with lengths and limits.
-      teacher_field: a teacher's logits in a record, of the start and of the end at each position.
+      schema: the training record schema, with lengths and limits.
+      teacher_field: the teacher's start and end logits at each position of a record.
     Source: BERT paper, section 4.2.
     """
 
@@ -40,15 +40,15 @@ class QuestionAnsweringTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Describe the task.
+        """Define the task.
 
         Args:
           config: the architecture.
-          schema: the records to train on, not yet sized.
-          max_seq_length: positions of a window.
-          is_padding_scored: whether padding competes for the start and the end of an answer, as in the reference. What
-            it would score depends on how far a batch is padded. It never does if the encoder leaves it out.
-          encoder_options: how the encoder computes.
+          schema: the training record schema, without sizes.
+          max_seq_length: positions per window.
+          is_padding_scored: whether padding positions take part in the softmax, as in the reference. The loss depends
+            on the padded batch length. Ignored if the encoder removes padding.
+          encoder_options: computation options of the encoder.
           **model_options: see `SpanModel`.
         """
         self._config = config
@@ -63,17 +63,17 @@ class QuestionAnsweringTask:
         )
 
     def sized(self, schema: RecordSchema) -> RecordSchema:
-        """Return a schema with the lengths and limits of this task."""
+        """Return a schema with this task's lengths and limits."""
         return schema.sized(S=self._max_seq_length, V=self._config.vocab_size, T=self._config.num_segments)
 
     def build_model(self) -> keras.Model:
-        """Create the model, variables included."""
+        """Create the model and its variables."""
         return SpanModel(create_encoder(self._config, self._encoder_options), **self._model_options)
 
     def losses(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the mean of two losses: of choosing the start among all positions, and of the end.
+        """Return the mean of the start and end losses, each a softmax over all positions.
 
-        Padding is among the positions, as in the reference, unless the encoder leaves it out.
+        As in the reference, padding positions are included, unless the encoder removes padding.
         """
         outputs = outputs if self._is_padding_computed else _without_padding(outputs, batch)
         losses = [
@@ -94,14 +94,14 @@ class QuestionAnsweringTask:
         batch: Mapping[str, tf.Tensor],
         temperature: float,
     ) -> WeightedSum:
-        """See `DistillableTask`: the mean over start and end, each a choice among all positions but padding."""
+        """See `DistillableTask`: the mean over start and end, each a softmax over all positions except padding."""
         is_real = batch["input_mask"][:, :, None] == 1
         student, teacher = (tf.where(is_real, logits, _LOW) for logits in (self.logits(outputs), teacher_logits))
         losses = soft_cross_entropy(student, teacher, temperature, axis=1)  # [B, 2]
         return WeightedSum(tf.reduce_sum(losses) / len(LOGITS), tf.cast(tf.shape(losses)[0], tf.float32))
 
     def predictions(self, outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the outputs for each window: start_logits and end_logits, float32 [B, S], of any length of batch."""
+        """Return the outputs per window: start_logits and end_logits, float32 [B, S], for any batch length."""
         num_missing = self._max_seq_length - tf.shape(batch["input_ids"])[1]
         if not (self._is_padding_scored and self._is_padding_computed):
             outputs = _without_padding(outputs, batch)
@@ -111,5 +111,5 @@ class QuestionAnsweringTask:
 
 
 def _without_padding(outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Return the logits, with those of padding so low that it is never chosen."""
+    """Set logits at padding so low that they are never chosen."""
     return {name: tf.where(batch["input_mask"] == 1, outputs[name], MASKED_LOGIT) for name in LOGITS}

@@ -1,4 +1,4 @@
-"""From questions to what the model reads: `[CLS] question [SEP] part of the context [SEP]`."""
+"""Convert questions to model inputs: `[CLS] question [SEP] part of the context [SEP]`."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,23 +16,23 @@ from official_bert.tokenization.alignment import EncodingWithOffsets, wordpieces
 from official_bert.tokenization.joining import JoinedSequence, join_pair
 from official_bert.tokenization.windows import SlidingWindow
 
-LENGTH_WEIGHT = 0.01  # reference value: what a wordpiece of a window adds to the context that the window shows
+LENGTH_WEIGHT = 0.01  # reference value: bonus per wordpiece of a window in the maximum-context score
 
 
 @dataclasses.dataclass(frozen=True)
 class WindowOptions:
-    """Settings that cut contexts into windows; the fields are flags of `run_squad.py`.
+    """Window settings; the fields are flags of `run_squad.py`.
 
     Attributes:
       max_seq_length: number of positions per window, including [CLS] and both [SEP].
-      doc_stride: wordpieces from the start of one window to the start of the next.
+      doc_stride: wordpieces between the starts of consecutive windows.
       max_query_length: maximum number of wordpieces per question; longer questions are truncated.
       answer_alignment: one of `ALIGNMENTS`.
-      drop_out_of_window: whether windows without the answer are left out of training (in version 2.0 they are kept and
-        marked as impossible); otherwise, as in the reference, they train position 0 as the answer.
+      drop_out_of_window: whether to drop training windows without the answer (in version 2.0 they are kept as
+        impossible); otherwise, as in the reference, their target is position 0.
 
     Raises:
-      UserError: the lengths do not fit each other.
+      UserError: the lengths are inconsistent.
     """
 
     max_seq_length: int
@@ -43,7 +43,7 @@ class WindowOptions:
 
     @classmethod
     def from_config(cls, config: SquadConfig, tokenizer: Tokenizer | None = None) -> "WindowOptions":
-        """Gather the flags of a run; a tokenizer that looks across words needs "offsets"."""
+        """Create the options from flags; a tokenizer that merges across words needs "offsets"."""
         return cls(
             max_seq_length=config.max_seq_length,
             doc_stride=config.doc_stride,
@@ -60,7 +60,7 @@ class WindowOptions:
                 f"{self.max_seq_length} greater than it plus 3 ([CLS] and two [SEP]); no part of a context fits beside "
                 "a question; raise max_seq_length or lower max_query_length"
             )
-        most = self.max_seq_length - 4  # what a window holds beside a question of one wordpiece
+        most = self.max_seq_length - 4  # room beside a one-wordpiece question
         if not 0 < self.doc_stride < most:
             raise UserError(
                 f"doc_stride={self.doc_stride} must be from 1 to {most - 1}: windows must overlap, and one of "
@@ -72,22 +72,22 @@ class WindowOptions:
 
 
 def half_stride(max_seq_length: int, max_query_length: int) -> int:
-    """Return half of the context that fits beside the longest question: a stride with which windows overlap."""
+    """Return half of the room for the context beside the longest question: a stride with overlapping windows."""
     return max(1, (max_seq_length - max_query_length - 3) // 2)
 
 
 class Window(NamedTuple):
-    """A question beside a part of its context, as the model reads them together.
+    """A question and a part of its context, read together by the model.
 
     Attributes:
-      question_index: index of the question in the set.
-      window_index: index among the windows of the question.
-      first: the context's wordpiece with which the window begins.
-      num_wordpieces: how many of the context's wordpieces it holds.
-      offset: the position of the first of them, which is the length of the question and what is before it.
+      question_index: index of the question in the data set.
+      window_index: index of the window within the question.
+      first: index of the window's first context wordpiece.
+      num_wordpieces: number of context wordpieces in the window.
+      offset: position of the first of these: the length of everything before the context.
       start_position: for training, the position of the answer's first wordpiece; 0 without an answer.
       end_position: for training, the position of the answer's last wordpiece.
-      is_impossible: for training, whether to learn that there is no answer.
+      is_impossible: for training, whether the target is no answer.
     """
 
     question_index: int
@@ -101,19 +101,19 @@ class Window(NamedTuple):
 
 
 class TokenizedSquad:
-    """A set of questions and contexts, each tokenized once.
+    """Questions and contexts of a data set, each tokenized once.
 
     Attributes:
-      squad: the set.
-      tokenizer: what tokenized it.
-      options: how it is cut into windows.
-      contexts: a `TokenizedContext` a context.
+      squad: the data set.
+      tokenizer: the tokenizer that was used.
+      options: the window settings.
+      contexts: one `TokenizedContext` per context.
     """
 
     def __init__(
         self, squad: SquadSet, tokenizer: Tokenizer, options: WindowOptions, *, num_processes: int | None = None
     ):
-        """Tokenize; for `num_processes` see `tokenize_contexts`."""
+        """Tokenize; see `tokenize_contexts` for `num_processes`."""
         self.squad = squad
         self.tokenizer = tokenizer
         self.options = options
@@ -152,11 +152,11 @@ class TokenizedSquad:
         return [window for index in range(len(self.squad.questions)) for window in self._windows(index)]
 
     def training_windows(self, order: Iterable[int], *, version_2: bool) -> Iterator[Window]:
-        """Return the windows to train on.
+        """Return the training windows.
 
         Args:
-          order: the numbers of the questions.
-          version_2: whether to keep windows without the answer, as impossible ones, in spite of `drop_out_of_window`.
+          order: indices of the questions.
+          version_2: whether to keep windows without the answer as impossible, overriding `drop_out_of_window`.
         """
         for index in order:
             question, windows = self.squad.questions[index], self._windows(index)
@@ -167,7 +167,7 @@ class TokenizedSquad:
             yield from (window for window in windows if window.num_wordpieces)
 
     def _with_answer(self, windows: Iterable[Window], first: int, last: int, version_2: bool) -> Iterator[Window]:
-        """Give windows the positions of the answer, the context's wordpieces from `first` to `last`."""
+        """Set the answer positions of windows; `first` and `last` are context wordpieces."""
         for window in windows:
             if window.first <= first and last < window.first + window.num_wordpieces:
                 shift = window.offset - window.first
@@ -188,7 +188,7 @@ class TokenizedSquad:
             yield Window(question_index, number, wordpieces.start, len(wordpieces), offset)
 
     def _pieces_of_answer(self, question: Question) -> tuple[int, int]:
-        """Return the first and the last wordpiece of a question's only answer."""
+        """Return the first and last wordpiece of a question's only answer."""
         (answer,), context = question.answers, self.contexts[question.context_index]
         text = self.squad.contexts[question.context_index]
         if self.options.answer_alignment == "offsets" and text.startswith(answer.text, answer.start):
@@ -202,22 +202,22 @@ class TokenizedSquad:
         return _narrowed(context.ids, first, last, self.tokenizer.encode(answer.text))
 
     def join(self, window: Window) -> JoinedSequence:
-        """Return the inputs of the model for a window."""
+        """Return the model inputs for a window."""
         context = self.contexts[self.squad.questions[window.question_index].context_index]
         wordpieces = context.ids[window.first : window.first + window.num_wordpieces].tolist()
         return join_pair(self._queries[window.question_index], wordpieces, self._specials)
 
     def has_max_context(self, window: Window) -> np.ndarray:
-        """For each wordpiece in a window, whether no other window shows more of its context; bool [num_wordpieces]."""
+        """Return True for each wordpiece whose maximum context is in this window; bool [num_wordpieces]."""
         wordpieces = np.arange(window.first, window.first + window.num_wordpieces)
         return self._cut(window.question_index).best_windows(wordpieces, LENGTH_WEIGHT) == window.window_index
 
 
 def _narrowed(ids: np.ndarray, first: int, last: int, answer: Sequence[int]) -> tuple[int, int]:
-    """Narrow a range of wordpieces to those of the answer, if they stand in it.
+    """Narrow a range of wordpieces to those that match the answer, if found.
 
-    The words of an answer may be more than the answer. For "Varne" in the word "Varne's", its wordpieces "varne", "'"
-    and "s" are narrowed to the first. A word without these wordpieces, such as "Varnese", stays whole.
+    Words may contain more than the answer. For "Varne" in the word "Varne's", the wordpieces "varne", "'" and "s" are
+    narrowed to the first. A word without a match, such as "Varnese", is kept whole.
     """
     for start in range(first, last - len(answer) + 2 if answer else first):
         if ids[start : start + len(answer)].tolist() == answer:

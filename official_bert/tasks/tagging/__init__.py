@@ -1,1 +1,1 @@
-"""Tagging: a label for each word of a sentence, such as the named entity that it belongs to."""
+"""Tagging: label each word of a sentence, for example with the named entity that it belongs to."""

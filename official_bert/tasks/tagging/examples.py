@@ -1,23 +1,23 @@
-r"""Files of words with tags: a word per line in columns, as in the CoNLL tasks, or a sentence per line with its tags.
+r"""Tagged text files: one word per line in columns, as in the CoNLL tasks, or one sentence per line with its tags.
 
-Layout "columns": a word and what is said of it per line. Tabs separate the columns if the file has any (then a word may
-contain blanks), otherwise runs of blanks. A blank line ends a sentence:
+Layout "columns": one word and its annotations per line. If the file has tabs, they separate the columns (and words may
+contain blanks); otherwise runs of blanks do. A blank line ends a sentence:
 
     Anna     B-PER
     rows     O
 
-Layout "sentences": a sentence and its tags per line, separated by a tab, or sentences without tags; blanks separate
+Layout "sentences": one sentence and its tags per line, separated by a tab, or sentences without tags; blanks separate
 words:
 
     Anna rows<TAB>B-PER O
 
-In both, a line that begins with `-DOCSTART-` begins a document and is no word. A file without such lines is one
-document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. But a
-line that holds nothing but byte-order marks, as where files were joined, is blank.
+In both, a line that begins with `-DOCSTART-` begins a document and is not a word. A file without such lines is one
+document. Only blanks, tabs and line ends separate: a no-break space or a control character is part of its word. A line
+that contains only byte-order marks, as in concatenated files, is blank.
 
-Between the sentences of the layout "columns" there may be comments, as in CoNLL-U: `# sent_id = 12`, `# newpar` and,
-where tabs separate the columns, any line that begins with `# ` and has none. `# newdoc` begins a document. Every other
-`#` is a word: `# O` at the beginning of a sentence, and any line within one.
+In the layout "columns", comments may appear between sentences, as in CoNLL-U: `# sent_id = 12`, `# newpar` and, if
+tabs separate the columns, any line that begins with `# ` and has no tab. `# newdoc` begins a document. Any other `#` is
+a word: `# O` at the beginning of a sentence, and any line within a sentence.
 """
 
 import dataclasses
@@ -50,9 +50,9 @@ class TaggedSentence(NamedTuple):
 
     Attributes:
       words: its words, at least one.
-      tags: the tag of each word, with the prefix in front ("B-PER"); None where the file has none.
-      document: the number of its document in the file, from 0; documents without sentences are not counted.
-      line: the line of its first word, from 1.
+      tags: the tag of each word, with the prefix first ("B-PER"); None if the file has no tags.
+      document: index of its document in the file, from 0, not counting empty documents.
+      line: number of the line with its first word, from 1.
     """
 
     words: tuple[str, ...]
@@ -63,18 +63,18 @@ class TaggedSentence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TaggedFile:
-    r"""Contents of a file, and what it takes to write it again with one more column.
+    r"""Contents of a file, with everything needed to rewrite it with an extra column.
 
     Attributes:
       path: the file.
-      sentences: its sentences, in order, at least one.
-      lines: all its lines, without line ends and byte-order mark; "" for one that holds nothing but blanks, tabs and
+      sentences: its sentences, in order; at least one.
+      lines: all lines, without line ends and byte-order marks; "" for a line that contains only blanks, tabs and
         byte-order marks.
       layout: "columns" or "sentences".
-      separator: what separates its columns: "\t" or " ".
-      num_columns: the number of its columns.
-      suffix_tags: its tags have the prefix at the end ("PER-B").
-      comments: which of its lines are comments, from 1.
+      separator: separator of the columns: "\t" or " ".
+      num_columns: number of columns.
+      suffix_tags: whether the prefix is at the end of the tags ("PER-B").
+      comments: numbers of the comment lines, from 1.
     """
 
     path: str
@@ -88,7 +88,7 @@ class TaggedFile:
 
 
 class _Row(NamedTuple):
-    """A line that is neither blank nor the start of a document."""
+    """A line with words: neither blank nor the start of a document."""
 
     line: int
     cells: list[str]
@@ -99,27 +99,27 @@ def read_tagged_file(
 ) -> TaggedFile:
     """Read the sentences of a file.
 
-    How `file_layout="auto"` decides: a tag has no blank inside, so a file with tabs has the layout "sentences" if at
-    least half of its lines have several tags in the column of the tags, and otherwise "columns"; a file of sentences of
-    one word each is therefore read as columns. Without tabs, a file with tags is in columns. A file without tags and
-    tabs is in columns if each line is one word or ends in `O` or the tag of an entity, if there is a `-DOCSTART-`, or
-    if groups of lines, separated by blank lines, have equally many columns; its lines are sentences if they are of
-    different lengths and there is no blank line between. Where it may be either, that is an error.
+    `file_layout="auto"` decides as follows. Tags contain no blanks, so a file with tabs has the layout "sentences" if
+    at least half of its lines have several tags in the tag column, otherwise "columns"; a file of one-word sentences is
+    therefore read as columns. Without tabs, a file with tags is in columns. A file without tags and tabs is in columns
+    if each line is one word or ends in `O` or an entity tag, if there is a `-DOCSTART-`, or if groups of lines,
+    separated by blank lines, have the same number of columns. Its lines are sentences if their lengths differ and there
+    are no blank lines between them. An ambiguous file is an error.
 
-    Tags with the prefix at the end, such as `PER-B`, are turned round, if all tags of the file but `O` are of this form
-    and not all are of the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
+    Tags with the prefix at the end, such as `PER-B`, are reversed if all tags of the file except `O` have this form
+    and not all have the usual one: in a file whose only tags are `B-I` and `O`, B is the prefix.
 
     Args:
       path: the file, UTF-8.
-      word_column: the column of the words, from 0; a negative number counts from the end.
-      tag_column: the column of the tags, likewise.
-      is_tagged: the file must have tags. Otherwise they are read if the column is there and is filled.
-      file_layout: "columns", "sentences", or "auto" to find out.
+      word_column: column of the words, from 0; negative numbers count from the end.
+      tag_column: column of the tags, also from 0 or from the end.
+      is_tagged: require tags. Otherwise they are read if the column exists and is filled.
+      file_layout: "columns", "sentences", or "auto" to detect it.
 
     Raises:
-      UserError: the file is missing, not text or without sentences, a line has too few or too many columns or an empty
-        word or tag, a tag has a prefix without a type (`B-`), or a sentence has not as many tags as words; the message
-        gives the line.
+      UserError: the file is missing, not text or has no sentences; a line has too few or too many columns or an empty
+        word or tag; a tag has a prefix but no type (`B-`); or the numbers of tags and words of a sentence differ. The
+        message gives the line.
     """
     if file_layout not in LAYOUTS:
         raise UserError(f"file_layout={file_layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
@@ -151,18 +151,18 @@ def read_tagged_file(
 
 
 def is_document_start(line: str) -> bool:
-    """Tell whether a line begins a document, as in `-DOCSTART- -X- -X- O`."""
+    """Return True if a line begins a document, as in `-DOCSTART- -X- -X- O`."""
     return _DOCUMENT_START.match(line) is not None
 
 
 def split_columns(line: str, separator: str) -> list[str]:
-    """Return the columns of a line; a blank as separator stands for any number of them."""
+    """Return the columns of a line; the separator blank matches any run of blanks."""
     cells = line.split(separator)
     return cells if separator == "\t" else list(filter(None, cells))
 
 
 def with_suffix(tag: str) -> str:
-    """Put the prefix of a tag at the end: `B-PER` to `PER-B`."""
+    """Move the prefix of a tag to the end: `B-PER` to `PER-B`."""
     prefix, hyphen, kind = tag.partition("-")
     return f"{kind}-{prefix}" if hyphen else tag
 
@@ -173,14 +173,14 @@ def _with_prefix(tag: str) -> str:
 
 
 def _have_suffixes(tags: set[str]) -> bool:
-    """Return whether all of the tags that are not O have their prefix at the end, and one has none in front."""
+    """Return True if all tags except O end in a prefix, and at least one does not begin with one."""
     marked = [tag.rpartition("-") for tag in tags - {"O"}]
     are_suffixes = all(hyphen and prefix in PREFIXES for _, hyphen, prefix in marked)
     return are_suffixes and any(kind for kind, _, _ in marked) and not has_entities(tags)
 
 
 def _find_comments(lines: Sequence[str]) -> frozenset[int]:
-    """Return the numbers, from 1, of the lines that are comments if the file is in columns."""
+    """Return the comment line numbers, from 1, assuming that the file is in columns."""
     has_tabs = any("\t" in line and not _COMMENT.match(line) for line in lines)
     comments, is_between = set(), True
     for number, line in enumerate(lines, start=1):
@@ -192,7 +192,7 @@ def _find_comments(lines: Sequence[str]) -> frozenset[int]:
 
 
 def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[str]:
-    """Return the lines with comments blank, but for those that begin a document."""
+    """Return the lines with comments blanked, except those that begin a document."""
     return [
         line if number not in comments else "-DOCSTART-" if _NEW_DOCUMENT.match(line) else ""
         for number, line in enumerate(lines, start=1)
@@ -200,7 +200,7 @@ def _without_comments(lines: Sequence[str], comments: Collection[int]) -> list[s
 
 
 def _word_lines(path: str, lines: Iterable[str]) -> dict[int, str]:
-    """Return the lines with words, by their numbers from 1."""
+    """Return the lines with words, keyed by line number from 1."""
     word_lines = {number: line for number, line in enumerate(lines, start=1) if line and not is_document_start(line)}
     if not word_lines:
         raise UserError(f"{path} has no sentences; a file of tagged words has a word and its tag in each line")
@@ -224,13 +224,13 @@ def _read_lines(path: str) -> list[str]:
 
 
 def _index(column: int, num_columns: int) -> int | None:
-    """Return a column's number from 0; None if there is none."""
+    """Return a column's number from 0; None if it does not exist."""
     index = column if column >= 0 else num_columns + column
     return index if 0 <= index < num_columns else None
 
 
 def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int, is_tagged: bool) -> str:
-    """Find the layout of a file with tabs, from its tags or, in a file without tags, from its words."""
+    """Detect the layout of a file with tabs, from its tags or, if it has none, from its words."""
     rows = [split_columns(line, "\t") for line in word_lines]
     word, tag = _index(word_column, len(rows[0])), _index(tag_column, len(rows[0]))
     deciding = [row[tag] for row in rows if tag is not None and tag < len(row)]
@@ -241,7 +241,7 @@ def _tabbed_layout(word_lines: Sequence[str], word_column: int, tag_column: int,
 
 
 def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
-    """Find the layout of a file without tabs in which there may be no tags, as `read_tagged_file` says."""
+    """Detect the layout of a file without tabs, with or without tags; see `read_tagged_file`."""
     groups, has_documents = [[]], False
     for line in lines:
         if is_document_start(line):
@@ -257,7 +257,7 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
     is_grouped = len(groups) > 1 and any(len(group) > 1 for group in groups)
     if has_documents or has_entities(tags) or (is_even and (len(rows[0]) == 1 or is_grouped)):
         return "columns"
-    has_tag = any("-" in tag and has_entities({tag}) for tag in tags)  # then a line may have lost its own
+    has_tag = any("-" in tag and has_entities({tag}) for tag in tags)  # then lines may lack their tag
     if not is_even and len(groups) == 1 and not has_tag:
         return "sentences"
     raise UserError(
@@ -267,7 +267,7 @@ def _untagged_layout(path: str, lines: Sequence[str], tag_column: int) -> str:
 
 
 def _check_columns(path: str, rows: Sequence[_Row], separator: str) -> None:
-    """Raise unless all lines have equally many columns."""
+    """Raise unless all lines have the same number of columns."""
     first = rows[0]
     for row in rows:
         if len(row.cells) != len(first.cells):
@@ -340,7 +340,7 @@ def _tags(
 
 
 def _check_types(path: str, rows: Sequence[_Row], tags: Sequence[tuple[str, ...]]) -> None:
-    """Raise if a tag of entities has a prefix and a hyphen, but no type."""
+    """Raise if an entity tag has a prefix and hyphen but no type."""
     distinct = {tag for row in tags for tag in row}
     if has_entities(distinct):
         incomplete = {f"{prefix}-" for prefix in PREFIXES}
@@ -377,7 +377,7 @@ def _tags_of_row(path: str, row: _Row, cell: str, words: tuple[str, ...], layout
 def _sentences(
     lines: Iterable[str], words: Sequence[tuple[str, ...]], tags: Sequence[tuple[str, ...]] | None, layout: str
 ) -> list[TaggedSentence]:
-    """Put together the lines of each sentence."""
+    """Group the lines into sentences."""
     sentences: list[TaggedSentence] = []
     rows = zip(words, tags or [()] * len(words), strict=True)
     document, first_line = 0, 0

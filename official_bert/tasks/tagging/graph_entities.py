@@ -1,4 +1,4 @@
-"""Splitting sentences into words and decoding entities from tags, as TensorFlow operations."""
+"""Split sentences into words and decode entities from tags, as TensorFlow operations."""
 
 import sys
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class EntityFinder:
     def __init__(self, tags: Sequence[str]):
         """Build the tables for C tags."""
         if not has_entities(set(tags)):
-            tags = ["O"] * len(tags)  # parts of speech, for example, mark no entities
+            tags = ["O"] * len(tags)  # part-of-speech tags, for example, mark no entities
         found = [find_entities([tag]) for tag in tags]
         types = sorted({entities[0].type for entities in found if entities})
         numbers = [types.index(entities[0].type) if entities else -1 for entities in found]
@@ -66,10 +66,8 @@ class EntityFinder:
             [any(entity.start == 1 for entity in find_entities([before, tag])) for tag in tags] for before in tags
         ]
         self._types = tf.constant(types or [""], tf.string)
-        self._type_of_tag = tf.constant(numbers, tf.int64)  # [C], -1 of a tag outside of entities
-        self._begins = tf.constant(
-            begins, tf.bool
-        )  # [C, C], whether an entity begins with a tag that follows another one
+        self._type_of_tag = tf.constant(numbers, tf.int64)  # [C], -1 for tags outside entities
+        self._begins = tf.constant(begins, tf.bool)  # [C, C], whether an entity begins at a tag that follows another
 
     def __call__(
         self, text: tf.Tensor, words: Words, numbers: tf.Tensor, probabilities: tf.Tensor
@@ -85,7 +83,7 @@ class EntityFinder:
         Returns:
           The entity outputs of `TaggingServable.answer`, each [E], and `num_entities`, [B].
         """
-        types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside of entities
+        types = tf.gather(self._type_of_tag, numbers)  # [W], -1 outside entities
         before = tf.concat([[0], numbers], axis=0)[:-1]
         begins_sentence = tf.scatter_nd(
             words.row_splits[:-1, tf.newaxis], tf.ones_like(words.row_splits[:-1], tf.int32), [tf.size(numbers) + 1]

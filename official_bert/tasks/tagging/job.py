@@ -1,4 +1,4 @@
-"""A run of `run_ner.py` as a `FinetuningJob`: which sentences, which records, what is written of the predicted tags."""
+"""`run_ner.py` as a `FinetuningJob`: its sentences, records and output files."""
 
 import dataclasses
 import os
@@ -49,11 +49,11 @@ from official_bert.visualization.report_page import REPORT_FILE, write_report
 TEST_RESULTS_FILE = "test_results.txt"
 EVAL_REPORT_FILE, TEST_REPORT_FILE = "eval_report.txt", "test_report.txt"
 
-_NOT_LABELLED = 0  # the label of a word whose tag is unknown
+_NOT_LABELLED = 0  # label of a word with an unknown tag
 
 
 class _Split(NamedTuple):
-    """A file under a name; of each sentence the label of each word, which is one more than the number of its tag."""
+    """A file with its name and word labels; a label is the tag number plus 1."""
 
     name: str
     file: TaggedFile
@@ -71,16 +71,16 @@ class _Split(NamedTuple):
 
 
 class TaggingJob(FinetuningJob):
-    """Sentences and tags in; scores, predictions and an exported model out. For the attributes see `FinetuningJob`."""
+    """Fine-tune a tagger; evaluate, predict and export. For the attributes see `FinetuningJob`."""
 
     config: TaggingConfig
     label_noun = "tags"
 
     def __init__(self, config: TaggingConfig, bert_config: BertConfig, tokenizer: Tokenizer):
-        """Read all files and check all tags, before anything is computed.
+        """Read all files and validate all tags before any computation.
 
         Raises:
-          UserError: a file is wrong, the tags are unknown, or the export cannot be written.
+          UserError: a file is invalid, the tags are unknown, or the export cannot be written.
         """
         super().__init__(config, bert_config, tokenizer)
         read = {flag: read_configured(config, flag) for flag in config.required_files}
@@ -101,7 +101,7 @@ class TaggingJob(FinetuningJob):
         self._records = SplitRecords(config, self.task, lengths, feature_lengths=lengths)
 
     def check_output_folder(self) -> None:
-        """See `FinetuningJob`; warn if the checkpoints were trained on other contexts."""
+        """See `FinetuningJob`; warn if the checkpoints were trained with another context."""
         super().check_output_folder()
         config = self.config
         run = read_run_config(config.output_dir) if latest_checkpoint(checkpoint_folder(config)) else None
@@ -127,11 +127,11 @@ class TaggingJob(FinetuningJob):
         )
 
     def training_source(self) -> tuple[str, dict[str, Any]]:
-        """See `FinetuningJob`; with a frozen encoder, of the records that it reads."""
+        """See `FinetuningJob`; with a frozen encoder, the records of its outputs."""
         return self._records.ids_file("train").path, self._provenance(self._train)
 
     def training_file(self, trainer: Trainer) -> RecordFile:
-        """See `FinetuningJob`; with a frozen encoder, the file of what that computes."""
+        """See `FinetuningJob`; with a frozen encoder, the file of its outputs."""
         return self._records.file(trainer, "train")
 
     def write_training_records(self, trainer: Trainer) -> int:
@@ -143,7 +143,7 @@ class TaggingJob(FinetuningJob):
         return self._evaluate(trainer, step)[1]
 
     def evaluate(self, trainer: Trainer, step: int) -> None:
-        """Write `eval_results.txt`, a report and, of entities, `eval_report.txt`, what the script conlleval prints."""
+        """Write `eval_results.txt`, a report and, for entities, `eval_report.txt` in conlleval's format."""
         predicted, scores, tagging_scores = self._evaluate(trainer, step)
         if not self.folder(trainer).is_written:
             return
@@ -151,7 +151,7 @@ class TaggingJob(FinetuningJob):
         self._write_report(predicted, {GLOBAL_STEP: step, **scores})
 
     def predict(self, trainer: Trainer, step: int) -> None:
-        """Write `predictions.conll` and, where the file has the tags, `test_results.txt` and `test_report.txt`."""
+        """Write `predictions.conll` and, if the file has tags, `test_results.txt` and `test_report.txt`."""
         predicted, loss = self._predict(trainer, self._test, is_scored=False)
         if not self.folder(trainer).is_written:
             return
@@ -175,7 +175,7 @@ class TaggingJob(FinetuningJob):
         export_run(servable_of_run, self.config, self.bert_config, self.tokenizer, checkpoint)
 
     def _split(self, name: str, file: TaggedFile) -> _Split:
-        """Return the ids of a file's tags; warn of tags that are unknown or break the scheme."""
+        """Return the ids of a file's tags; warn about tags that are unknown or break the scheme."""
         how = ", one per line" if file.layout == "sentences" else ""
         logging.info("%s: %s%s", file.path, pluralize(len(file.sentences), "sentence"), how)
         numbers = {tag: number for number, tag in enumerate(self.labels, start=1)}
@@ -220,7 +220,7 @@ class TaggingJob(FinetuningJob):
         return LabelledWindows(lambda: self._windows(split), split.labels, self.tokenizer, self._provenance(split))
 
     def _provenance(self, split: _Split) -> dict[str, Any]:
-        """Return all that decides how the records of a file come out, as in a `Manifest`."""
+        """Return everything that determines the records of a file, as in a `Manifest`."""
         documents = [sentence.document for sentence in split.file.sentences]
         return {
             **self.tokenizer.identity,
@@ -238,12 +238,12 @@ class TaggingJob(FinetuningJob):
         return predicted, scores, tagging_scores
 
     def _predict(self, trainer: Trainer, split: _Split, *, is_scored: bool) -> tuple[list[list[str]], float]:
-        """Return the tags of all words of each sentence, and the mean loss of the words whose tag is known."""
+        """Return the predicted tags of each sentence, and the mean loss over words with known tags."""
         outputs = self._records.predictions(trainer, split.name, self._writer(split), is_scored=is_scored)
         tags = [[""] * len(words) for words in split.words]
         for window, numbers in zip(self._windows(split), outputs[TAG_NUMBERS], strict=True):
             for word, position in zip(window.words, window.positions, strict=True):
-                tags[window.sentence][word] = self.labels[numbers[position + 1]]  # behind [CLS]
+                tags[window.sentence][word] = self.labels[numbers[position + 1]]  # after [CLS]
         num_labelled = float(outputs[NUM_LABELLED].sum(dtype=np.float64))
         return tags, float(outputs[LOSS_SUM].sum(dtype=np.float64)) / max(num_labelled, 1.0)
 
@@ -275,17 +275,17 @@ class TaggingJob(FinetuningJob):
 
 
 def _without_tags(file: TaggedFile) -> TaggedFile:
-    """Return the same file, as if it had no tags."""
+    """Return the same file without tags."""
     sentences = [sentence._replace(tags=None) for sentence in file.sentences]
     return dataclasses.replace(file, sentences=sentences, suffix_tags=False)
 
 
 def _warn_of_breaks(file: TaggedFile, use: str) -> None:
-    """Warn of tags that break the rules of their scheme; they are scored all the same.
+    """Warn about tags that break their scheme; they are still scored.
 
     Args:
-      file: what was read.
-      use: what the tags are for, the beginning of the message's last clause.
+      file: the tagged file.
+      use: purpose of the tags; it begins the message's last clause.
     """
     tagged = [sentence for sentence in file.sentences if sentence.tags]
     scheme = scheme_of(sentence.tags for sentence in tagged)

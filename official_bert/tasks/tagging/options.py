@@ -1,4 +1,4 @@
-"""The flags of `run_ner`."""
+"""Flags of `run_ner`."""
 
 from typing import Any, ClassVar
 
@@ -85,5 +85,5 @@ class TaggingConfig(HeadOptions, LabellingOptions):
 
     @property
     def model_options(self) -> dict[str, Any]:
-        """See `HeadOptions`; the arguments are those of `TaggingModel`."""
+        """See `HeadOptions`; the arguments of `TaggingModel`."""
         return {**super().model_options, "head_dropout": self.head_dropout, "feature_layers": self.feature_layers}

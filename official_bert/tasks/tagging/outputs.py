@@ -1,4 +1,4 @@
-"""The file of a tagger's predictions: the file that was read, with one more column."""
+"""Prediction file of a tagger: the input file with an extra column."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -10,21 +10,21 @@ PREDICTIONS_FILE = "predictions.conll"
 
 
 def write_predictions(path: str, tagged_file: TaggedFile, tags: Sequence[Sequence[str]]) -> None:
-    r"""Write the lines of a file with the predicted tags as one more column.
+    r"""Write the lines of a file with the predicted tags as an extra column.
 
-    In the layout "columns" the script conlleval reads the result if the last column was the gold tag, with `-d '\t'`
-    where tabs separate the columns; where blanks do, one is written for each run of them. A `-DOCSTART-` line gets `O`,
-    in every column that it lacks, too; the script counts it as a word. In the layout "sentences" a line gets a tab and
-    its tags. A file whose tags have the prefix at the end gets such tags. Blank lines and comments are kept; lines end
-    in `\n`.
+    In the layout "columns", the conlleval script can read the result if the last column contains the gold tags, with
+    `-d '\t'` for tab-separated columns; runs of blanks are written as one blank. A `-DOCSTART-` line gets `O` in the
+    new column and in any column that it lacks; the script counts it as a word. In the layout "sentences", a tab and the
+    tags are appended to each line. If the prefix of the input's tags is at the end, so is that of the predicted tags.
+    Blank lines and comments are kept; lines end in `\n`.
 
     Args:
       path: the file to write.
-      tagged_file: what was read.
-      tags: the predicted tag of each word of each of its sentences, with the prefix in front.
+      tagged_file: the input file.
+      tags: the predicted tags of each sentence, with the prefix first.
 
     Raises:
-      ValueError: there is not one tag for each word.
+      ValueError: the number of tags differs from the number of words.
     """
     if list(map(len, tags)) != [len(sentence.words) for sentence in tagged_file.sentences]:
         raise ValueError(f"the predicted tags are not one for each word of {tagged_file.path}")

@@ -1,4 +1,4 @@
-"""The records of tagging: what one holds, and how windows become records."""
+"""Records of tagging: their schema and creation from windows."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from official_bert.tokenization import Tokenizer
 from official_bert.tokenization.joining import join_texts
 from official_bert.tokenization.unknown import warn_of_unknown
 
-# S: positions of a window, C: number of tags, W: width of what a frozen encoder gives a position. A label is 0 where no
-# word is tagged, otherwise one more than the tag's number.
+# S: positions per window, C: number of tags, W: width of a frozen encoder's output per position. A label is 0 for
+# words without a tag, otherwise the tag number plus 1.
 LABELS = Field("label_ids", ("S",), "int32", below="N", is_per_position=True)
 TAGGING_SCHEMA = RecordSchema(*ENCODER_FIELDS, LABELS)
 FEATURE_SCHEMA = RecordSchema(
@@ -27,13 +27,13 @@ Labels = Sequence[Sequence[int]]
 
 
 class LabelledWindows(NamedTuple):
-    """The windows of sentences whose words have labels, to be written as records, one each; a `SplitWriter`.
+    """Windows of labelled sentences, written as one record each; a `SplitWriter`.
 
     Attributes:
-      windows: gives the windows; called only if they are needed.
-      labels: of each sentence the label of each word.
-      tokenizer: made the windows.
-      provenance: all that decides the records, as in a `Manifest`.
+      windows: returns the windows; called only if needed.
+      labels: word labels of each sentence.
+      tokenizer: the tokenizer of the windows.
+      provenance: everything that determines the records, as in a `Manifest`.
     """
 
     windows: Callable[[], Iterable[Window]]
@@ -63,7 +63,7 @@ class LabelledWindows(NamedTuple):
         return write_cached(file, self.provenance, records)
 
     def write_features(self, file: RecordFile, *, encoder: str, features: Callable[[], Iterable[np.ndarray]]) -> None:
-        """Write what a frozen encoder computes of them, float32 [S, W] each, unless an existing file is up to date."""
+        """Write a frozen encoder's outputs, float32 [S, W] per window, unless an existing file is up to date."""
 
         def records() -> Iterator[bytes]:
             for window, vectors in zip(self.windows(), features(), strict=True):
@@ -80,5 +80,5 @@ class LabelledWindows(NamedTuple):
     def _labels_by_position(self, window: Window) -> list[int]:
         by_position = [0] * (len(window.ids) + 2)
         for word, position in zip(window.words, window.positions, strict=True):
-            by_position[position + 1] = self.labels[window.sentence][word]  # behind [CLS]
+            by_position[position + 1] = self.labels[window.sentence][word]  # after [CLS]
         return by_position

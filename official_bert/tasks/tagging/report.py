@@ -1,6 +1,6 @@
-"""The report of an evaluated tagger: see `visualization/report_page.py`.
+"""Evaluation report of a tagger: see `visualization/report_page.py`.
 
-For tags that do not mark entities, such as parts of speech, each word is treated as an entity with its tag as the type.
+If the tags do not mark entities (parts of speech, for example), each word counts as an entity of its tag's type.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""Tagging that reads texts: a sentence in, its words with their tags and the entities out.
+"""Servable tagging: map a sentence to its words with tags, and to entities.
 
-Windows and tags are those of `run_ner.py` (the module `windows`), as TensorFlow operations.
+Windows and tags match `run_ner.py` (the module `windows`), implemented as TensorFlow operations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ from official_bert.tokenization.graph_operations import in_groups
 from official_bert.tokenization.graph_windows import SlidingWindows
 from official_bert.training.labels_file import LABELS_FILE, read_trained_labels
 
-WORDS = "words"  # the signature that reads sentences that are split already
+WORDS = "words"  # the signature for pretokenized sentences
 
-# Outputs whose rows have the same length, by its name.
+# Outputs whose rows have the same length, by the name of that length.
 _TABLES = {
     "num_words": ("words", "tags", "probabilities"),
     "num_entities": ("entities", "entity_types", "entity_starts", "entity_ends", "entity_probabilities"),
@@ -43,14 +43,14 @@ _TABLES = {
 
 
 class Entity(NamedTuple):
-    """Words of a sentence that belong together.
+    """An entity: consecutive words of a sentence.
 
     Attributes:
       text: `sentence[start:end]`.
-      type: as in the tags, "PER".
-      start: the character of the sentence at which it begins, not counting any that UTF-8 cannot encode.
-      end: the character after it.
-      probability: of the tag of its least certain word.
+      type: its type as in the tags, such as "PER".
+      start: offset of its first character in the sentence, not counting undecodable characters.
+      end: offset after its last character.
+      probability: probability of its least certain tag.
     """
 
     text: str
@@ -64,10 +64,10 @@ class TaggedText(NamedTuple):
     """A sentence with its tags.
 
     Attributes:
-      words: what blanks separate.
+      words: the words, split at white space.
       tags: the tag of each word.
-      probabilities: of each of these tags.
-      entities: those that the tags mark, in their order.
+      probabilities: the probability of each tag.
+      entities: the entities marked by the tags, in order.
     """
 
     words: list[str]
@@ -92,14 +92,14 @@ class TaggingServable(WindowedServable):
         tags: Sequence[str],
         max_seq_length: int,
     ):
-        """Join a tagger with its tokenizer and its tags.
+        """Combine a tagger with its tokenizer and tags.
 
         Args:
           model: the tagger.
           config: its architecture.
-          tokenizer: the one that the model was trained with.
+          tokenizer: the tokenizer that the model was trained with.
           tags: names of the C tags, in the order of the model's outputs.
-          max_seq_length: positions of a window, [CLS] and [SEP] included.
+          max_seq_length: positions per window, including [CLS] and [SEP].
 
         Raises:
           UserError: see `Servable`.
@@ -110,7 +110,7 @@ class TaggingServable(WindowedServable):
         self._entities = EntityFinder(tags)
 
     def signatures(self) -> dict[str, Callable[..., Tensors]]:
-        """Return the signatures of every model, and `words`, for sentences that are split already."""
+        """Return the signatures of every model, plus `words` for pretokenized sentences."""
         if not self.reads_texts:
             return super().signatures()
         table = tf.TensorSpec([None, None], tf.string)
@@ -122,11 +122,11 @@ class TaggingServable(WindowedServable):
         return {**super().signatures(), WORDS: function}
 
     def more_warmup_requests(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[str, Tensors]]:
-        """Return a request to `words`, with the words of texts; see `Servable`."""
+        """Return a request to `words` with the words of texts; see `Servable`."""
         return [(WORDS, {"words": tf.strings.split(texts["text"]).to_tensor()})]
 
     def cut(self, text: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
-        """Turn sentences into windows; see `WindowedServable`."""
+        """Convert sentences to windows; see `WindowedServable`."""
         return self._windows(split_at_blanks(text))[:2]
 
     def predict(self, inputs: Tensors) -> Tensors:
@@ -137,7 +137,7 @@ class TaggingServable(WindowedServable):
 
         Returns:
           probabilities: float32 [B, S, C], in the order of the tags.
-          position_tags: string [B, S], the most likely tag; that of a word stands at its first wordpiece.
+          position_tags: string [B, S], the most likely tags; a word's tag is at its first wordpiece.
         """
         probabilities = tf.nn.softmax(self._run_model(inputs))
         best = tf.argmax(probabilities, axis=-1)
@@ -147,18 +147,18 @@ class TaggingServable(WindowedServable):
         """Tag sentences and find the entities in them.
 
         Args:
-          text: string [B], UTF-8, each of at most `MOST_BYTES`; blanks separate the words.
+          text: string [B], UTF-8, at most `MOST_BYTES` each; blanks separate words.
 
         Returns:
-          A dict; what is missing at the end of a row is "" or 0:
-            words: string [B, words], what blanks separate.
+          A dict; rows are padded with "" or 0:
+              words: string [B, words], split at white space.
             tags: string [B, words], the tag of each word.
-            probabilities: float32 [B, words], of each of these tags.
-            entities: string [B, E], the text of each entity, from its first word to its last, blanks included.
+              probabilities: float32 [B, words], the probability of each tag.
+              entities: string [B, E], the text of each entity, from first to last word, including blanks.
             entity_types: string [B, E], such as "PER".
-            entity_starts: int32 [B, E], the character at which each begins, of those that could be decoded.
-            entity_ends: int32 [B, E], the character after it.
-            entity_probabilities: float32 [B, E], of the tag of its least certain word.
+              entity_starts: int32 [B, E], offset of each entity's first character among the decodable characters.
+              entity_ends: int32 [B, E], offset after its last character.
+              entity_probabilities: float32 [B, E], probability of each entity's least certain tag.
         """
         text, num_bytes = check_text_size(text, "text")
         found = in_groups(self._answer_some, [text], num_bytes)
@@ -171,7 +171,7 @@ class TaggingServable(WindowedServable):
             return tables
 
     def _answer_some(self, text: tf.Tensor) -> Tensors:
-        """Return the outputs of `answer`, row after row, with the lengths of the rows: the keys of `_TABLES`."""
+        """Return the outputs of `answer` without padding, with the row lengths: the keys of `_TABLES`."""
         with tf.device("CPU:0"):
             words = split_at_blanks(text)
         numbers, probabilities = self._tag(words)
@@ -185,14 +185,14 @@ class TaggingServable(WindowedServable):
             }
 
     def answer_words(self, words: tf.Tensor) -> Tensors:
-        """Tag sentences that are split into words.
+        """Tag pretokenized sentences.
 
         Args:
-          words: string [B, words], UTF-8; "" is no word and gets no tag.
+          words: string [B, words], UTF-8; "" is padding and gets no tag.
 
         Returns:
           tags: string [B, words].
-          probabilities: float32 [B, words], of each of these tags.
+          probabilities: float32 [B, words], the probability of each tag.
         """
         words, num_bytes = check_text_size(words, "words")
         shape = tf.shape(words, tf.int64)
@@ -216,7 +216,7 @@ class TaggingServable(WindowedServable):
             }
 
     def _tag(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the number of the tag of each word, int64 [W], and its probability, float32 [W]."""
+        """Return the tag number of each word, int64 [W], and its probability, float32 [W]."""
         with tf.device("CPU:0"):
             _, ids, places = self._windows(words)
         shape = (None, None, self._tags.shape[0])
@@ -226,11 +226,11 @@ class TaggingServable(WindowedServable):
             return tf.argmax(of_words, axis=-1), tf.reduce_max(of_words, axis=-1)
 
     def _windows(self, words: Words) -> tuple[tf.Tensor, Tensors, tf.Tensor]:
-        """Cut sentences into windows, as `windows.make_windows` does without documents.
+        """Split sentences into windows, as `windows.make_windows` does without documents.
 
         Returns:
-          The sentence of each window, int64 [R]; what the model reads of it, int32 [R, S]; and the window and the
-          position where each word is tagged, int64 [W, 2].
+          The sentence of each window, int64 [R]; its model inputs, int32 [R, S]; and the window and position that tag
+          each word, int64 [W, 2].
         """
         wordpieces = self._graph_tokenizer().encode_words(words.texts)  # [W, (wordpieces)]
         nothing_left = wordpieces.row_lengths() == 0
@@ -261,10 +261,10 @@ def servable_of_run(
     checkpoint: str,
     encoder_options: EncoderOptions = UNPADDED,
 ) -> TaggingServable:
-    """Load what a run of `run_ner.py` trained; see `TaskRow`. The names of the tags are in its output folder.
+    """Load a model trained by `run_ner.py`; see `TaskRow`. The tag names are in its output folder.
 
     Raises:
-      UserError: the checkpoint cannot be read or is of another model, or the names of the tags are missing.
+      UserError: the checkpoint is unreadable or of another model, or the tag names are missing.
     """
     tags = trained_tags(config)
     model = TaggingModel(create_encoder(bert_config, encoder_options), num_outputs=len(tags), **config.model_options)
@@ -273,7 +273,7 @@ def servable_of_run(
 
 
 def trained_tags(config: TaggingConfig) -> list[str]:
-    """Return the names of the tags that the model of a run that does not train was trained with.
+    """Return the tag names that the model of a run without training was trained with.
 
     Raises:
       UserError: they are missing.
@@ -288,7 +288,7 @@ def trained_tags(config: TaggingConfig) -> list[str]:
 
 
 def results(outputs: Mapping[str, np.ndarray]) -> list[TaggedText]:
-    """Turn outputs of the signature `text` into a `TaggedText` per sentence."""
+    """Convert outputs of the signature `text` to one `TaggedText` per sentence."""
     texts = []
     for row in range(len(outputs["words"])):
         columns = {name: values[row].tolist() for name, values in outputs.items()}

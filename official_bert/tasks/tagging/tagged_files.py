@@ -1,4 +1,4 @@
-"""Resolve and read the files that the flags of `run_ner.py` name."""
+"""Resolve and read the files given by the flags of `run_ner.py`."""
 
 import os
 from collections.abc import Collection
@@ -19,14 +19,14 @@ _NAMES = {
 
 
 def configured_file(config: TaggingConfig, name: str) -> str:
-    """Return the file that a flag names or, without the flag, the one in the data folder.
+    """Return the file given by a flag or, without the flag, the one in the data folder.
 
     Args:
       config: the flags.
       name: "train_file", "eval_file" or "predict_file".
 
     Raises:
-      UserError: there is no such file.
+      UserError: the file does not exist.
     """
     given = getattr(config, name)
     if given is not None:
@@ -43,10 +43,10 @@ def configured_file(config: TaggingConfig, name: str) -> str:
 
 
 def read_configured(config: TaggingConfig, name: str) -> TaggedFile:
-    """Read the file that a flag names; only the file to predict may lack tags.
+    """Read the file given by a flag; only the prediction file may lack tags.
 
     Raises:
-      UserError: the file is missing or wrong.
+      UserError: the file is missing or invalid.
     """
     return read_tagged_file(
         configured_file(config, name),

@@ -1,4 +1,4 @@
-"""Tagging as a task: model, losses, and the tag of each position."""
+"""Tagging task: model, losses and predicted tags."""
 
 from collections.abc import Mapping
 
@@ -15,16 +15,16 @@ from official_bert.tasks.tagging.records import FEATURE_SCHEMA, LABELS, TAGGING_
 from official_bert.training.distillation import TEACHER_LOGITS, soft_cross_entropy
 from official_bert.training.task import WeightedSum
 
-# What is predicted of each record.
+# Outputs per record.
 TAG_NUMBERS, LOSS_SUM, NUM_LABELLED = "tag_numbers", "loss_sum", "num_labelled"
 
 
 class TaggingTask:
-    """Learns the tag of each word of a sentence, at its first wordpiece.
+    """Learn the tag of each word, at its first wordpiece.
 
     Attributes:
-      schema: the records, with lengths and limits.
-      teacher_field: a teacher's logits in a record, of each tag at each position.
+      schema: the record schema, with lengths and limits.
+      teacher_field: the teacher's logits at each position of a record.
     Source: BERT paper, section 4.3.
     """
 
@@ -38,14 +38,14 @@ class TaggingTask:
         encoder_options: EncoderOptions = PLAIN,
         **model_options,
     ):
-        """Describe the task.
+        """Define the task.
 
         Args:
           config: the architecture.
           num_tags: number of tags.
-          max_seq_length: positions of a window.
-          trainable_encoder: whether training changes the encoder; otherwise only what stands on it.
-          encoder_options: how the encoder computes.
+          max_seq_length: positions per window.
+          trainable_encoder: whether to train the encoder; otherwise only the layers above it.
+          encoder_options: computation options of the encoder.
           **model_options: see `TaggingModel`.
         """
         self._config = config
@@ -60,17 +60,17 @@ class TaggingTask:
         )
 
     def build_model(self) -> keras.Model:
-        """Create the model, variables included."""
+        """Create the model and its variables."""
         encoder = create_encoder(self._config, self._encoder_options)
         encoder.trainable = self._trainable_encoder
         return TaggingModel(encoder, num_outputs=self._num_tags, **self._model_options)
 
     def feature_schema(self, model: TaggingModel) -> RecordSchema:
-        """Return the records of what the frozen encoder of a model computes: a vector per position, and the labels."""
+        """Return the schema for frozen-encoder outputs: a vector per position, and the labels."""
         return self._sized(FEATURE_SCHEMA, W=int(np.prod(model.feature_shape)))
 
     def losses(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, WeightedSum]:
-        """Return the loss over the words that are tagged."""
+        """Return the loss over tagged words."""
         losses, weights = _losses(outputs, batch)
         return {"tagging": WeightedSum(tf.reduce_sum(losses), tf.reduce_sum(weights))}
 
@@ -81,13 +81,13 @@ class TaggingTask:
     def soft_target_loss(
         self, outputs: tf.Tensor, teacher_logits: tf.Tensor, batch: Mapping[str, tf.Tensor], temperature: float
     ) -> WeightedSum:
-        """See `DistillableTask`: over the words that are tagged."""
+        """See `DistillableTask`: the mean over tagged words."""
         weights = _weights(batch)
         losses = soft_cross_entropy(outputs, teacher_logits, temperature)  # [B, S]
         return WeightedSum(tf.reduce_sum(losses * weights), tf.reduce_sum(weights))
 
     def predictions(self, outputs: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return for each window tag_numbers, int32 [B, S], of the full length; loss_sum and num_labelled [B]."""
+        """Return the outputs per window: tag_numbers, int32 [B, S], at full length; loss_sum and num_labelled [B]."""
         losses, weights = _losses(outputs, batch)
         numbers = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         num_missing = self._max_seq_length - tf.shape(numbers)[1]
@@ -108,12 +108,12 @@ class TaggingTask:
 
 
 def _losses(logits: tf.Tensor, batch: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the loss at each position and its weight, 0 where no word is tagged; float32 [B, S]."""
+    """Return the loss and weight at each position, both 0 where no word is tagged; float32 [B, S]."""
     labels, weights = batch[LABELS.name], _weights(batch)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels - 1, 0), logits)
     return losses * weights, weights
 
 
 def _weights(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """1 at the positions whose tag is known, otherwise 0; float32 [B, S]."""
+    """Return 1 at positions with a known tag, otherwise 0; float32 [B, S]."""
     return tf.cast(batch[LABELS.name] > 0, tf.float32)

@@ -1,7 +1,7 @@
-"""Windows of sentences: which wordpieces the model reads together, and where each word is tagged.
+"""Windows of sentences: the wordpieces that the model reads together, and the position that tags each word.
 
-Every word is tagged once, at its first wordpiece. A word of which the tokenizer leaves nothing, such as a lone control
-character, is read as [UNK], so that it keeps its place. `servable.py` does the same as TensorFlow operations.
+Each word is tagged once, at its first wordpiece. A word that the tokenizer removes entirely, such as a lone control
+character, is read as [UNK], which keeps its place. `servable.py` does the same in TensorFlow operations.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,13 @@ from official_bert.tokenization.windows import SlidingWindow
 
 
 class Window(NamedTuple):
-    """The wordpieces that the model reads at once.
+    """A window: the wordpieces that the model reads at once.
 
     Attributes:
-      sentence: number of the sentence whose words it tags.
-      ids: its wordpieces, without [CLS] and [SEP].
-      words: numbers of the words of the sentence that are tagged here.
-      positions: of each of them the index of its first wordpiece among `ids`.
+      sentence: index of the sentence whose words it tags.
+      ids: wordpiece ids, without [CLS] and [SEP].
+      words: indices of the words tagged in this window.
+      positions: index in `ids` of the first wordpiece of each of these words.
     """
 
     sentence: int
@@ -30,7 +30,7 @@ class Window(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """The wordpieces of a sentence, and of each word the index of its first one."""
+    """Wordpieces of a sentence, with the index of each word's first wordpiece."""
 
     ids: list[int]
     firsts: list[int]
@@ -43,22 +43,22 @@ def make_windows(
     max_seq_length: int,
     documents: Sequence[int] | None = None,
 ) -> Iterator[Window]:
-    """Cut sentences into windows: one for each, or several overlapping ones for a sentence that does not fit.
+    """Split sentences into windows: one per sentence, or several overlapping windows if it does not fit.
 
-    A word in two windows is tagged in the one where it has more neighbours on its poorer side, the first if these are
-    as many; `["a", "b", "c", "d"]` in windows of three wordpieces has `a b c`, which tags a, b and c (of which nothing
-    is on one side in either), and `c d`, which tags d.
+    A word in two windows is tagged in the one where its shorter side has more context, the first if they are equal. For
+    example, `["a", "b", "c", "d"]` in windows of three wordpieces has `a b c`, which tags a, b and c (c has no context
+    on one side in either window), and `c d`, which tags d.
 
     Args:
-      sentences: the words of each.
+      sentences: the words of each sentence.
       tokenizer: splits words.
-      max_seq_length: wordpieces of a window with [CLS] and [SEP].
-      documents: number of the document of each sentence, not descending. If given, a window is filled up with the
-        neighbouring sentences of the document, half of the room on either side, as long as there are any; a sentence
-        that needs several windows is read without.
+      max_seq_length: wordpieces per window, including [CLS] and [SEP].
+      documents: document number of each sentence, in ascending order. If given, a window is filled with neighbouring
+        sentences of the document, half of the room on each side, as far as available; a sentence that needs several
+        windows gets no neighbours.
 
     Yields:
-      The windows, in the order of the sentences.
+      The windows, in sentence order.
     """
     max_tokens = max_seq_length - 2
     if documents is None:
@@ -101,7 +101,7 @@ def _own_windows(number: int, wordpieces: _Pieces, max_tokens: int) -> Iterator[
 
 
 def _with_context(start: int, end: int, num_wordpieces: int, max_tokens: int) -> tuple[int, int]:
-    """Extend a range of a document's wordpieces to both sides; what one side does not need is for the other."""
+    """Extend a range of a document's wordpieces to both sides; room unused on one side goes to the other."""
     spare = max_tokens - (end - start)
     before = min(start, max(spare // 2, spare - (num_wordpieces - end)))
     return start - before, min(num_wordpieces, end + spare - before)

@@ -1,1 +1,1 @@
-"""Data sets of texts with labels: GLUE's, others', and a user's own files."""
+"""Labelled text data sets: GLUE, other published sets, and custom files."""

@@ -10,7 +10,7 @@ from official_bert.tasks.classification.datasets.labels import CORRELATIONS, Dat
 from official_bert.tasks.classification.datasets.layouts import ID_COLUMN, Column, Split
 
 CUSTOM = "custom"  # the task name of a custom data set
-# Metrics of a custom data set; with two classes also F1.
+# Metrics of a custom data set; binary classification adds F1.
 CUSTOM_METRICS: Mapping[Problem, tuple[str, ...]] = {
     "single_label": ("accuracy",),
     "multi_label": ("micro_f1", "macro_f1"),
@@ -31,24 +31,24 @@ def custom_dataset(
     label_delimiter: str = ",",
     has_header: bool = True,
 ) -> Dataset:
-    """Describe a custom data set: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json) or Parquet.
+    """Define a custom data set: TSV (.tsv, .txt: no quoting), CSV (.csv), JSONL (.jsonl, .json) or Parquet.
 
     All formats except Parquet (.parquet) may be compressed, with the extension .gz, .bz2, .xz or .zst.
 
     Args:
-      text_a_column: name or number (from 0) of the first text's column; a key in JSONL, a name in Parquet.
+      text_a_column: column of the first text: a name or a 0-based number; a key in JSONL, a name in Parquet.
       text_b_column: column of the second text, if any.
       label_column: column of the label; not needed in the file to predict.
       train_file: path of the split "train".
       eval_file: path of the split "dev".
       predict_file: path of the split "test", read without labels.
-      labels: the names of the classes in the order of the model's outputs; by default those of `train_file`, sorted.
+      labels: class names in the order of the model's outputs; by default the sorted labels of `train_file`.
       problem: "single_label", "multi_label" or "regression".
-      label_delimiter: separator of the labels in a multi-label cell; JSONL and Parquet may have a list instead.
+      label_delimiter: separator of the labels in a multi-label cell; JSONL and Parquet may hold a list instead.
       has_header: the first row of TSV and CSV names the columns.
 
     Returns:
-      The data set; its `examples` method takes None as the data folder.
+      The data set; pass None as the data folder to its `examples` method.
 
     Raises:
       UserError: the arguments are inconsistent, or the labels cannot be read from `train_file`.
@@ -80,7 +80,7 @@ def custom_dataset(
     if labels is None:
         if not train_file:
             raise UserError("the labels are unknown; give labels=... or train_file")
-        # Not `dataset.examples`: it warns when the texts are read for training.
+        # Not `dataset.examples`, which warns while reading the training texts.
         dataset = dataset.with_labels_of(splits["train"].examples(splits["train"].find(None), "train"))
     if len(set(dataset.labels)) < len(dataset.labels):
         raise UserError(f"the labels {format_names(dataset.labels)} name a class twice")
@@ -95,7 +95,7 @@ def _custom_split(
     table_format = format_of(path)
     if table_format is None:
         raise UserError(f"{path}: the file name must end in one of {', '.join(ENDINGS)}")
-    # A column that is already used is not kept twice.
+    # Do not keep a column twice.
     id_column = None if ID_COLUMN in (*text_columns, label_column) else ID_COLUMN
     label_key = None if label_column is None else str(label_column)
     keys = Keys([str(column) for column in text_columns], label_key, label_delimiter, id_column)

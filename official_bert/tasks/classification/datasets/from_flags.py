@@ -1,4 +1,4 @@
-"""Resolve the data set that the flags of `run_classifier.py` name."""
+"""Resolve the data set selected by the flags of `run_classifier.py`."""
 
 import os
 
@@ -10,10 +10,10 @@ from official_bert.training.labels_file import read_trained_labels
 
 
 def configured_dataset(config: ClassifierConfig) -> Dataset:
-    """Return the data set of the flags; labels of a custom one come from the flags, an earlier run or its texts.
+    """Return the selected data set; custom labels come from the flags, an earlier run or the training file.
 
     Raises:
-      UserError: there is no such data set, or its labels are unknown.
+      UserError: the data set does not exist, or its labels are unknown.
     """
     name = config.task_name.lower()
     if name == CUSTOM:

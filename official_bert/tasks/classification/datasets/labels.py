@@ -1,4 +1,4 @@
-"""A data set: its splits, its labels and how it is scored."""
+"""A data set: its splits, labels and metrics."""
 
 import collections
 import dataclasses
@@ -22,16 +22,16 @@ _LARGEST_FLOAT32 = 3.4e38
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set: its splits, its labels and its scores.
+    """A data set: its splits, labels and metrics.
 
     Attributes:
       name: as in `--task_name`, in lower case.
-      splits: by name; names of labelled splits for evaluation begin with "dev", of splits to predict with "test".
-      labels: the names of the classes, in the order of the model's outputs.
-      problem: "single_label", "multi_label" (any number of classes an example) or "regression".
-      label_range: minimum and maximum label of a regression.
-      label_delimiter: separates the names in the label of a multi-label example.
-      glue_name: what GLUE's site calls it; None if it is not one of GLUE's.
+      splits: splits by name; evaluation splits begin with "dev", prediction splits with "test".
+      labels: class names, in the order of the model's outputs.
+      problem: "single_label", "multi_label" (any number of classes per example) or "regression".
+      label_range: minimum and maximum regression target.
+      label_delimiter: separator between the labels of a multi-label example.
+      glue_name: its name on the GLUE site; None for other data sets.
       metrics: names in `metrics.classification.METRICS` to report; the first is the primary metric.
     """
 
@@ -46,22 +46,22 @@ class Dataset:
 
     @property
     def primary_metric(self) -> str:
-        """The metric that ranks models; for the sets of GLUE it is GLUE's."""
+        """The metric that ranks models; GLUE's own for the GLUE tasks."""
         return self.metrics[0]
 
     @property
     def eval_splits(self) -> tuple[str, ...]:
-        """The splits to evaluate on; where a set has none for that, its labelled test splits."""
+        """The evaluation splits; if there are none, the labelled test splits."""
         names = tuple(name for name in self.splits if name.startswith("dev"))
         return names or tuple(name for name in self.test_splits if self.splits[name].label is not None)
 
     @property
     def test_splits(self) -> tuple[str, ...]:
-        """The splits to predict."""
+        """The prediction splits."""
         return tuple(name for name in self.splits if name.startswith("test"))
 
     def find(self, data_dir: str | None, split: str) -> str:
-        """Return the path of a split's file; for arguments and errors see `examples`."""
+        """Return the path of a split's file; see `examples` for arguments and errors."""
         if split not in self.splits:
             raise UserError(f"the data set {self.name} has no split {split!r}; it has {format_names(self.splits)}")
         if data_dir and not files.is_folder(data_dir):
@@ -69,17 +69,17 @@ class Dataset:
         return self.splits[split].find(data_dir)
 
     def examples(self, data_dir: str | None, split: str) -> list[TextExample]:
-        """Read a split of the set.
+        """Read a split.
 
         Args:
-          data_dir: the set's folder; None for a custom set, whose files are paths.
+          data_dir: the data folder; None for a custom set, whose file names are paths.
           split: a name in `splits`.
 
         Returns:
-          The examples, in the order of the file. Their labels are not checked: see `check_labels`.
+          The examples, in file order. Labels are not checked: see `check_labels`.
 
         Raises:
-          UserError: the set has no such split, or its file is missing, empty, not UTF-8 or not of this layout.
+          UserError: the split does not exist, or its file is missing, empty, not UTF-8 or in another layout.
         """
         path, layout = self.find(data_dir, split), self.splits[split]
         examples = layout.examples(path, layout.guid_prefix or split)
@@ -89,13 +89,13 @@ class Dataset:
         return examples
 
     def parse_label(self, example: TextExample) -> int | float | tuple[int, ...]:
-        """Turn a label into the target of training.
+        """Convert a label to a training target.
 
         Returns:
-          The index of the class; for regression the number; for multi-label 0 or 1 for each class.
+          The class index; the number for regression; one 0 or 1 per class for multi-label.
 
         Raises:
-          UserError: the label is not one of the allowed ones.
+          UserError: the label is not allowed.
         """
         if self.problem == "regression":
             return self._number(example)
@@ -105,18 +105,18 @@ class Dataset:
         return indices[0]
 
     def check_labels(self, examples: Iterable[TextExample]) -> list[int | float | tuple[int, ...]]:
-        """Parse every label, so that a bad one is found before any training.
+        """Parse every label, so that errors surface before training.
 
         Raises:
-          UserError: labels are bad; the message names the first and says how many there are.
+          UserError: labels are invalid; the message names the first and gives their number.
         """
         return collect(self.parse_label, examples)
 
     def with_labels_of(self, examples: Iterable[TextExample]) -> "Dataset":
-        """Return this set with the labels that occur in the examples, sorted.
+        """Return a copy of this data set whose labels are the sorted labels of the examples.
 
         Raises:
-          UserError: fewer than two labels occur, or two that differ only in case.
+          UserError: there are fewer than two labels, or two that differ only in case.
         """
         examples = list(examples)
         counts = collections.Counter(name for example in examples for name in self._names(example) if name)
@@ -133,7 +133,7 @@ class Dataset:
         return dataclasses.replace(self, labels=labels)
 
     def _check_case(self, examples: Iterable[TextExample]) -> None:
-        """Raise if two labels differ only in case, one of which is most likely a typo."""
+        """Raise if two labels differ only in case: one of them is probably a typo."""
         first_use: dict[str, tuple[str, str]] = {}
         for example in examples:
             for name in self._names(example):
@@ -171,5 +171,5 @@ class Dataset:
 
 
 def _has_empty_text(example: TextExample) -> bool:
-    """Return whether a text of an example is blank; a missing second text is not."""
+    """Return True if a text of the example is blank; a missing second text does not count."""
     return not example.text_a.strip() or (example.text_b is not None and not example.text_b.strip())

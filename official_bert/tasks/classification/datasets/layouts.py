@@ -1,4 +1,4 @@
-"""Layout of the examples of a data set: which file, which columns, which header."""
+"""Layout of the examples of a data set: file, columns and header."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from official_bert.support import files
 from official_bert.support.errors import UserError, format_names
 
 ID_COLUMN = "id"
-Column = int | str  # counted from 0 (below 0: from the end), or named by the header
+Column = int | str  # a 0-based number (negative: from the end), or a name in the header
 _T = TypeVar("_T")
 
 
@@ -21,12 +21,12 @@ class TextExample(NamedTuple):
     """One or two texts to classify.
 
     Attributes:
-      guid: the example's name, as in the reference: "train-1".
+      guid: the example's id, as in the reference: "train-1".
       text_a: the first text.
       text_b: the second text of a pair.
-      label: as in the file, without white space around it; None where the file has none.
-      where: file and line, for messages.
-      id: the cell of the column `id` of a data set of the user's own; None if its file has none.
+      label: the label as written in the file, without surrounding white space; None if the file has none.
+      where: file and line, for error messages.
+      id: value of the `id` column of a custom data set; None if the file has none.
     """
 
     guid: str
@@ -39,23 +39,23 @@ class TextExample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A split of a data set: its file and the layout of that.
+    """A split of a data set: its file and that file's layout.
 
     Attributes:
-      names: names of the file (or folder) in the data folder; the first that exists is read.
+      names: candidate names of the file or folder in the data folder; the first that exists is read.
       text_a: column of the first text.
-      text_b: column of the second text; None if there is none.
+      text_b: column of the second text; None for single texts.
       label: column of the label; None if the split has no labels.
-      read: reads the rows of the file.
+      read: function that reads the rows of the file.
       has_header: the first row names the columns.
-      guid_prefix: begins the guids; by default the name of the split.
-      guid_column: ends the guids; by default the number of the row.
-      is_header_counted: the header is row 0, as in the guids of the reference; otherwise the first example is.
-      id_column: column of the ids, which are kept; a row may lack it and, if it is a name, the header, too.
-      language: reads only rows with this in their first column.
-      renamed_labels: labels of the file that stand for others.
-      skip_short_rows: leaves out, with a warning, rows that lack columns.
-      most_columns: a row with more is refused; with a header its width; None allows any number.
+      guid_prefix: prefix of the guids; by default the split's name.
+      guid_column: column with the rest of the guid; by default the row number.
+      is_header_counted: count the header as row 0, as the reference's guids do; otherwise the first example is row 0.
+      id_column: column of the ids to keep; optional in each row and, if given by name, in the header.
+      language: read only rows with this value in their first column.
+      renamed_labels: maps labels in the file to the labels to use.
+      skip_short_rows: skip rows with missing columns, with a warning.
+      most_columns: maximum number of columns per row; with a header, its width; None for no limit.
     """
 
     names: tuple[str, ...]
@@ -85,7 +85,7 @@ class Split:
         """Read the examples of a file.
 
         Raises:
-          UserError: the file cannot be read; the message names the first bad row and says how many there are.
+          UserError: the file cannot be read; the message names the first bad row and gives their number.
         """
         rows = without_trailing_blank_rows(self.read(path))
         layout = self
@@ -107,11 +107,11 @@ class Split:
 
     @functools.cached_property
     def _width(self) -> int:
-        """Return the number of columns that a row needs, once all are numbers."""
+        """Return the minimum number of columns per row; all columns must be numbers."""
         return max(column + 1 if column >= 0 else -column for column in self._columns.values())
 
     def _numbered(self, header: Row) -> "Split":
-        """Return this layout with a number for each name of a column."""
+        """Return this layout with column names replaced by numbers."""
         numbers = {"most_columns": len(header.cells)} if self.most_columns else {}
         for field, column in self._columns.items():
             if isinstance(column, str):
@@ -166,12 +166,12 @@ class Split:
 
 
 def split_suffix(split: str) -> str:
-    """Return the suffix of the names of files and scores of a second split: "_mismatched" of MNLI, otherwise ""."""
+    """Return the suffix for files and scores of a second split: "_mismatched" for MNLI, otherwise ""."""
     return "_mismatched" if split.endswith("_mismatched") else ""
 
 
 def collect(convert: Callable[[Any], _T], items: Iterable[Any]) -> list[_T]:
-    """Convert all items; where some cannot be, raise the first one's UserError, with their number."""
+    """Convert all items; if some fail, raise the first UserError with the number of failures."""
     converted, errors = [], []
     for item in items:
         try:

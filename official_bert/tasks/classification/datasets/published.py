@@ -1,4 +1,4 @@
-"""The published data sets: each row of `DATASETS` gives the files, the columns and the metrics of one.
+"""Published data sets: each row of `DATASETS` gives the files, columns and metrics of one.
 
 Files are read in their published form.
 """
@@ -29,7 +29,7 @@ def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
 
     Args:
       language: language of the evaluation rows.
-      train_file: file in the data folder, or path; by default the training texts translated into the language.
+      train_file: a path, or a file in the data folder; by default the training texts translated into the language.
     """
     train_file = train_file or f"multinli/multinli.train.{language}.tsv"
     return Dataset(
@@ -43,7 +43,7 @@ def xnli(language: str = "zh", train_file: str | None = None) -> Dataset:
     )
 
 
-# Columns are numbers where the reference reads by number (whatever the header), names otherwise.
+# Columns are numbers where the reference reads by number (ignoring the header), names otherwise.
 DATASETS = {
     dataset.name: dataset
     for dataset in (
@@ -68,7 +68,7 @@ DATASETS = {
             metrics=CORRELATIONS,
             glue_name="STS-B",
         ),
-        # In the published file, line breaks within some questions split their rows; GLUE's counts exclude these.
+        # In the published file, line breaks inside questions split some rows; GLUE's counts exclude these.
         Dataset(
             "qqp",
             _glue_splits("question1", "question2", "is_duplicate", skip_short_rows=True),
@@ -91,7 +91,7 @@ DATASETS = {
         Dataset("qnli", _glue_splits("question", "sentence"), _ENTAILMENT, glue_name="QNLI"),
         Dataset("rte", _glue_splits("sentence1", "sentence2"), _ENTAILMENT, glue_name="RTE"),
         Dataset("wnli", _glue_splits("sentence1", "sentence2"), _BINARY, glue_name="WNLI"),
-        # GLUE's diagnostic set, for a model trained on MNLI.
+        # GLUE's diagnostic set, for models trained on MNLI.
         Dataset(
             "ax",
             {
@@ -135,10 +135,10 @@ GLUE_NAMES = {name: dataset.glue_name for name, dataset in DATASETS.items() if d
 
 
 def check_task_name(name: str) -> None:
-    """Raise unless the name is that of a published or custom data set, ignoring case.
+    """Raise unless a data set has this name, ignoring case.
 
     Raises:
-      UserError: there is none; the message has the most similar names.
+      UserError: none has; the message suggests the closest names.
     """
     if name.lower() in TASK_NAMES:
         return
@@ -151,7 +151,7 @@ def named_dataset(name: str) -> Dataset:
     """Return a data set by its name, ignoring case.
 
     Raises:
-      UserError: there is no such row.
+      UserError: there is no such data set.
     """
     check_task_name(name)
     if name.lower() not in DATASETS:

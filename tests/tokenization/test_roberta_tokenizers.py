@@ -10,7 +10,12 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
+from official_bert.families.roberta import RobertaConfig
+from official_bert.inference.predictor import Predictor
+from official_bert.modeling.encoder import BertEncoder
+from official_bert.modeling.pretraining import PretrainingModel
 from official_bert.support.errors import UserError
+from official_bert.tasks.pretraining.servable import PretrainingServable
 from official_bert.tokenization import FullTokenizer, load_tokenizer, read_vocabulary_file
 from official_bert.tokenization.shifted_tokenizer import CamembertTokenizer, XlmRobertaTokenizer
 from official_bert.tokenization.tokenizer_files import kind_of_file
@@ -141,3 +146,22 @@ def test_shifted_ids_are_those_of_transformers_in_python_and_in_the_graph(shifte
     assert tokenizer.decode(pair) == "the smith iron"
     assert tokenizer.encode("smi\ud800th") == tokenizer.encode("smith")
     assert pickle.loads(pickle.dumps(tokenizer)).encode("the smith") == first
+
+
+def test_a_model_with_a_bpe_answers_texts_and_its_export_would_read_ids(bpe, expected):
+    config = RobertaConfig(len(bpe), 8, 1, 2, 12, max_position_embeddings=20, type_vocab_size=1)
+    model = PretrainingModel(BertEncoder(config))
+    servable = PretrainingServable(model, config, bpe, max_seq_length=18, top_k=len(bpe))
+    assert list(servable.signatures()) == ["serving_default", "serving_int64", "examples"]
+    found = Predictor.from_servable(servable)([expected["masked"], "no mask"])
+    ids = tf.constant([expected["masked_ids"]])
+    places = tf.where(ids[0] == bpe.mask_id)[:, 0]
+    # Segments of pairs, as KLUE's RoBERTa gets from BERT's tokenizer, are one.
+    inputs = {"input_ids": ids, "input_mask": tf.ones_like(ids), "segment_ids": tf.ones_like(ids)}
+    logits = model({**inputs, "masked_lm_positions": places[None]})["masked_lm_logits"][0]
+    assert [len(masks) for masks in found] == [2, 0]
+    for mask, row in zip(found[0], tf.nn.softmax(logits).numpy(), strict=True):
+        best = row.argsort()[::-1][:5]
+        assert [word.probability for word in mask[:5]] == pytest.approx(row[best].tolist(), abs=1e-6)
+    words = {word.word for word in found[0][0]}
+    assert {" the", "<mask>"} <= words and not any("\u0120" in word for word in words)

@@ -55,9 +55,9 @@ def answers(folder: str, head: str) -> list:
         fill = pipeline("fill-mask", model=folder, top_k=5)
         texts = ["the [MASK] goes to paris .", "[MASK] keeps [MASK]"]
         texts = [text.replace("[MASK]", fill.tokenizer.mask_token) for text in texts]
-        found, name = [fill(text) for text in texts], fill.tokenizer.convert_ids_to_tokens
+        found = [fill(text) for text in texts]
         return [
-            [text, [[[name(word["token"]), word["score"]] for word in mask] for mask in masks]]
+            [text, [[[word["token_str"], word["score"]] for word in mask] for mask in masks]]
             for text, masks in zip(texts, [[found[0]], found[1]], strict=True)
         ]
     if head == "tags":
